@@ -13,7 +13,7 @@ from support.shared_objects import SharedObject, needs_compiler
 from support.stacks import Installed, machine, make_stack, run_checks
 
 from nvp import api
-from nvp.cli import machine as options
+from nvp.cli import arguments as options
 from nvp.cli.parsers import make_verb_parser
 from nvp.doctor.model import Stack
 

@@ -10,8 +10,12 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
 
-from . import machine
-from .arguments import add_options
+from .arguments import (
+    add_machine_options,
+    add_options,
+    detection_errors,
+    find_environment,
+)
 from .parsers import add_examples
 from .render import Result, Table
 
@@ -26,7 +30,7 @@ _OPTIONS = """
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_options(parser, _OPTIONS)
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_examples(parser, "detect", "detect --json > machine.json")
 
 
@@ -36,8 +40,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         _clear_cache(environ)
     if options.no_cache:
         environ = {**environ, NO_CACHE: "1"}
-    environment = machine.find_environment(options, environ)
-    errors = machine.detection_errors(environment)
+    environment = find_environment(options, environ)
+    errors = detection_errors(environment)
     return Result(
         exit_code=errors[0].exit_code if errors else 0,
         data=environment.to_dict(),

@@ -14,8 +14,13 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
 
-from . import machine
-from .arguments import add_options, require_positive
+from .arguments import (
+    add_machine_options,
+    add_options,
+    find_environment,
+    require_positive,
+    words_of,
+)
 from .parsers import add_examples
 from .render import Result, progress_bar
 
@@ -71,7 +76,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_options(parser, _OPTIONS, live_timeout={"type": float, "default": 180.0})
     group = parser.add_argument_group("workloads and receipts")
     add_options(group, _EVIDENCE, deadline={"type": _seconds})
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_examples(
         parser,
         "doctor",
@@ -93,14 +98,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if not 0 < options.live_timeout <= _LONGEST:
         hint = f"give seconds, up to {_LONGEST}"
         raise UsageError("--live-timeout must be more than 0", hint=hint)
-    is_here = not machine.words_of(options)
+    is_here = not words_of(options)
     evidence = _evidence_of(options, is_here=is_here)
     with ending():
         diagnosis = doctor(
             options.python,
-            environment=machine.find_environment(options, environ),
+            environment=find_environment(options, environ),
             is_here=is_here,
-            machine_options=machine.words_of(options),
+            machine_options=words_of(options),
             environ=environ,
             jobs=options.jobs,
             watch=lambda name: progress_bar(f"reading {name}"),

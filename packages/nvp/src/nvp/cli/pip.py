@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.errors import UsageError
 
-from . import machine
-from .arguments import add_options
+from .arguments import add_machine_options, add_options, find_later
 from .build_text import rejected
 from .narration import Narration, find_unused, stays_installed
 from .parsers import add_examples
@@ -52,7 +51,7 @@ _OPTIONS = """
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb; every other word is for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_options(parser, _OPTIONS)
     add_examples(
         parser,
@@ -92,7 +91,7 @@ def _execute(
 ) -> Result:
     from concurrent.futures import ThreadPoolExecutor
 
-    find_machine = machine.find_later(options, environ)
+    find_machine = find_later(options, environ)
     from ..index.selection.options import parse_pins
 
     pins = parse_pins(options.label)

@@ -16,8 +16,12 @@ from nvidia_variant_provider.machine.supported import (
     supported_features,
 )
 
-from . import machine
-from .arguments import add_options
+from .arguments import (
+    add_machine_options,
+    add_options,
+    detection_errors,
+    find_environment,
+)
 from .parsers import add_examples
 from .render import Result
 
@@ -31,7 +35,7 @@ _OPTIONS = """
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_options(parser, _OPTIONS)
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_examples(parser, "properties", "properties --cuda-driver 12.9 --sm-arch 9.0")
 
 
@@ -42,14 +46,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     if options.all:
         features = all_features()
     else:
-        environment = machine.find_environment(options, environ)
+        environment = find_environment(options, environ)
         features, notes = supported_features(
             environment,
             minor_version_compatibility=options.minor_version_compatibility
             or minor_version_compatibility(environ),
         )
         notes += left_out(environment)
-        errors = machine.detection_errors(environment)
+        errors = detection_errors(environment)
         if environment.reason and not errors:
             # No GPU is not an error, but empty output needs an explanation.
             sentence, step = reasons.explain(environment.reason)

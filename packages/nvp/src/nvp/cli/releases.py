@@ -6,8 +6,13 @@ import argparse
 from collections.abc import Mapping
 
 from ..api import releases
-from . import machine
-from .arguments import INDEXES, add_options
+from .arguments import (
+    INDEXES,
+    add_machine_options,
+    add_options,
+    detection_errors,
+    find_environment,
+)
 from .parsers import add_examples
 from .render import Result, progress_bar
 
@@ -52,7 +57,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_options(parser, _OPTIONS)
     add_options(parser.add_argument_group(INDEXES), _INDEXES)
     add_options(parser, _BUILDS)
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_examples(
         parser,
         "releases torch",
@@ -66,7 +71,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``project``, ``newest``, ``releases`` and ``elsewhere``."""
     from .release_text import say_releases
 
-    environment = machine.find_environment(options, environ)
+    environment = find_environment(options, environ)
     table = releases(
         options.project,
         index_url=options.index_url,
@@ -83,7 +88,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         inspect=options.inspect and ("all" if options.all else True),
         watch=progress_bar,
     )
-    errors = machine.detection_errors(environment)
+    errors = detection_errors(environment)
     text, status = say_releases(
         table,
         environment,

@@ -11,8 +11,13 @@ from nvidia_variant_provider.metadata import VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import Resolution
 
 from ..api import resolve
-from . import machine
-from .arguments import add_options, read_release
+from .arguments import (
+    add_machine_options,
+    add_options,
+    detection_errors,
+    find_environment,
+    read_release,
+)
 from .build_text import block, rejected, uses_gpu
 from .parsers import add_examples
 from .render import Result, Table
@@ -33,7 +38,7 @@ file FILE
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the verb."""
     add_options(parser, _OPTIONS)
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_examples(
         parser,
         "resolve torch-2.8.0-variants.json --explain",
@@ -44,7 +49,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``selected``, ``compatible``, ``rejected``, ``environment``."""
     metadata = read_release(options.file, environ)
-    environment = machine.find_environment(options, environ)
+    environment = find_environment(options, environ)
     resolution = resolve(
         metadata,
         environment=environment,
@@ -52,7 +57,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         minor_version_compatibility=options.minor_version_compatibility or None,
         environ=environ,
     )
-    errors = machine.detection_errors(environment)
+    errors = detection_errors(environment)
     selected = 0 if resolution.selected else NOTHING_COMPATIBLE
     return Result(
         exit_code=errors[0].exit_code if errors else selected,

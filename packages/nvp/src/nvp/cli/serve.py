@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
 
-from . import machine
-from .arguments import INDEXES, add_options
+from .arguments import INDEXES, add_machine_options, add_options, find_later
 from .narration import Narration
 from .parsers import add_examples, whole_number
 from .render import Result, complain, render
@@ -72,7 +71,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         host={"default": "127.0.0.1"},
     )
     add_options(parser, _SHOWN)
-    machine.add_options(parser)
+    add_machine_options(parser)
     add_options(parser, _RULES)
     add_examples(
         parser, "serve", "serve --port 8080 --index-url https://wheels.example/"
@@ -92,7 +91,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    find_machine = machine.find_later(options, environ)
+    find_machine = find_later(options, environ)
     selection = _make_selection(options, environ, find_machine)
     remote = _is_remote(options)
     client, indexes = _find_indexes(options, environ)
