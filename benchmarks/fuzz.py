@@ -13,7 +13,6 @@ import json
 import mmap
 import os
 import random
-import shutil
 import signal
 import struct
 import sys
@@ -23,6 +22,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from benchmarks.fuzz_rooms import ROOMS, Room
 from benchmarks.harness import print_table
@@ -82,37 +82,39 @@ def fuzz(
     :param most: how many inputs there are at most.
     """
     shared = mmap.mmap(-1, _HEAD.size + _LARGEST)
-    folder = tempfile.mkdtemp(prefix="fuzz-", dir=_memory_folder())
-    out, into = os.pipe()
-    pid = os.fork()
-    if not pid:
-        # Nothing of the parent is to run in this process, whatever happens.
-        status = 70
-        try:
-            os.close(out)
-            _work(room, seed, shared, Path(folder), into, seconds=seconds, most=most)
-            status = 0
-        except BaseException:  # noqa: BLE001  # a defect of the fuzzer itself
-            traceback.print_exc(file=sys.__stderr__)
-        finally:
-            os._exit(status)
-    os.close(into)
-    try:
-        killed = _wait(pid, shared)
-        inputs, length, slowest = _HEAD.unpack_from(shared)
-        with os.fdopen(out, "rb") as lines:
-            for line in lines:
-                item = json.loads(line)
-                result.add(item["what"], bytes.fromhex(item["data"]))
-        if killed.status:
-            last = shared[_HEAD.size : _HEAD.size + length]
-            result.add(f"the process ended with status {killed.status}", last)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz-", dir=_memory_folder()) as folder,
+        # Not a pipe: the process would wait for its reader when the pipe is full.
+        tempfile.TemporaryFile("w+", encoding="ascii") as found,
+    ):
+        pid = os.fork()
+        if not pid:
+            # Nothing of the parent is to run in this process, whatever happens.
+            status = 70
+            try:
+                _work(
+                    room, seed, shared, Path(folder), found, seconds=seconds, most=most
+                )
+                found.flush()
+                status = 0
+            except BaseException:  # noqa: BLE001  # a defect of the fuzzer itself
+                traceback.print_exc(file=sys.__stderr__)
+            finally:
+                os._exit(status)
+        ended = _wait(pid, shared)
+        found.seek(0)
+        for line in found:
+            if line.endswith("\n"):
+                what, data = json.loads(line)
+                result.add(what, bytes.fromhex(data))
+    inputs, length, slowest = _HEAD.unpack_from(shared)
+    if ended.status:
+        last = shared[_HEAD.size : _HEAD.size + length]
+        result.add(f"the process ended with status {ended.status}", last)
     result.inputs += inputs
-    result.seconds += killed.seconds
+    result.seconds += ended.seconds
     result.slowest = max(result.slowest, slowest)
-    result.peak = max(result.peak, killed.peak)
+    result.peak = max(result.peak, ended.peak)
 
 
 def _memory_folder() -> str | None:
@@ -148,7 +150,7 @@ def _work(
     seed: str,
     shared: mmap.mmap,
     folder: Path,
-    into: int,
+    found: IO[str],
     *,
     seconds: float,
     most: int,
@@ -160,7 +162,7 @@ def _work(
     slowest, until = 0.0, time.monotonic() + seconds
     _limit_memory()
     signal.signal(signal.SIGPROF, _stop)
-    with open(os.devnull, "w") as nowhere, os.fdopen(into, "w") as lines:
+    with open(os.devnull, "w") as nowhere:
         sys.stdout = sys.stderr = nowhere
         for number in range(1, most + 1):
             data = room.mutate(rng, seeds)[:_LARGEST]
@@ -170,7 +172,7 @@ def _work(
             slowest = max(slowest, taken)
             if what is not None and len(data) < known.get(what, _LARGEST + 1):
                 known[what] = len(data)
-                lines.write(json.dumps({"what": what, "data": data.hex()}) + "\n")
+                found.write(json.dumps([what, data.hex()]) + "\n")
             if time.monotonic() > until:
                 break
         _HEAD.pack_into(shared, 0, number, len(data), slowest)
@@ -231,17 +233,16 @@ def _turns(
         number += 1
 
 
-def _save(results: dict[str, Result], folder: Path) -> int:
-    """Write the findings, and print a line about each; return how many there are."""
-    count = 0
+def _save(results: dict[str, Result], folder: Path) -> list[str]:
+    """Write the findings; return a line about each."""
+    lines = []
     for name, result in results.items():
         for what, data in result.findings.items():
-            count += 1
             path = folder / name / hashlib.sha256(what.encode()).hexdigest()[:12]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-            print(f"{name}: {what}: {path} ({len(data)} bytes)")
-    return count
+            lines.append(f"{name}: {what}: {path} ({len(data)} bytes)")
+    return lines
 
 
 def main() -> int:
@@ -263,6 +264,10 @@ def main() -> int:
     try:
         for name, own, seconds in _turns([*results], seed, options.minutes):
             fuzz(ROOMS[name], results[name], own, seconds=seconds)
+            count = len(_save(results, options.findings))
+            if name == [*results][-1]:
+                total = sum(item.inputs for item in results.values())
+                print(f"{total:,} inputs, {count} findings", flush=True)
     except KeyboardInterrupt:
         print("interrupted")
     rows = [
@@ -280,7 +285,9 @@ def main() -> int:
     total = sum(item.inputs for item in results.values())
     header = ("room", "inputs", "a second", "processor", "slowest", "peak", "findings")
     print_table(f"{total:,} inputs in {time.monotonic() - start:.0f} s", header, rows)
-    return 1 if _save(results, options.findings) else 0
+    lines = _save(results, options.findings)
+    print("", *lines, sep="\n")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -90,6 +90,15 @@ def test_an_error_of_ours_is_no_finding_and_the_shortest_input_is_kept() -> None
 
 
 @linux
+def test_findings_may_be_long() -> None:
+    data = b"long" * 100_000
+    room = replace(ROOMS["pages"], mutate=lambda *_: data, read=refuse)
+    result = fuzz.Result()
+    fuzz.fuzz(room, result, "a seed", seconds=60, most=2)
+    assert [*result.findings.values()] == [data]
+
+
+@linux
 def test_a_seed_decides_about_the_inputs(tmp_path: Path) -> None:
     def inputs(seed: str) -> list[bytes]:
         seen = tmp_path / seed

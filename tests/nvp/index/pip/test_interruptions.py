@@ -32,9 +32,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows wha
 INTERRUPTS = int(os.environ.get("NVP_TEST_INTERRUPTS", "24"))
 """How many random ones there are; 200 before a release."""
 
-LONGEST = 3.0
-"""Seconds until a signal, in which an idle machine has installed the packages."""
-
 PATIENCE = 10.0
 """Seconds for what is left to end by itself."""
 
@@ -174,6 +171,17 @@ def test_random_interrupts(
 ) -> None:
     """Nothing runs afterwards, no file is left, and no cache is damaged."""
 
+    def install(name: str) -> None:
+        words = ["--python", pip.python, "install", "-i", index, "--target"]
+        run = Run("pip", *words, tmp_path / name, "torch", folder=tmp_path)
+        status, said = run.end()
+        assert status == 0, said
+        assert installed_labels(tmp_path / name)["torch"] == "2.8.0 cu126"
+
+    started = time.monotonic()
+    install("before")
+    longest = 1.5 * (time.monotonic() - started)
+
     def interrupt(seed: int) -> None:
         rng = random.Random(seed)
         number = rng.choice([signal.SIGINT, *ENDING])
@@ -182,9 +190,9 @@ def test_random_interrupts(
         if verb == "pip":
             python = rng.choice([pip.python, bare.python])
             target = tmp_path / f"it-{seed}"
-            words = [*words, "--python", python, "install", "--target", target, "torch"]
+            words = ["--python", python, "install", *words, "--target", target, "torch"]
         run = Run(verb, *words, folder=tmp_path)
-        time.sleep(LONGEST * rng.random())
+        time.sleep(longest * rng.random())
         # A terminal signals the group, and a service this process alone.
         send = os.killpg if rng.random() < 0.5 else os.kill
         # The process may have ended, and is not collected before `end`.
@@ -200,14 +208,7 @@ def test_random_interrupts(
 
     with ThreadPoolExecutor(3) as executor:
         list(executor.map(interrupt, range(INTERRUPTS)))
-    again = Run(
-        *("pip", "--python", pip.python, "install", "-i", index),
-        *("--target", tmp_path / "again", "torch"),
-        folder=tmp_path,
-    )
-    status, said = again.end()
-    assert status == 0, said
-    assert installed_labels(tmp_path / "again")["torch"] == "2.8.0 cu126"
+    install("after")
 
 
 @pytest.mark.slow

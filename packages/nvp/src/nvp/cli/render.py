@@ -135,7 +135,8 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     :param wraps: whether the sentence is wrapped on a terminal.
     """
     width = terminal_width(sys.stderr) if wraps else None
-    with contextlib.suppress(OSError):
+    # Python refuses to print in a handler of signals that has interrupted printing.
+    with contextlib.suppress(OSError, RuntimeError):
         lines = _lines(printable(sentence), width)
         print("\n".join(lines), file=sys.stderr, flush=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import UsageError
@@ -231,13 +230,17 @@ def _describe(urls: Mapping[str, str], *, remote: bool, private: bool) -> Result
 
 
 def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
+    from queue import SimpleQueue
+
     from ..signals import ENDING, handling
 
-    stopped = threading.Event()
-    stops = dict.fromkeys((signal.SIGINT, *ENDING), lambda *_: stopped.set())
+    # An event has a lock, which this thread holds for a moment while it waits. A
+    # handler of signals that runs then would wait for that lock for ever.
+    told: SimpleQueue[None] = SimpleQueue()
+    stops = dict.fromkeys((signal.SIGINT, *ENDING), lambda *_: told.put(None))
     with handling(stops), local_index.serve():
         on_start()
-        stopped.wait()
+        told.get()
 
 
 def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:
