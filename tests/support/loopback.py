@@ -6,14 +6,14 @@ import html
 import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from support.range_server import Answer
+from support.range_server import Answer, RangeServer
 
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
@@ -39,6 +39,7 @@ __all__ = [
     "page_of",
     "passed_over",
     "start",
+    "start_with_limits",
     "wheels",
 ]
 
@@ -180,6 +181,22 @@ def start(
         yield Running(
             urls=urls, warnings=warnings, picks=picks, local_index=local_index
         )
+
+
+# A server that sends nothing, or never ends: only the limit that is tested is short, so
+# that these tests pass on a slow machine too.
+IMPATIENT = {
+    "hang": Settings(timeout=0.2, deadline=60, trust_env=False),
+    "drip": Settings(timeout=60, deadline=0.4, trust_env=False),
+}
+
+
+def start_with_limits(
+    server: RangeServer, answer: Answer
+) -> AbstractContextManager[Running]:
+    """Start the local index with a short limit if ``answer`` takes forever."""
+    settings = IMPATIENT.get(answer.fault)
+    return start(f"{server.url}/simple/", settings=settings)
 
 
 def answers_of(folder: Path, project: str = "torch") -> dict[str, Answer]:

@@ -1,0 +1,150 @@
+"""What an installer gets where a page of an index cannot be read."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+from collections.abc import Iterator
+
+import pytest
+from support.loopback import JSON, ask, start, start_with_limits
+from support.range_server import Answer, serve_answers
+
+PAGE = "/simple/torch/"
+
+
+@pytest.fixture(autouse=True)
+def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Check that a fault of an upstream is not reported as a fault of the server."""
+    yield
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "word"),
+    [
+        (Answer(status=404), 404, "not found"),
+        (Answer(status=410), 410, "not found"),
+        (Answer(status=401), 401, "HTTP 401"),
+        (Answer(status=403), 403, "HTTP 403"),
+        (Answer(status=407), 407, "HTTP 407"),
+        (Answer(status=500), 500, "HTTP 500"),
+        (Answer(fault="hang"), 502, "no response within 0.2 s"),
+        (Answer(status=302, headers={"Location": PAGE}), 302, "10 redirects"),
+        (
+            Answer(status=302, headers={"Location": "http://files.example/"}),
+            302,
+            "neither https nor a trusted host",
+        ),
+        (Answer(status=302, headers={"Location": "http://[bad/"}), 302, "no URL"),
+        (Answer(status=302, headers={"Location": "ftp://h.example/"}), 302, ""),
+    ],
+)
+def test_an_installer_gets_the_status_of_a_page(
+    answer: Answer, status: int, word: str
+) -> None:
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start_with_limits(server, answer) as running,
+    ):
+        reply = running.page()
+        assert reply.status == status, reply.text
+        assert word in reply.text
+        assert reply.headers["cache-control"] == "no-store"
+        # The server goes on; this page is refused without asking the upstream.
+        assert ask(f"{running.urls[0]}%00/").status == 404
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (Answer(kind="image/png", body=b"x"), "image/png"),
+        (Answer(kind="", body=b"<a href=x>"), "not a project page"),
+        (Answer(body=b"{", kind=JSON), "Expecting property name"),
+        (Answer(body=b"\xff", kind="text/html"), "not UTF-8"),
+        (
+            Answer(headers={"Content-Encoding": "gzip"}, body=b"no", kind=JSON),
+            "not compressed as it says",
+        ),
+        (
+            Answer(headers={"Content-Encoding": "gzip, gzip"}, body=b"no"),
+            "not a project page",
+        ),
+    ],
+)
+def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> None:
+    """The installer does with it what it does alone."""
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert (reply.status, reply.body) == (200, answer.body)
+        assert reply.headers.get("content-type", "") == answer.kind
+        given = (answer.headers or {}).get("Content-Encoding")
+        assert reply.headers.get("content-encoding") == given
+        # No browser runs it as a page of this server.
+        assert reply.headers["content-security-policy"] == "sandbox"
+        assert word in running.warnings[0]
+
+
+@pytest.mark.parametrize("kind", [JSON, "text/html"])
+def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
+    body = b"<a href='torch-1.0-py3-none-any.whl'>x</a>" + b" " * 99
+    with (
+        serve_answers({PAGE: Answer(body=body, kind=kind, fault="cut")}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        with pytest.raises(http.client.IncompleteRead) as caught:
+            running.page()
+        assert b"torch-1.0" in caught.value.partial
+        assert "peer closed connection" in running.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (Answer(body=b"x" * 99, fault="drip"), "not complete after 0.4 s"),
+        (
+            Answer(status=302, headers={"Location": "file:///etc/passwd"}),
+            "only http and https are read",
+        ),
+        (
+            Answer(status=302, headers={"Location": "http://127.0.0.1:x/"}),
+            "location header",
+        ),
+        (
+            Answer(
+                headers={"Content-Encoding": "gzip"},
+                body=gzip.compress(bytes(65 << 20)),
+                kind="text/html",
+            ),
+            "larger than 64 MiB",
+        ),
+        (Answer(body=b"<a>" * 200_000, kind="text/html"), "tags"),
+    ],
+)
+def test_no_installer_goes_on_where_this_program_alone_reads_no_page(
+    answer: Answer, word: str
+) -> None:
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start_with_limits(server, answer) as running,
+    ):
+        reply = running.page()
+        assert (reply.status, reply.headers["content-type"]) == (200, JSON)
+        assert word in reply.text
+        with pytest.raises(ValueError, match="Expecting value"):
+            json.loads(reply.body)
+
+
+def test_the_time_to_wait_is_passed_on() -> None:
+    """pip tries again where it is told when, and takes another index otherwise."""
+    answer = Answer(status=429, headers={"Retry-After": "7"})
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert (reply.status, reply.headers["retry-after"]) == (429, "7")
