@@ -5,15 +5,6 @@ package declares them all in `CHECKS`.
 """
 
 from ..model import CHECKS
-from . import abi, agreement, backends, builds, libraries, machine, toolchain
+from . import agreement, backends, builds, libraries, toolchain
 
-__all__ = [
-    "CHECKS",
-    "abi",
-    "agreement",
-    "backends",
-    "builds",
-    "libraries",
-    "machine",
-    "toolchain",
-]
+__all__ = ["CHECKS", "agreement", "backends", "builds", "libraries", "toolchain"]
