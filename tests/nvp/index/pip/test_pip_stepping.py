@@ -158,6 +158,9 @@ def test_a_project_that_never_had_a_wheel(pip: Pip, tmp_path: Path) -> None:
     for name in ("flash-attn", "other"):
         (tmp_path / name).mkdir()
         stub_sdist(tmp_path / name, name, "2.8.3")
+        # What is for another platform, or under development, is no wheel to take.
+        stub_wheel(tmp_path / name, name, "2.0", tag="cp311-cp311-win_amd64")
+        stub_wheel(tmp_path / name, name, "0.1.dev1")
         write_page(tmp_path / name)
     words = ("install", "--dry-run", "--no-deps", *MACHINE)
     with serve(tmp_path) as served:

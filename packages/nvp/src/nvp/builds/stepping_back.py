@@ -35,7 +35,9 @@ from .verdicts import Judgement
 
 _T = TypeVar("_T")
 
-_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])[^,]*, and none of ")
+_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9]).*?, and none of ")
+
+_HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
 """How `common_reason` says that."""
@@ -230,9 +232,11 @@ def common_reason(reason: str) -> str:
     """Return what a reason has in common with those of the releases next to it."""
     reason = without_source(reason)
     # Each release may require another version, and have code for other GPUs.
+    *_, cause = _HERE.split(reason)
+    cause = f"it {lacks[1]}" if (lacks := _LACKS.match(cause)) else cause
     if required := _REQUIRES.match(reason):
-        return f"it requires a {required[1]} that does not run here"
-    return f"it {lacks[1]}" if (lacks := _LACKS.match(reason)) else reason
+        return f"it requires a {required[1]} that does not run here: {cause}"
+    return cause
 
 
 def newest_for_all(builds: Iterable[Build]) -> Version | None:

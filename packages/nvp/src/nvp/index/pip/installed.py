@@ -333,7 +333,18 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
     sentences = []
     for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
         pages = run.pages(project)
-        if not pages or any(page.builds for page in pages):
+        wheels = [build for page in pages for build in page.builds]
+        taken = any(
+            x.project == project and x.file.endswith(".whl") for x in run.installed
+        )
+        if (
+            not pages
+            or taken
+            or any(
+                build.installable and not build.release.is_prerelease
+                for build in wheels
+            )
+        ):
             continue
         if not any("torch" in vendor.needs for vendor in find_vendors(project)):
             continue
