@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from ...builds.needs import needs_of_name
 from ...findings import Severity
@@ -182,7 +183,7 @@ def _severity_of_missing(
     if stack.is_here:
         return "error"
     # Another machine may have the library in its system.
-    other = _say_other_cuda(stack, owner, [failure])
+    other = _find_other_cuda(stack, owner, loading.failures)
     return "note" if other is None else "warning"
 
 
@@ -192,14 +193,15 @@ def _hint_for_missing(
     if failures[0].reason:
         broken = stack.libraries.owner(failures[0].path or "") or owner
         return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
+    other = _find_other_cuda(stack, owner, failures)
+    if other is not None and not other.runs:
+        return f"{other.sentence}: {replace_builds(stack, *other.names)}"
     installed = find_installed(stack, failures[0].name)
-    if installed is not None and not _say_other_cuda(stack, owner, failures):
+    if installed is not None:
         return (
             "import a program first that loads it, such as torch, or add its folder to "
             f"LD_LIBRARY_PATH: {shlex.quote(installed[1])}"
         )
-    if other := _say_other_cuda(stack, owner, failures):
-        return other
     needs = [need_of(stack, failure.name, owner) for failure in failures]
     again = sorted({n.name for n in needs if n and n.name in stack.distributions})
     if again:
@@ -212,43 +214,55 @@ def _hint_for_missing(
             texts.add(text)
     if not texts:
         return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
-    return stack.pip("install", *sorted(texts))
+    command = stack.pip("install", *sorted(texts))
+    if other is None:
+        return command
+    return f"{command}; or {other.sentence}: {stack.reinstall(*other.names)}"
 
 
-def _say_other_cuda(
-    stack: Stack, owner: Distribution, failures: list[Failure]
-) -> str | None:
-    """Return what to do about a build for another CUDA than what it works with.
+class _OtherCuda(NamedTuple):
+    """A build for another CUDA than what it works with.
 
-    Its own libraries would not help: torch and its extensions share one process, and
-    what nothing requires was not forgotten.
+    :param names: what has to be replaced.
+    :param runs: whether it runs all the same, with libraries of its own CUDA.
+    """
 
-    :returns: ``None`` where its CUDA is that of the others.
+    sentence: str
+    names: tuple[str, ...]
+    runs: bool
+
+
+def _find_other_cuda(
+    stack: Stack, owner: Distribution, failures: Iterable[Failure]
+) -> _OtherCuda | None:
+    """Return with what the CUDA of a build does not agree.
+
+    torch and its extensions share one process, and an extension with libraries of its
+    own does not work there. A driver runs builds for older CUDA majors as well.
     """
     wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
     # A project for one CUDA has no build for another.
-    if wanted is None or needs_of_name(owner.name) is not None:
+    if wanted is None or owner.name == "torch" or needs_of_name(owner.name) is not None:
         return None
-    names = [owner.name]
     if torch and torch.cuda and "torch" in owner.required:
-        what, major = f"torch {torch.version}", torch.cuda.major
-        names += ["torch"] * any(
-            need.name == "torch" and "==" in need.text and need.user is owner
-            for need in stack.requirements
+        pins = (n for n in stack.requirements if n.name == "torch" and n.user is owner)
+        names = (owner.name, *["torch"] * any("==" in need.text for need in pins))
+        if torch.cuda.major == wanted:
+            return None
+        return _OtherCuda(
+            f"{owner.name} is a build for CUDA {wanted}, and torch {torch.version} is "
+            f"for CUDA {torch.cuda.major}: take builds for one CUDA",
+            names,
+            runs=False,
         )
-    elif driver and (
-        driver.major < wanted or need_of(stack, failures[0].name, owner) is None
-    ):
-        what, major = "the driver", driver.major
-    else:
+    if driver is None or driver.major == wanted:
         return None
-    if major == wanted or owner.name == "torch":
-        return None
-    return (
-        f"{owner.name} is a build for CUDA {wanted}, and {what} is for CUDA {major}: "
-        f"take builds for one CUDA: {replace_builds(stack, *names)}"
-    )
+    if driver.major < wanted:
+        sentence = f"the driver is for CUDA {driver.major}: take an older build"
+        return _OtherCuda(sentence, (owner.name,), runs=False)
+    sentence = f"take a build for CUDA {driver.major}, as the driver is"
+    return _OtherCuda(sentence, (owner.name,), runs=True)
 
 
 def _listed(names: Iterable[str]) -> str:
