@@ -49,7 +49,6 @@ NAMED = [gpu for gpu in GPUS if supported_sm_arch(gpu.compute_capability)]
 """The GPUs that properties can name."""
 
 OLDEST_TOOLKIT = CudaVersion(9, 0)
-
 OLDEST_MEASURED = CudaVersion(11, 7)
 """The oldest toolkit on PyPI; those before it are as documents describe them."""
 
