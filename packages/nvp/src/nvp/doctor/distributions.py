@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +123,8 @@ class Distribution:
     def metadata(self) -> bytes:
         """The headers of METADATA; empty where it cannot be read."""
         data = self.read("METADATA") or b""
+        if not self.limits.take(FILES, data.count(b"\n"), of=self.name):
+            return b""
         known = self.defects or self.limits.is_used_up(BYTES)
         if b"Name:" not in data and not known:
             self.defects.append("its METADATA is missing or damaged")
@@ -132,7 +135,7 @@ class Distribution:
         """What ``Requires-Dist`` says, each with the normalized name of the project."""
         texts = parse_requires(self.metadata)
         return tuple(
-            (canonicalize_name(match[1]), text)
+            (sys.intern(canonicalize_name(match[1])), text)
             for text in texts
             if (match := _PROJECT.match(text))
         )
@@ -376,12 +379,16 @@ def parse_requirements(
     for name, text in user.requires:
         if not counts(name):
             continue
-        # One text can be a megabyte long, and is parsed in proportion.
-        if not user.limits.take(REQUIREMENTS, 1 + len(text) // 200, of=user.name):
+        if not user.limits.take(REQUIREMENTS, cost_of(text), of=user.name):
             return
         requirement = parse_requirement(text)
         if requirement is not None:
             yield requirement
+
+
+def cost_of(text: str) -> int:
+    """Return what parsing a requirement costs: one can be a megabyte long."""
+    return 1 + len(text) // 200
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:

@@ -238,7 +238,7 @@ def read_head(path: str) -> str:
 
 DISTRIBUTIONS = "distributions"
 BYTES = "bytes of METADATA, RECORD and the like"
-FILES = "lines of RECORD"
+FILES = "lines of RECORD and METADATA"
 CODE = "files with data, in the search for GPU code"
 REQUIREMENTS = "requirements that lead to GPU code"
 MARKERS = "comparisons of requirements with this Python"
@@ -250,9 +250,9 @@ MOST = {
     DISTRIBUTIONS: 10_000,
     BYTES: 64 << 20,
     FILES: 400_000,
-    CODE: 20_000,
-    REQUIREMENTS: 20_000,
-    MARKERS: 50_000,
+    CODE: 15_000,
+    REQUIREMENTS: 8_000,
+    MARKERS: 20_000,
     SEARCHES: 4_000_000,
     OPENED: 1 << 30,
     SYMBOLS: 4_000_000,
