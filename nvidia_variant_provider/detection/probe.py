@@ -44,6 +44,12 @@ _OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
 ``CUDA_MPS_PIPE_DIRECTORY``."""
 
 _PENDING = "pending"
+_PRECISE = (
+    reasons.COMPAT_NOT_SUPPORTED,
+    reasons.DRIVER_MISMATCH,
+    reasons.MPS_UNREACHABLE,
+    reasons.NOT_READY,
+)
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
 """With these reasons NVML says nothing about the machine."""
 
@@ -82,6 +88,9 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
         # If NVML cannot say what is wrong, libcuda's reason tells more, unless
         # libcuda itself is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
+            return nvml.replace(reason=libcuda.reason)
+        # NVML calls by one name what libcuda tells apart, such as a missing MPS server.
+        if nvml.reason == reasons.UNKNOWN_ERROR and libcuda.reason in _PRECISE:
             return nvml.replace(reason=libcuda.reason)
         return nvml
     # libcuda knows its version even where no kernel driver is loaded. A version

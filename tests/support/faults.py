@@ -138,6 +138,7 @@ FAULTS: dict[str, Fault] = {
         "mps-unreachable",
         absent=(NVML_SONAME,),
     ),
+    "MPS server gone, and NVML silent": fails(both(999, 805), "mps-unreachable"),
     "cuda-compat on a GPU that it does not support": fails(
         HEALTHY.but(cuda={"error.cuInit": 804}),
         "compat-not-supported",

@@ -158,3 +158,37 @@ def test_a_damaged_cache_of_the_loader_is_a_note(tmp_path: Path) -> None:
 def test_the_files_of_this_system_say_nothing_about_another(tmp_path: Path) -> None:
     stack = replace(stub(tmp_path), is_here=False)
     assert run_checks(stack) == []
+
+
+@pytest.mark.parametrize("mask", ["", "-1"])
+def test_a_mask_that_hides_all_gpus(mask: str, tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path, CUDA_VISIBLE_DEVICES=mask)
+    (finding,) = run_checks(stack)
+    assert (finding.code, finding.severity) == ("ND105", "warning")
+    assert run_checks(replace(stack, is_here=False)) == []
+
+
+def test_a_mask_that_shows_a_gpu(tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path, CUDA_VISIBLE_DEVICES="0")
+    assert run_checks(stack) == []
+
+
+def test_a_python_inside_a_snap(tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path, SNAP="/snap/code/1")
+    inside = tmp_path / "snap" / "code" / "bin" / "python"
+    for python, codes in ((str(inside), ["ND105"]), ("/usr/bin/python3", [])):
+        installation = replace(stack.installation, python=python)
+        findings = run_checks(replace(stack, installation=installation))
+        assert [finding.code for finding in findings] == codes
+
+
+def test_a_linux_driver_inside_wsl(tmp_path: Path) -> None:
+    system = tmp_path / "system"
+    (system / "dev").mkdir(parents=True)
+    (system / "dev" / "dxg").touch()
+    own = driver_in(system / "usr/lib/wsl/lib")
+    stack = on(machine("12.9", "9.0"), tmp_path, LD_LIBRARY_PATH=own)
+    assert "ND106" not in [finding.code for finding in run_checks(stack)]
+    driver_in(system / "usr/lib/x86_64-linux-gnu")
+    (finding,) = run_checks(replace(stack, environ={}))
+    assert finding.code == "ND106"

@@ -5,6 +5,14 @@ package declares them all in `CHECKS`.
 """
 
 from ..model import CHECKS
-from . import agreement, backends, builds, libraries, toolchain
+from . import agreement, backends, builds, libraries, machine, toolchain
 
-__all__ = ["CHECKS", "agreement", "backends", "builds", "libraries", "toolchain"]
+__all__ = [
+    "CHECKS",
+    "agreement",
+    "backends",
+    "builds",
+    "libraries",
+    "machine",
+    "toolchain",
+]
