@@ -33,6 +33,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 # programs of theirs would wait in vain: these inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)  # nohup; it goes on itself
 
 
 @pytest.hookimpl(wrapper=True)

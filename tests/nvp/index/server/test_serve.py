@@ -252,41 +252,6 @@ def test_signals_stop_it(
             fetch(server.urls[0])
 
 
-SIGNALLED = """
-import contextlib, os, signal, sys, threading
-from nvp.cli import serve
-
-class Index:
-    def serve(self):
-        return contextlib.nullcontext()
-
-def trace(frame, event, _):
-    global left
-    if frame.f_code.co_filename != threading.__file__ or threading.get_ident() != main:
-        return None
-    left -= 1
-    if left == 0:
-        signal.raise_signal(signal.SIGTERM)
-    return trace
-
-left = int(sys.argv[1])
-main = threading.get_ident()
-timer = threading.Timer(1, os.kill, [os.getpid(), signal.SIGTERM])
-timer.daemon = True
-timer.start()
-serve._serve(Index(), lambda: sys.settrace(trace))
-os._exit(0)
-"""
-
-
-@posix
-@pytest.mark.parametrize("line", [4, 6, 10])
-def test_a_signal_while_it_begins_to_wait_stops_it(line: int) -> None:
-    """A handler must not wait for a lock that its own thread has."""
-    command = [sys.executable, "-c", SIGNALLED, str(line)]
-    assert subprocess.run(command, timeout=30, check=False).returncode == 0
-
-
 @pytest.mark.slow
 def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
