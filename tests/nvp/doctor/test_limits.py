@@ -21,6 +21,7 @@ from nvp.doctor import (
     installation,
     loader,
     loading,
+    runner,
     software,
     system,
 )
@@ -345,3 +346,14 @@ def test_symbols_that_cannot_be_seeked_to(tmp_path: Path) -> None:
     (tmp_path / "a.so").write_bytes(data)
     with (tmp_path / "a.so").open("rb") as file, pytest.raises(ValueError, match="cut"):
         list(read_symbols(file))
+
+
+def test_thousands_of_notes_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "_MOST_NOTES", 3)
+    installed = [Installed(name=f"demo{number}", files=PLAIN) for number in range(8)]
+    stack = make_stack(tmp_path, *installed, environment=HERE)
+    change(stack, "METADATA", "no name")
+    notes = diagnose(stack).notes
+    assert notes[2:] == ("demo2: its METADATA is missing or damaged", "5 more notes")

@@ -34,6 +34,9 @@ from .workloads import (
 
 logger = logging.getLogger(__name__)
 
+_MOST_NOTES = 500
+"""How many notes there are of what could not be read."""
+
 _NAMED = 5
 """How many distributions one note names."""
 
@@ -196,7 +199,8 @@ def _unreadable(stack: Stack) -> list[str]:
         notes += [f"{distribution.name}: {defect}" for defect in defects[:3]]
         if len(defects) > 3:
             notes.append(f"{distribution.name}: {len(defects) - 3} more defects")
-    return notes
+    left = len(notes) - _MOST_NOTES
+    return [*notes[:_MOST_NOTES], f"{left} more notes"] if left > 0 else notes
 
 
 def _foreign_provider(stack: Stack) -> list[str]:
