@@ -104,6 +104,25 @@ def test_torch_of_pypi_for_windows_is_replaced_from_another_index(
     assert hint.startswith("torch 2.15.0+cu130 runs here, from PyTorch's index: ")
 
 
+@pytest.mark.parametrize(
+    ("version", "files", "is_found"),
+    [
+        ("2.10.0", {}, True),  # by the table of builds
+        ("9.9", {"torch/version.py": b"cuda = None\n"}, True),
+        ("9.9", {"torch/version.py": b"cuda = '12.8'\n"}, False),
+        ("9.9", {}, False),
+    ],
+)
+def test_torch_without_a_label_is_for_cpus(
+    version: str, files: dict[str, bytes], is_found: bool, tmp_path: Path
+) -> None:
+    torch = Installed(name="torch", version=version, files=files)
+    stack = make_stack(tmp_path, torch, environment=machine("12.8", "8.9"))
+    folder = Path(stack.distributions["torch"].folder)
+    (folder / "WHEEL").write_text("Wheel-Version: 1.0\nTag: cp313-cp313-win_amd64\n")
+    assert len(hints(stack, "ND207")) == is_found
+
+
 def test_where_a_wheel_of_an_extension_for_this_torch_is(tmp_path: Path) -> None:
     stack = make_stack(
         tmp_path,

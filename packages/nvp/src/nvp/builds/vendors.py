@@ -316,7 +316,8 @@ def _known(
 
 def _may_have(index: VendorIndex, wanted: str | None) -> bool:
     try:
-        return SpecifierSet(index.releases).contains(wanted or "0", prereleases=True)
+        allowed = SpecifierSet(index.releases)
+        return wanted is None or allowed.contains(wanted, prereleases=True)
     except ValueError:  # of something installed
         return False
 

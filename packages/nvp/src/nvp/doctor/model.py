@@ -72,7 +72,7 @@ class Stack(Software):
         from ..builds.vendors import find_elsewhere
 
         name = distribution.name
-        platform = _platform(distribution)
+        platform = platform_of_wheel(distribution)
         build = self.toolchain.torch if torch else None
         urls = " ".join(self.environ.get(key, "") for key in _INDEXES)
         several = self.has_several_gpus
@@ -95,7 +95,7 @@ class Stack(Software):
         return newest_in_table(
             distribution.name,
             self.environment,
-            _platform(distribution),
+            platform_of_wheel(distribution),
             every_gpu=self.has_several_gpus,
         )
 
@@ -107,7 +107,8 @@ class Stack(Software):
         return () if torch is None else tuple(find_extensions(libraries, torch))
 
 
-def _platform(distribution: Distribution) -> str:
+def platform_of_wheel(distribution: Distribution) -> str:
+    """Return the platform of an installed wheel, such as ``win_amd64``."""
     wheel = distribution.read("WHEEL") or b""
     found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
     tag = found[1].decode("ascii", "replace") if found else ""

@@ -16,9 +16,9 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
-from ...knowledge.builds import PROJECTS, LibraryCode, Needs
+from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
 from ..distributions import Distribution
-from ..model import Find, Finding, Stack, check
+from ..model import Find, Finding, Stack, check, platform_of_wheel
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
@@ -281,7 +281,14 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
         return backend.kind == "cpu"
     if distribution.name not in PROJECTS:
         return False
+    torch = stack.toolchain.torch
+    if distribution.name == "torch" and torch is not None and torch.is_known:
+        return torch.cuda is None
     needs = stack.needs_of(distribution)
+    if needs is None:
+        platform = platform_of_wheel(distribution)
+        record = find_record(distribution.name, distribution.version, platform)
+        needs = None if record is None else record.needs
     return needs is not None and not needs.gpu
 
 
