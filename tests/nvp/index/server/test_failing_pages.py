@@ -11,6 +11,8 @@ import pytest
 from support.loopback import JSON, ask, start, start_with_limits
 from support.range_server import Answer, serve_answers
 
+from nvp.index.selection.component import VariantRepository
+
 PAGE = "/simple/torch/"
 
 
@@ -148,3 +150,22 @@ def test_the_time_to_wait_is_passed_on() -> None:
     ):
         reply = running.page()
         assert (reply.status, reply.headers["retry-after"]) == (429, "7")
+
+
+def test_no_installer_goes_on_after_a_defect_of_this_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(VariantRepository, "show", fail)
+    with (
+        serve_answers({}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert (reply.status, reply.headers["content-type"]) == (200, JSON)
+        assert reply.text.startswith("error: internal error: RuntimeError")
+        # A file is not taken for a page.
+        root = running.urls[0].removesuffix("simple/")
+        assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 404
