@@ -121,11 +121,10 @@ def describe_wheel(
     )
 
 
-def has_library_by_cuda(report: WheelReport | None) -> bool:
+def has_library_by_cuda(report: WheelReport) -> bool:
     """Return whether a wheel has a copy of a library for each CUDA version."""
-    if report is None or report.all_defects:
-        return False
-    return any(unit.by_cuda for unit in split_units(report) if unit.targets)
+    units = () if report.all_defects else split_units(report)
+    return any(unit.by_cuda for unit in units if unit.targets)
 
 
 def letter_of(unit: Unit, value: str) -> str:

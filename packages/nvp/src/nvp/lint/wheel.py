@@ -113,10 +113,13 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
     inside = Collector(file.path, document=text, member=member)
     document = None
     if text is not None:
-        # The readers of binaries take a while to import.
-        from .content import has_library_by_cuda
+        by_cuda = False
+        if report is not None:
+            # The readers of binaries take a while to import.
+            from .content import has_library_by_cuda
 
-        scope = Scope(whole_release=False, by_cuda=has_library_by_cuda(report))
+            by_cuda = has_library_by_cuda(report)
+        scope = Scope(whole_release=False, by_cuda=by_cuda)
         document = check_text(text, inside, scope)
     wheel = OpenedWheel(
         file_name=file.name,

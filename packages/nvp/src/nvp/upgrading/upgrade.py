@@ -306,14 +306,15 @@ def _report_marker(
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
-    holds_where_drivers_are = not any(
-        word in marker for word in _NOT_OF_THE_PLATFORM
-    ) and all(marker_holds(marker, platform) for platform in _PLATFORMS)
     hint, reorders = _NO_LABEL, False
     if namespace in used and old.static_properties is not None:
         hint = "its labels may now be chosen where the marker does not hold"
         reorders = True
-    elif namespace == NAMESPACE in used and holds_where_drivers_are:
+    elif (
+        namespace == NAMESPACE in used
+        and not any(word in marker for word in _NOT_OF_THE_PLATFORM)
+        and all(marker_holds(marker, platform) for platform in _PLATFORMS)
+    ):
         hint = "the order stays: the marker holds wherever there can be a driver"
     elif namespace in used:
         hint = "its provider is now also asked where the marker does not hold"
