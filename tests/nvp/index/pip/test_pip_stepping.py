@@ -174,6 +174,10 @@ def test_a_project_that_never_had_a_wheel(pip: Pip, tmp_path: Path) -> None:
         ) in done.err
         assert "Astral publishes builds of flash-attn for CUDA 12.8 at" in done.text
         assert "its source: a build" not in pip(*words, "-i", served, "other").text
+        done = pip(*words, "-i", served, "flashinfer-jit-cache")
+        assert (
+            "nvp pip install --extra-index-url https://flashinfer.ai/whl/" in done.out
+        )
 
 
 def test_a_gpu_that_the_newest_release_leaves_out(pip: Pip, tmp_path: Path) -> None:

@@ -191,6 +191,8 @@ def test_without_a_driver_nothing_runs(tmp_path: Path) -> None:
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no index has a project nosuch; check the"):
         api.releases("nosuch", index_url=str(tmp_path), environment=OLD)
+    with pytest.raises(InputError, match="their own: give --vendor-indexes"):
+        api.releases("flashinfer-cubin", index_url=str(tmp_path), environment=OLD)
     with pytest.raises(UsageError, match="not the name of a project"):
         api.releases("torch==2.0", index_url=str(tmp_path), environment=OLD)
     with pytest.raises(UsageError, match="there is no such folder"):

@@ -251,7 +251,8 @@ def _say_none(
     table: ReleaseTable, facts: str, where: str, labels: Sequence[str]
 ) -> str:
     """Say that no release runs, or is known to run, on the GPU."""
-    verdicts = {release.verdict for release in table.releases}
+    final = [x for x in table.releases if not Version(x.version).is_prerelease]
+    verdicts = {release.verdict for release in final or table.releases}
     if verdicts <= {None}:
         return f"{table.project} has no wheel for {where}."
     if table.is_cpu_only and not labels:

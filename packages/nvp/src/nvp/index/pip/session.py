@@ -322,7 +322,12 @@ class _Session:
     def _find_elsewhere(
         self, done: PipRun, sources: Sequence[str]
     ) -> tuple[Elsewhere, ...]:
-        if self.selection.vendor_indexes or not (done.judged or sources):
+        from ...knowledge.tables import find_vendors
+
+        # After a failure, an index of makers may have what no other one has.
+        names = (item.project for item in self.command.asked)
+        lacks = done.status != 0 and any(map(find_vendors, names))
+        if self.selection.vendor_indexes or not (done.judged or sources or lacks):
             return ()
         platform = self.selection.platform_of_builds
         every_gpu = self.selection.every_gpu

@@ -23,6 +23,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError, UsageError, redacted
 
 from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requirements
+from ...knowledge.tables import find_vendors
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
 from ..http.client import Client
@@ -280,7 +281,11 @@ class _Reader:
         if failures:
             raise failures[0]
         message = f"no index has a project {self._project}"
-        raise InputError(message, hint="check the name, or give --index-url")
+        hint = "check the name, or give --index-url"
+        sources = self._sources
+        if find_vendors(self._project) and len(sources.indexes) == len(sources.places):
+            hint = "makers have it on indexes of their own: give --vendor-indexes"
+        raise InputError(message, hint=hint)
 
     async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
         """Inspect wheels of which nothing is known, newest release first.
