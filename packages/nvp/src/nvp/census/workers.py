@@ -71,6 +71,10 @@ def gone() -> InputError:
 class LocalWorkers:
     """Processes of this machine.
 
+    They share some semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. When all of
+    them were killed, a process of Python's own (its resource tracker) removes these,
+    unless it was killed too, as by a signal to the whole group.
+
     :param jobs: how many.
     """
 

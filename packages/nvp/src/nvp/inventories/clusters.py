@@ -277,7 +277,10 @@ _GPU = "GPUs_GPU_"
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
-_METRIC_LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+# Without the first group, a long name would be tried from each of its characters on.
+_METRIC_LABEL = re.compile(
+    r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"'
+)
 
 
 def is_slot(item: Mapping[str, Any]) -> bool:
