@@ -85,7 +85,8 @@ def test_a_mask_is_named_where_torch_sees_no_gpu(
     monkeypatch.setenv("TORCH_MODE", "unavailable")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     live.install(torch())
-    (finding,) = live.doctor(ONE, "--json").data["checks"]
+    finding, hidden = live.doctor(ONE, "--json").data["checks"]
+    assert hidden["code"] == "ND105"
     assert "with CUDA_VISIBLE_DEVICES='-1'" in finding["message"]
     assert finding["hint"] == "unset CUDA_VISIBLE_DEVICES"
 
