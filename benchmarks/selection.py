@@ -173,7 +173,7 @@ def pick_all() -> dict[str, dict[str, Picks]]:
 
 def select(release: Any, variables: Mapping[str, str], selector: str) -> str | None:
     """Return the label that this project selects."""
-    from nvidia_variant_provider.resolution.priorities import Priorities
+    from nvidia_variant_provider.resolution.inputs import Priorities
     from nvp import api
 
     opt_in = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}

@@ -44,7 +44,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 SHADOW = """
 import sys, time
 from nvp import api
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp.lint.selection import find_shadowed
 from nvidia_variant_provider.metadata import read_metadata
 def best(call):

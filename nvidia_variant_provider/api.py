@@ -17,7 +17,7 @@ from .machine.environment import (
     minor_version_compatibility as read_minor_version_compatibility,
 )
 from .metadata import VariantsMetadata, read_metadata
-from .resolution.priorities import Priorities, load_priorities
+from .resolution.inputs import Priorities, load_priorities
 from .resolution.resolver import Resolution, resolve_metadata
 
 TYPE_CHECKING = False

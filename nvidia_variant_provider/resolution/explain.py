@@ -20,8 +20,8 @@ from ..machine.supported import (
     UPPER_BOUND,
     all_features,
 )
+from .inputs import Answer
 from .ordering import Mismatch
-from .providers import Answer
 
 _BOUNDS = frozenset(all_features()[0].values)
 

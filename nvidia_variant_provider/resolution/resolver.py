@@ -17,9 +17,8 @@ from ..machine.supported import (
 )
 from ..metadata.model import VariantsMetadata
 from .explain import Reason, explain
+from .inputs import Answer, Priorities, find_answers, own_answer
 from .ordering import Mismatch, Ordering, Rejections, order
-from .priorities import Priorities
-from .providers import Answer, find_answers, own_answer
 
 
 class _Reasons(Mapping[str, tuple[Reason, ...]]):

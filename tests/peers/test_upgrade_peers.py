@@ -20,7 +20,7 @@ from support.variantlib_peer import by_priority, isolate, variantlib_outcome
 from support.wheels import publish, stub_wheel
 
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 from nvp.metadata.checking import to_dict
 from nvp.upgrading.upgrade import upgrade

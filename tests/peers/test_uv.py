@@ -17,7 +17,7 @@ from support.strategies import documents, machines
 from support.uv_installer import UvIndex, uv_index
 
 from nvidia_variant_provider.machine.environment import Environment
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 
 DRIVERS = ("11.8", "12.4", "12.6", "12.8", "12.9", "13.0", "13.2")

@@ -33,7 +33,7 @@ from variantlib.errors import PluginError  # type: ignore[import-untyped]
 
 from nvidia_variant_provider.errors import ConfigurationError
 from nvidia_variant_provider.machine.supported import all_features, supported_features
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 
 CLASS = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"

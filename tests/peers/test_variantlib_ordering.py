@@ -21,8 +21,8 @@ from nvidia_variant_provider.machine.supported import (
     all_features,
     supported_features,
 )
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.ordering import order as our_order
-from nvidia_variant_provider.resolution.priorities import Priorities
 from nvp import api
 
 Lists: TypeAlias = dict[str, list[str]]

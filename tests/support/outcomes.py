@@ -8,7 +8,7 @@ from typing import Any
 from support.uv_installer import InstallError, UvIndex
 
 from nvidia_variant_provider.errors import InputError, OverrideError
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 
 __all__ = ["REFUSED", "our_outcome", "uv_outcome"]

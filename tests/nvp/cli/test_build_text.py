@@ -8,7 +8,7 @@ import pytest
 from support.builds import gpu_build, machine, metadata
 
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from nvp.cli.build_text import why_no_gpu
 

@@ -11,7 +11,7 @@ from support.paths import FIXTURES
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution import providers
+from nvidia_variant_provider.resolution import inputs
 from nvp.cli import main
 from nvp.gpu_code import inspection
 from nvp.gpu_code.report import WheelReport
@@ -26,9 +26,9 @@ def test_the_answer_of_a_machine_is_computed_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[object] = []
-    real = providers.own_answer
+    real = inputs.own_answer
 
-    def counted(environment: Environment) -> providers.Answer:
+    def counted(environment: Environment) -> inputs.Answer:
         asked.append(environment)
         return real(environment)
 

@@ -31,7 +31,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from nvp import api
 from nvp.knowledge.tables import (

@@ -20,7 +20,7 @@ from support.strategies import documents
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 from nvp.files import read_resource
 from nvp.knowledge.tables import can_exist, driver_versions

@@ -10,7 +10,7 @@ from support.documents import PROVIDER, forced, nvidia
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 from nvp.metadata.checking import check_document
 from nvp.upgrading.upgrade import upgrade

@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.metadata.versions import WRITTEN
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp import api
 from nvp.metadata.checking import to_dict, to_text
 from nvp.upgrading.remarks import Upgrade

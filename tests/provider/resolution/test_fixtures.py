@@ -23,7 +23,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
     Gpu,
 )
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 
 FOLDER = FIXTURES / "variants-json"
 METADATA = sorted(FOLDER.rglob("*-variants.json"))

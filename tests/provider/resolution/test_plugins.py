@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nvidia_variant_provider.resolution.providers import ask_plugins
+from nvidia_variant_provider.resolution.inputs import ask_plugins
 
 
 def install(folder: Path, name: str, body: str, endpoint: str) -> None:

@@ -16,7 +16,7 @@ from support.paths import FIXTURES
 from benchmarks.selection import DRIVERS, GPUS, works
 from nvidia_variant_provider import api
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 
 FOLDER = FIXTURES / "published"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))

@@ -19,8 +19,8 @@ from support.wheels import stub_wheel, wheel_name
 
 from nvidia_variant_provider.errors import InputError, OverrideError, ProviderError
 from nvidia_variant_provider.machine.environment import Environment
-from nvidia_variant_provider.resolution import priorities
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution import inputs
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp.api import resolve
 from nvp.index.http.kept_keys import LABEL_KEY
 from nvp.index.selection.component import VariantRepository
@@ -400,7 +400,7 @@ class TestPreparation:
             calls.append("priorities")
             return Priorities()
 
-        monkeypatch.setattr(priorities, "load_priorities", load)
+        monkeypatch.setattr(inputs, "load_priorities", load)
         older = {name.replace("2.8.0", "2.7.0"): text for name, text in torch().items()}
         made = VariantRepository(
             Memory({**torch(), **older}),
@@ -419,7 +419,7 @@ class TestPreparation:
     def test_given_priorities_replace_those_of_the_user(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(priorities, "load_priorities", None)
+        monkeypatch.setattr(inputs, "load_priorities", None)
         preferred = Priorities(
             features={"nvidia": ("cuda_version_lower_bound", "sm_arch")},
             properties={"nvidia": {"cuda_version_lower_bound": ("12.6",)}},

@@ -11,7 +11,7 @@ from support.loopback import H100
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
-from nvidia_variant_provider.resolution.priorities import Priorities
+from nvidia_variant_provider.resolution.inputs import Priorities
 from nvp.index.selection.options import Selection
 from nvp.index.selection.variants import ReleaseResolver
 

@@ -14,8 +14,8 @@ from nvidia_variant_provider.machine.supported import (
     UPPER_BOUND,
 )
 from nvidia_variant_provider.metadata.model import VariantsMetadata
+from nvidia_variant_provider.resolution.inputs import own_answer
 from nvidia_variant_provider.resolution.ordering import order
-from nvidia_variant_provider.resolution.providers import own_answer
 
 from ..knowledge.tables import driver_versions, gpu_models, toolkits
 from ..matrix.cells import all_places, every_value, machine

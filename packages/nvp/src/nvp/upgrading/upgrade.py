@@ -24,7 +24,7 @@ from nvidia_variant_provider.metadata.model import (
     Provider,
     VariantsMetadata,
 )
-from nvidia_variant_provider.resolution.providers import marker_holds
+from nvidia_variant_provider.resolution.inputs import marker_holds
 
 from ..metadata.checking import find_defects
 from .remarks import (

@@ -5,14 +5,6 @@ package declares them all in `CHECKS`.
 """
 
 from ..model import CHECKS
-from . import agreement, backends, builds, libraries, machine, toolchain
+from . import access, agreement, builds, libraries, toolchain
 
-__all__ = [
-    "CHECKS",
-    "agreement",
-    "backends",
-    "builds",
-    "libraries",
-    "machine",
-    "toolchain",
-]
+__all__ = ["CHECKS", "access", "agreement", "builds", "libraries", "toolchain"]

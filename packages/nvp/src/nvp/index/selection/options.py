@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
     from nvidia_variant_provider.machine.environment import Environment
-    from nvidia_variant_provider.resolution.priorities import Priorities
+    from nvidia_variant_provider.resolution.inputs import Priorities
 
 logger = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from .wheel_files import has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
-    from nvidia_variant_provider.resolution.priorities import Priorities
+    from nvidia_variant_provider.resolution.inputs import Priorities
     from nvidia_variant_provider.resolution.resolver import Resolution
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class ReleaseResolver:
 def _load_priorities(selection: Selection) -> Priorities:
     if selection.priorities is not None:
         return selection.priorities
-    from nvidia_variant_provider.resolution.priorities import load_priorities
+    from nvidia_variant_provider.resolution.inputs import load_priorities
 
     return load_priorities()
 
