@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,16 +10,22 @@ import pytest
 
 __all__ = ["some_of"]
 
+_ALL = os.environ.get("NVP_TEST_ALL") == "1"
+"""Whether the tables that take longer than all other tests are run completely."""
 
-def some_of(cases: Iterable[tuple[Any, ...]], step: int) -> list[Any]:
+
+def some_of(cases: Iterable[tuple[Any, ...]], step: int, *, slow: int = 1) -> list[Any]:
     """Return ``cases`` for `pytest.mark.parametrize`, all but each nth marked slow.
 
     Choose a ``step`` that has no divisor in common with the length of the rows of a
     grid: the sample then has something from each row and each column.
 
     :param step: how many cases to go on for the next one of the sample.
+    :param slow: the same for those that are marked slow; the cases between are left out
+        unless the variable ``NVP_TEST_ALL`` is 1.
     """
     return [
         pytest.param(*case, marks=[pytest.mark.slow] if number % step else [])
         for number, case in enumerate(cases)
+        if _ALL or number % step == 0 or number % slow == 0
     ]

@@ -158,7 +158,7 @@ class Traced:
 @needs_strace
 def test_what_it_touches(tmp_path: Path, variables: dict[str, str]) -> None:
     # Its files are not compiled yet, and stay so.
-    for place in PACKAGES:
+    for place in dict.fromkeys(PACKAGES):
         for name in ("nvidia_variant_provider", "pynvml.py"):
             source = Path(place, name)
             if source.is_dir():

@@ -14,6 +14,7 @@ from support.grids import some_of
 from support.memory import MIB, peak_of_reading
 from support.pages import HTML, NAME, SHA, URL, links_of_pip, only, read_html
 
+from nvidia_variant_provider.errors import printable
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import UpstreamError
 
@@ -116,7 +117,7 @@ def test_the_links_are_those_of_pip(parts: list[str], base: str, at: int) -> Non
             link.filename,
             unquote(link.url_without_fragment),
             link.requires_python,
-            link.yanked_reason,
+            link.yanked_reason and printable(link.yanked_reason),
             link.hash_name and {link.hash_name: link.hash},
             link.metadata_link() is not None,
         )

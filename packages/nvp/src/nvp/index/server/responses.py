@@ -199,8 +199,10 @@ class Failures:
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         if is_page and not lost:
             return _stop(str(error))
-        # pip tries again after 502, as it does where it finds no server.
-        return PlainTextResponse(f"{error}\n", status_code=502, headers=HEADERS)
+        # pip tries again after 502, as it does where it finds no server, and not after
+        # 403, which is for a wheel that differs from its METADATA.
+        status = 403 if status == 403 else 502
+        return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
     def _pass_on(
         self, reply: CompleteResponse, error: Exception, *, is_page: bool
