@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from support.range_server import Answer, RangeServer, serve_answers
 
@@ -106,6 +107,20 @@ def test_a_name_that_moves_nearer_is_not_connected_to(
     assert inner.requests == []
     assert connected == []
     assert len(resolver.asked) > 2
+
+
+@pytest.mark.parametrize("name", ["fa\xdf.example", "\u0560.example", "a b.example"])
+def test_the_name_that_was_looked_at_is_connected_to(
+    name: str, inner: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python and httpx make different names of it, which both are the attacker's."""
+    connected = httpx.URL(f"http://{name}/").raw_host.decode()
+    answers = {"fass.example": [ELSEWHERE], name: [ELSEWHERE], connected: ["127.0.0.1"]}
+    monkeypatch.setattr(socket, "getaddrinfo", Resolver(answers))
+    url = inner.url.replace("127.0.0.1", name)
+    with pytest.raises(UpstreamError):
+        read(f"{url}/secret", page=f"https://{FAR}/simple/torch/")
+    assert inner.requests == []
 
 
 def test_a_redirect_is_looked_at_as_well(

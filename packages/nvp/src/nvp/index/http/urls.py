@@ -308,7 +308,7 @@ class NearnessFinder:
         A name counts as the nearest of its addresses. One that cannot be resolved
         here, as where a proxy resolves all names, is elsewhere.
         """
-        host = urlsplit(url).hostname or ""
+        host = _connected_host(url)
         if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, 6.3
             return Nearness.MACHINE
         try:
@@ -363,6 +363,20 @@ class NearnessFinder:
         parts = urlsplit(end)
         named = not _is_address(parts.hostname or "")
         return near is Nearness.NETWORK and named and parts.scheme == "https"
+
+
+def _connected_host(url: str) -> str:
+    """Return the name that a connection to a URL resolves.
+
+    Python makes ``ss`` of a German letter (RFC 3490), and httpx makes another name of
+    it (RFC 5891), with addresses of its own.
+    """
+    import httpx
+
+    try:
+        return httpx.URL(url).raw_host.decode("ascii")
+    except (httpx.InvalidURL, ValueError):
+        return urlsplit(url).hostname or ""  # Nothing is read at such a URL.
 
 
 def _is_address(host: str) -> bool:
