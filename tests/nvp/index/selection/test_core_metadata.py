@@ -14,7 +14,7 @@ from support.label_index import Pages
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import Parts
+from nvp.index.http.ranges import ChangedFileError, Parts
 from nvp.index.selection.kept import Kept, MetadataStore
 from nvp.index.selection.reader import Reader
 
@@ -137,7 +137,28 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     assert other.find(wheel) is None
     assert other.read(wheel) == Kept(b"second", second)
     other.hand_out(wheel)
-    assert other.find_unverified(f"{wheel.url}?signature=1") == (wheel, second)
+    signed = f"{wheel.url}?signature=1"
+    assert other.find_unverified(signed, NAME) == (wheel, second)
     other.settle(wheel, [second], None)
-    assert other.find_unverified(wheel.url) is None
+    assert other.find_unverified(wheel.url, NAME) is None
     assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"second")
+
+
+def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
+    """An honest wheel would be refused, and a lie about another one never found."""
+    store = MetadataStore(None, time.monotonic)
+    wheels = []
+    for letter in "ab":
+        url = f"https://files.example/get?file={letter}.whl"
+        wheel = replace(file(letter), url=url, filename=f"{letter}-{NAME}")
+        parts = Parts()
+        parts.add(0, letter.encode(), 9)
+        store.keep(wheel, Kept(b"", parts))
+        store.hand_out(wheel)
+        wheels.append((wheel, parts))
+    for wheel, parts in wheels:
+        assert store.find_unverified(wheel.url, wheel.filename) == (wheel, parts)
+    (lying, parts), (honest, _) = wheels
+    store.settle(lying, [parts], ChangedFileError("another one"))
+    assert store.is_refused(lying)
+    assert not store.is_refused(honest)

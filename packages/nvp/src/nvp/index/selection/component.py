@@ -260,7 +260,7 @@ class VariantRepository(RepositoryContainer):
         )
         if announcer is None or suffix:
             return self.reader.find_copy(resource)
-        return self.reader.find_checked(resource)
+        return self.reader.find_checked(resource, name)
 
     @property
     def evaluator(self) -> Evaluator:

@@ -128,8 +128,10 @@ class MetadataStore:
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
         # By URL: what is at the URL of a file without a hash may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
-        self._unverified: Aging[str, tuple[model.File, Parts]] = Aging(_NOTED, math.inf)
-        self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
+        # By the place of the wheel and its name, which its URL may have in the query.
+        self._unverified: Aging[tuple[str, str], tuple[model.File, Parts]]
+        self._unverified = Aging(_NOTED, math.inf)
+        self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)
         self.refusals: list[str] = []
         """A sentence for each wheel that is not what its METADATA was read from."""
 
@@ -176,30 +178,32 @@ class MetadataStore:
 
         :raises UpstreamError: as `find_unverified` does.
         """
-        self.find_unverified(file.url)
+        self.find_unverified(file.url, file.filename)
         kept = self.find(file)
         if kept is not None and kept.parts is not None:
-            self._unverified.put(place_of(file.url), (file, kept.parts))
+            key = place_of(file.url), file.filename
+            self._unverified.put(key, (file, kept.parts))
 
-    def find_unverified(self, url: str) -> tuple[model.File, Parts] | None:
+    def find_unverified(self, url: str, name: str) -> tuple[model.File, Parts] | None:
         """Return what the wheel at a URL has to be compared with, and its file.
 
+        :param name: that of the wheel, as the index has it.
         :raises UpstreamError: the comparison has failed a moment ago.
         """
-        refusal = self._refused.get(place_of(url))
+        refusal = self._refused.get((place_of(url), name))
         if refusal is not None:
             # pip sends the same request again where a server is said to have failed.
             raise UpstreamError(refusal, url, status=403)
-        return self._unverified.get(place_of(url))
+        return self._unverified.get((place_of(url), name))
 
     def find_parts(self, file: model.File) -> list[Parts]:
         """Return what a wheel has to be compared with, as `find_unverified` does."""
-        found = self.find_unverified(file.url)
+        found = self.find_unverified(file.url, file.filename)
         return [] if found is None else [found[1]]
 
     def is_refused(self, file: model.File) -> bool:
         """Return whether the comparison with the wheel has failed a moment ago."""
-        return self._refused.get(place_of(file.url)) is not None
+        return self._refused.get((place_of(file.url), file.filename)) is not None
 
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
@@ -209,16 +213,16 @@ class MetadataStore:
         METADATA may have been read again meanwhile, from other parts.
         """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
-        noted = self._unverified.get(place)
+        noted = self._unverified.get((place, file.filename))
         if noted is not None and noted[1] in parts:
-            self._unverified.drop(place)
+            self._unverified.drop((place, file.filename))
         if error is None:
             kept = self.find(file) or self.read(file)
             if kept is not None and kept.parts in parts:
                 self.keep(file, replace(kept, parts=None))
             return
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)
-        self._refused.put(place, error.message)
+        self._refused.put((place, file.filename), error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
         self._lasting.drop((digest, place))
         self._passing.drop(file.url)

@@ -193,15 +193,16 @@ class Reader:
         self.metadata.keep(file, replace(kept, content=text))
         return text
 
-    def find_checked(self, resource: model.Resource) -> model.Resource:
+    def find_checked(self, resource: model.Resource, name: str) -> model.Resource:
         """Return a file as it is sent: compared with what METADATA was read from.
 
+        :param name: that of the file, as the index has it.
         :raises UpstreamError: it was another file a moment ago.
         """
         resource = self.find_copy(resource)
         if not isinstance(resource, model.HttpResource):
             return resource
-        unverified = self.metadata.find_unverified(resource.url)
+        unverified = self.metadata.find_unverified(resource.url, name)
         if unverified is None:
             return resource
         file, parts = unverified
