@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from support.command import Run
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack
 
+from nvp.doctor import issue
 from nvp.doctor.issue import LONGEST_SHARED, issue_lines
 from nvp.doctor.runner import diagnose
 
@@ -31,6 +33,35 @@ def test_nothing_names_the_user(tmp_path: Path) -> None:
     assert "john" not in text
     assert "~/env" in text
     assert "/home/USER/x" in text
+
+
+def test_a_home_behind_a_link_and_other_names_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, link = tmp_path / "nfs" / "jane", tmp_path / "home"
+    real.mkdir(parents=True)
+    link.symlink_to(real)
+    monkeypatch.setattr(issue, "_account", lambda: "jdoe")
+    stack = make_stack(real / "env", environment=machine("12.8", "5.0"))
+    notes = (
+        f"{real}/env and {link}/env",
+        "/srv/jdoe/x and /srv/john/x",
+        "c:\\USERS\\amy",
+    )
+    diagnosis = replace(diagnose(stack), notes=notes)
+    environ = {"HOME": str(link), "USER": "root", "SUDO_USER": "john"}
+    text = "\n".join(issue_lines(diagnosis, environ))
+    assert "- ~/env and ~/env\n- /srv/USER/x and /srv/USER/x\n" in text
+    assert "amy" not in text
+
+
+def test_a_version_cannot_hide_the_rest_of_a_report(tmp_path: Path) -> None:
+    version = "2.8.0<details>`x`[![x](y)"
+    torch = Installed(name="torch", version=version, files=FILES)
+    stack = make_stack(tmp_path, torch, environment=machine("12.8", "5.0"))
+    text = "\n".join(issue_lines(diagnose(stack), {}))
+    assert version not in text.partition("```sh")[0]
+    assert r"torch 2.8.0\<details>\`x\`[![x]\(y)" in text
 
 
 def test_what_an_issue_needs_is_there(tmp_path: Path) -> None:

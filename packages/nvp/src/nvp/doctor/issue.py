@@ -5,9 +5,10 @@ Home folders, the names of users and machines, and passwords in URLs are left ou
 
 from __future__ import annotations
 
+import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from nvidia_variant_provider.errors import printable, redacted
 
@@ -21,7 +22,10 @@ LONGEST_SHARED = 60
 """The most lines of what is short enough for a comment."""
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+")
+_HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
+_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(|`")
+"""What starts a tag, the target of a link or an image, or code."""
+
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
 
@@ -34,7 +38,8 @@ def issue_lines(
     :param environ: environment variables, which name the user and the home folder.
     :param most: the most lines; findings come first, and versions are left out.
     """
-    lines = [_anonymous(line, environ) for line in _lines(diagnosis)]
+    personal = [*_personal(environ)]
+    lines = [_anonymous(line, personal) for line in _lines(diagnosis)]
     if most is not None and len(lines) > most:
         more = (
             f"... and {len(lines) - most + 1} lines more: nvp doctor --report FILE.md"
@@ -43,17 +48,41 @@ def issue_lines(
     return lines
 
 
-def _anonymous(text: str, environ: Mapping[str, str]) -> str:
+def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> str:
     text = _URL.sub(lambda match: redacted(match[0]), text)
-    homes = {environ.get(name, "").rstrip("/\\") for name in ("HOME", "USERPROFILE")}
-    for home in sorted(homes - {""}, key=len, reverse=True):
-        text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
-    text = _HOME.sub(r"\1USER", text)
-    names = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
-    names |= {environ.get("HOSTNAME", ""), platform.node()}
-    for name in names - {"", "root", "localhost"}:
-        text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", "USER", text)
+    for pattern, replacement in personal:
+        text = pattern.sub(replacement, text)
     return text
+
+
+def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
+    """Yield what names the user or the machine, and what stands there instead."""
+    homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
+    # Paths of an environment are those behind links, as of a home on a file server.
+    homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
+    for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
+        yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
+    yield _HOME, r"\1USER"
+    variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")
+    names = {environ.get(name, "") for name in variables}
+    names |= {platform.node(), _account()}
+    for name in names - {"", "root", "localhost"}:
+        yield re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])"), "USER"
+
+
+def _account() -> str:
+    """Return the name of the user; a job or a container may lack the variables."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):
+        return ""
+
+
+def _prose(text: str) -> str:
+    """Return text of a file as Markdown that shows it, and does nothing else."""
+    return _MARKUP.sub(r"\\\g<0>", printable(text))
 
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -65,28 +94,28 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         system = (platform.system(), platform.release(), platform.machine())
         yield f"- System: {' '.join(system)}"
     python = stack.installation.to_dict().get("version")
-    yield f"- Python: {printable(str(python or 'unknown'))}"
+    yield f"- Python: {_prose(str(python or 'unknown'))}"
     driver = environment.cuda_driver_version
     number = environment.kernel_driver_version
     yield f"- Driver: {f'CUDA {driver}' if driver else 'none'}" + (
-        f" ({printable(number)})" if number else ""
+        f" ({_prose(number)})" if number else ""
     )
     for gpu in environment.gpus:
-        name = printable(gpu.name or "a GPU")
+        name = _prose(gpu.name or "a GPU")
         capability = gpu.compute_capability or "unknown"
         yield f"- GPU {gpu.index}: {name}, compute capability {capability}"
     for finding in diagnosis.findings:
         yield ""
-        message = printable(finding.message)
+        message = _prose(finding.message)
         yield f"- **{finding.code}** ({finding.severity}): {message}"
-        yield f"  - {printable(finding.hint)}"
+        yield f"  - {_prose(finding.hint)}"
     if not diagnosis.findings:
         yield ""
         yield "No check found anything wrong."
     commands = commands_of(diagnosis.findings)
     if commands:
         yield from ("", "```sh", *map(printable, commands), "```")
-    notes = [printable(note) for note in diagnosis.notes]
+    notes = [_prose(note) for note in diagnosis.notes]
     if notes:
         yield ""
         yield from (f"- {note}" for note in notes[:_MOST_NOTES])
@@ -97,9 +126,9 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     libraries = []
     for item in stack.distributions.values():
         if item.is_library:
-            libraries.append(item.title)
+            libraries.append(_prose(item.title))
         elif item.name in with_code or item.name in PROJECTS or item.name in _NAMED:
             cuda = stack.cuda_of(item)
-            yield f"- {item.title}{f' (CUDA {cuda})' if cuda else ''}"
+            yield f"- {_prose(item.title)}{f' (CUDA {cuda})' if cuda else ''}"
     if libraries:
         yield f"- {listed(libraries, len(libraries))}"
