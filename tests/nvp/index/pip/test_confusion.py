@@ -188,7 +188,7 @@ PIP_CASES = [
 
 
 @pytest.mark.parametrize(
-    ("case", "version", "words"), some_of(PIP_CASES, 21, slow=17), indirect=["case"]
+    ("case", "version", "words"), some_of(PIP_CASES, 63, slow=17), indirect=["case"]
 )
 def test_pip(
     case: Case, version: str, words: Sequence[str], pips: dict[str, Environment]
@@ -203,7 +203,7 @@ def test_pip(
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 23, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 45, slow=13),
     indirect=["case"],
 )
 def test_pip_behind_serve(
@@ -219,7 +219,7 @@ def test_pip_behind_serve(
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 19, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 43, slow=13),
     indirect=["case"],
 )
 def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
@@ -237,7 +237,7 @@ UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, Fa
 
 
 @pytest.mark.parametrize(
-    "case", some_of([(("410", True),), *UV_CASES], 17, slow=7), indirect=["case"]
+    "case", some_of([(("410", True),), *UV_CASES], 41, slow=7), indirect=["case"]
 )
 def test_uv(case: Case) -> None:
     """uv asks the next index where the first one does not have the project."""
