@@ -194,10 +194,7 @@ def write_own(path: str, content: bytes) -> None:
 
     :raises OSError: it cannot be written, or `why_no_cache` says why it must not be.
     """
-    folder = os.path.dirname(path)
-    if (reason := why_no_cache(folder)) is not None:
-        raise PermissionError(1, reason)
-    _make_folder(folder)
+    _make_folder(os.path.dirname(path))
     unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _AS_IT_IS
     descriptor = os.open(unfinished, flags, 0o600)
@@ -214,13 +211,25 @@ def _make_folder(folder: str) -> None:
     """Make a folder, and those above it, for this user alone.
 
     The mode that `os.makedirs` takes is that of the last folder only.
+
+    :raises OSError: as `write_own` does.
     """
-    if not os.path.isdir(folder):
-        _make_folder(os.path.dirname(folder))
+    missing = []
+    place = folder
+    while not os.path.lexists(place) and place != os.path.dirname(place):
+        missing.append(place)
+        place = os.path.dirname(place)
+    _check(folder)
+    for place in reversed(missing):
         try:
-            os.mkdir(folder, 0o700)
-        except FileExistsError:
-            return  # Another process has made it.
+            os.mkdir(place, 0o700)
+        except FileExistsError:  # noqa: PERF203  # of few
+            _check(place)  # Another process has made it, maybe of another user.
+
+
+def _check(folder: str) -> None:
+    if (reason := why_no_cache(folder)) is not None:
+        raise PermissionError(1, reason)
 
 
 def clear(path: str) -> None:

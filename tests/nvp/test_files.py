@@ -162,6 +162,28 @@ def test_folders_that_are_a_cache(make: Callable[[Path], None], base: Path) -> N
     assert load(base / NAME / "kind" / "file", 1) == b"x"
 
 
+@needs_root
+@pytest.mark.parametrize("make", [foreign, foreign_link])
+def test_a_folder_that_somebody_else_makes_meanwhile(
+    make: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody may make a folder in /tmp, where this one was missing a moment ago."""
+    sticky_parent(base / NAME)
+    looked_at = os.stat
+
+    def stat_and_make(path: str, **options: bool) -> os.stat_result:
+        found = looked_at(path, **options)
+        if not os.path.lexists(base / NAME):
+            make(base / NAME)
+        return found
+
+    monkeypatch.setattr(os, "stat", stat_and_make)
+    with pytest.warns(CacheWarning, match="belongs to another user"):
+        store(base / NAME / "kind" / "file", b"x")
+    monkeypatch.undo()
+    assert not [*(base / NAME).rglob("*"), *base.parent.glob("rootonly/*")]
+
+
 def fifo(path: Path) -> None:
     os.mkfifo(path, 0o600)
 
