@@ -139,7 +139,7 @@ def redacted(url: str) -> str:
     """
     import re  # imported here, since installers load this module
 
-    bare = re.sub(_CREDENTIALS, r"\1****@", url, count=1)
+    bare = re.sub(_CREDENTIALS, r"\1****@", url)
     return re.sub(_QUERY, lambda item: item[1] + re.sub(_VALUE, "****", item[2]), bare)
 
 

@@ -60,6 +60,10 @@ def test_a_url_in_a_sentence_is_redacted() -> None:
     sentence = "cannot use the proxy http://me:S3cret@proxy.example:3128: refused"
     assert "S3cret" not in redacted(sentence)
     assert redacted(sentence).endswith("@proxy.example:3128: refused")
+    # Proxies of indexes, such as devpi, have the URL of another server in their own.
+    nested = "https://me:S3cret@proxy.example/https://me:S3cret@index.example/simple/"
+    assert "S3cret" not in redacted(nested)
+    assert "S3cret" not in redacted(f"{sentence} by {nested}")
 
 
 @pytest.mark.parametrize(
