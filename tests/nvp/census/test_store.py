@@ -351,6 +351,17 @@ def test_a_file_without_a_hash_has_to_be_the_same(
     assert store.is_known(replace(unnamed, **now)) is known
 
 
+def test_a_page_says_nothing_of_a_file_that_it_gives_another_name(
+    store: Store,
+) -> None:
+    """Any page may name a file of any index, whose own page may have no hashes."""
+    honest = replace(wheel(), sha256=None)
+    lie = replace(honest, filename="other-1.1-py3-none-any.whl", project="other")
+    store.add(Outcome(wheel=lie, status="failed", reason="it is of another project"))
+    assert store.is_known(lie)
+    assert not store.is_known(honest)
+
+
 def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> None:
     store.add(outcome())
     store.add(Outcome(wheel=wheel(), status="failed", may_pass=True, reason="late"))

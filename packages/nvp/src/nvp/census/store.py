@@ -226,8 +226,8 @@ class Store:
         with self._errors():
             rows = self._connection.execute(
                 "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
-                "WHERE key IN (?, ?)",
-                _storable([wheel.key, wheel.hash_key]),
+                "WHERE key IN (?, ?) AND filename = ?",
+                _storable([wheel.key, wheel.hash_key, wheel.filename]),
             ).fetchall()
         return any(self._counts(wheel, row) for row in rows)
 
