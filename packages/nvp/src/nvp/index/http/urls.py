@@ -28,6 +28,9 @@ _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~
 _LONGEST_NAME = 255
 """Characters of a file name: the limit of the usual file systems."""
 
+_NAT64 = 0x0064FF9B << 64
+"""The first 96 bits of the addresses ``64:ff9b::/96`` (RFC 6052)."""
+
 _RESOLVED = 60.0
 """Seconds for which the addresses of a name stay the same."""
 
@@ -309,7 +312,7 @@ class NearnessFinder:
         here, as where a proxy resolves all names, is elsewhere.
         """
         host = _connected_host(url)
-        if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, 6.3
+        if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, 6.3
             return Nearness.MACHINE
         try:
             addresses = await self._resolve(host)
@@ -389,8 +392,13 @@ def _is_address(host: str) -> bool:
 
 def _of_address(text: str) -> Nearness:
     address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif int(address) >> 32 == _NAT64 or address.sixtofour is not None:
+            # A gateway connects to the IPv4 address that is in it.
+            inner = address.sixtofour or ipaddress.IPv4Address(int(address) % 2**32)
+            return _of_address(str(inner))
     if address.is_loopback or address.is_unspecified or address.is_link_local:
         return Nearness.MACHINE
     return Nearness.ELSEWHERE if address.is_global else Nearness.NETWORK
