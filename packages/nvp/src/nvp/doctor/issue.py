@@ -5,6 +5,7 @@ Home folders, the names of users and machines, and passwords in URLs are left ou
 
 from __future__ import annotations
 
+import getpass
 import os
 import platform
 import re
@@ -73,10 +74,8 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
 def _account() -> str:
     """Return the name of the user; a job or a container may lack the variables."""
     try:
-        import pwd
-
-        return pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
         return ""
 
 
