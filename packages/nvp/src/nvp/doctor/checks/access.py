@@ -412,7 +412,10 @@ def _names_in(own: Distribution, path: str) -> Iterator[str]:
     try:
         with open_regular(own.locate(path)) as file:
             rest = b""
-            while piece := file.read(_PIECE):
+            # Some files of Linux have no size, and no end: /proc/kmsg waits for more.
+            left = os.fstat(file.fileno()).st_size
+            while piece := file.read(min(_PIECE, left)):
+                left -= len(piece)
                 if not own.limits.take(OPENED, len(piece), of=own.name):
                     break
                 for match in _NAMES.finditer(rest + piece):
