@@ -164,3 +164,11 @@ def test_texts_of_one_name_are_no_conflict(tmp_path: Path) -> None:
     pairs = [("a", "1", b"import a"), ("b", "1", b"import b")]
     stack = make_stack(tmp_path, *shared("tests/__init__.py", *pairs))
     assert of("ND306", run_checks(stack)) == []
+
+
+def test_a_record_that_lists_a_file_twice(tmp_path: Path) -> None:
+    installed = Installed(name="triton", version="3.0", files={"triton/a.so": b"x"})
+    stack = make_stack(tmp_path, installed)
+    record = Path(stack.distributions["triton"].folder) / "RECORD"
+    record.write_text(record.read_text() + "triton/a.so,sha256=other,1\n")
+    assert of("ND306", run_checks(stack)) == []

@@ -36,6 +36,8 @@ def finding(hint: str, severity: Severity = "error") -> Finding:
          [f"{PIP} install torch==2.8.0"]),
         ([f"{AGAIN} torch", f"{PIP} install nvidia-nccl-cu12==2.27.3 triton==3.4.0"],
          [f"{AGAIN} torch"]),
+        ([f"{PIP} install --no-deps triton==3.5.0", f"{PIP} install jax[cuda13]"],
+         [f"{PIP} install 'jax[cuda13]'", f"{PIP} install --no-deps triton==3.5.0"]),
         (["conda install --prefix /env 'pytorch=*=cuda*'"],
          ["conda install --prefix /env 'pytorch=*=cuda*'"]),
         ([f"{PIP} install a --sm-arch 9.0", f"{PIP} install b --sm-arch 9.0"],

@@ -231,7 +231,8 @@ def commands_of(findings: Iterable[Finding]) -> list[str]:
             continue
         for step in steps[-1].split(" && "):
             words = shlex.split(step)
-            if words[:2] != ["nvp", "pip"]:
+            # What is put back without its requirements is nothing for the others.
+            if words[:2] != ["nvp", "pip"] or "--no-deps" in words:
                 others.setdefault(step)
                 continue
             verb = next(i for i, w in enumerate(words) if w in ("install", "uninstall"))

@@ -137,9 +137,10 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
     """Two distributions have installed different files under one path."""
     owners: dict[str, list[tuple[Distribution, RecordedFile]]] = {}
     for distribution in stack.distributions.values():
-        for item in distribution.files:
-            if _is_library(item) and item.digest:
-                path = distribution.locate(item.path)
+        # A RECORD that lists a file twice does not make it that of two.
+        own = {distribution.locate(x.path): x for x in distribution.files if x.digest}
+        for path, item in own.items():
+            if _is_library(item):
                 owners.setdefault(path, []).append((distribution, item))
     shared: dict[tuple[str, ...], dict[str, list[tuple[Distribution, RecordedFile]]]]
     shared = {}
