@@ -10,7 +10,7 @@ import httpx
 import pytest
 from support.range_server import Answer, RangeServer, serve_answers
 
-from nvp.index.http import urls
+from nvp.index.http import connecting
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.urls import Settings, UpstreamError
@@ -99,7 +99,7 @@ def test_a_name_that_moves_nearer_is_not_connected_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Names are resolved again after a while, since `serve` may run for weeks."""
-    monkeypatch.setattr(urls, "_RESOLVED", -1.0)
+    monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
     url = inner.url.replace("127.0.0.1", "files.example")
     for _ in range(2):
         with pytest.raises(UpstreamError):

@@ -19,7 +19,8 @@ from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.urls import Nearness, NearnessFinder, Settings
+from nvp.index.http.connecting import Nearness, NearnessFinder
+from nvp.index.http.urls import Settings
 
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"

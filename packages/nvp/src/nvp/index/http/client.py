@@ -22,7 +22,7 @@ import httpx
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from .connecting import make_connections, make_tls_context
+from .connecting import NearnessFinder, make_connections, make_tls_context
 from .proxies import CHECK_PROXY, find_proxy, is_of_proxy
 from .replies import (
     content_length,
@@ -33,7 +33,6 @@ from .replies import (
 )
 from .urls import (
     CompleteResponse,
-    NearnessFinder,
     PassingError,
     Settings,
     TooLargeError,

@@ -9,10 +9,8 @@ import fnmatch
 import ipaddress
 import os
 import re
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
@@ -27,12 +25,6 @@ _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~
 
 _LONGEST_NAME = 255
 """Characters of a file name: the limit of the usual file systems."""
-
-_NAT64 = 0x0064FF9B << 64
-"""The first 96 bits of the addresses ``64:ff9b::/96`` (RFC 6052)."""
-
-_RESOLVED = 60.0
-"""Seconds for which the addresses of a name stay the same."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,129 +271,6 @@ def is_file_name(name: str) -> bool:
     A version in a longer name may have more digits than Python converts.
     """
     return len(name) <= _LONGEST_NAME and is_text(name)
-
-
-class Nearness(IntEnum):
-    """Where a server is, the nearest first."""
-
-    MACHINE = 0
-    """This machine, and addresses of the link, where clouds have their metadata."""
-
-    NETWORK = 1
-    """A private network (RFC 1918, RFC 4193) or another one that is not global."""
-
-    ELSEWHERE = 2
-
-
-class NearnessFinder:
-    """Finds out how near servers are, and at which addresses these are.
-
-    A page from elsewhere must not make this program send requests to servers that only
-    this machine, or its network, can reach. So connections are made to the addresses
-    that were looked at, and a server that was near once stays near.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, Nearness] = {}
-        self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
-
-    async def find(self, url: str) -> Nearness:
-        """Return how near the server of ``url`` is.
-
-        A name counts as the nearest of its addresses. One that cannot be resolved
-        here, as where a proxy resolves all names, is elsewhere.
-        """
-        host = _connected_host(url)
-        if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, 6.3
-            return Nearness.MACHINE
-        try:
-            addresses = await self._resolve(host)
-        except (OSError, UnicodeError):
-            addresses = ()
-        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
-        self._known[host] = min(near, self._known.get(host, near))
-        return self._known[host]
-
-    async def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the addresses by which `find` has found a server to be near or far.
-
-        :raises OSError: there are none, or by now there is one that is nearer.
-        :raises UnicodeError: it is not the name of a host.
-        """
-        addresses = await self._resolve(host)
-        known = self._known.get(host)
-        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
-        self._known[host] = near if known is None else min(near, known)
-        if known is not None and near < known:
-            raise OSError(f"{host} has moved to an address that is nearer")
-        return addresses
-
-    async def _resolve(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host; for a minute, these are the same ones."""
-        if _is_address(host):
-            return (host,)
-        import asyncio
-        import socket
-
-        since, addresses = self._addresses.get(host, (0.0, ()))
-        if not addresses or time.monotonic() - since > _RESOLVED:
-            # This reads short forms of addresses too, such as 127.1.
-            entries = await asyncio.get_running_loop().getaddrinfo(
-                host, None, type=socket.SOCK_STREAM
-            )
-            addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
-            self._addresses[host] = time.monotonic(), addresses
-        return addresses
-
-    async def may_lead(self, start: str, end: str) -> bool:
-        """Return whether a page or a redirect at ``start`` may lead to ``end``.
-
-        It may not lead to a nearer place. A name in a private network is an exception,
-        as a company's own mirror has one: with HTTPS, a server there receives nothing
-        unless it has a certificate for that name.
-        """
-        near = await self.find(end)
-        if near is Nearness.ELSEWHERE or near >= await self.find(start):
-            return True
-        parts = urlsplit(end)
-        named = not _is_address(parts.hostname or "")
-        return near is Nearness.NETWORK and named and parts.scheme == "https"
-
-
-def _connected_host(url: str) -> str:
-    """Return the name that a connection to a URL resolves.
-
-    Python makes ``ss`` of a German letter (RFC 3490), and httpx makes another name of
-    it (RFC 5891), with addresses of its own.
-    """
-    import httpx
-
-    try:
-        return httpx.URL(url).raw_host.decode("ascii")
-    except (httpx.InvalidURL, ValueError):
-        return urlsplit(url).hostname or ""  # Nothing is read at such a URL.
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _of_address(text: str) -> Nearness:
-    address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        elif int(address) >> 32 == _NAT64 or address.sixtofour is not None:
-            # A gateway connects to the IPv4 address that is in it.
-            inner = address.sixtofour or ipaddress.IPv4Address(int(address) % 2**32)
-            return _of_address(str(inner))
-    if address.is_loopback or address.is_unspecified or address.is_link_local:
-        return Nearness.MACHINE
-    return Nearness.ELSEWHERE if address.is_global else Nearness.NETWORK
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
