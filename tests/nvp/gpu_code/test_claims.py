@@ -294,9 +294,14 @@ def test_without_gpu_code_no_gpu_is_judged() -> None:
 
 TARGETS = st.lists(
     st.builds(
-        "{}{}_{}".format,
-        st.sampled_from([50, 75, 80, 86, 87, 90, 100, 101, 103, 110, 120, 121, 999]),
-        st.sampled_from(["", "", "a", "f"]),
+        "{}_{}".format,
+        # Code for one GPU (a) exists since 9.0, and code for a family (f) since 10.0.
+        st.sampled_from(
+            [
+                *(50, 75, 80, 86, 87, 90, 100, 101, 103, 110, 120, 121, 999),
+                *("90a", "100a", "103a", "110a", "120a", "100f", "101f", "103f"),
+            ]
+        ),
         st.sampled_from(["real", "virtual"]),
     ),
     max_size=5,
@@ -337,7 +342,7 @@ def test_a_wheel_with_fewer_libraries_runs_on_no_fewer_gpus(
 @given(
     st.lists(
         st.builds(
-            "{}{}_{}".format,
+            "{}_{}".format,
             st.integers(0, 9999),
             st.sampled_from(["", "a", "f"]),
             st.sampled_from(["real", "virtual"]),
