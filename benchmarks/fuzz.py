@@ -84,7 +84,7 @@ def fuzz(
     shared = mmap.mmap(-1, _HEAD.size + _LARGEST)
     with (
         tempfile.TemporaryDirectory(prefix="fuzz-", dir=_memory_folder()) as folder,
-        # Not a pipe: the process would wait for its reader when the pipe is full.
+        # With a pipe, the process would wait for its reader when the pipe is full.
         tempfile.TemporaryFile("w+", encoding="ascii") as found,
     ):
         pid = os.fork()

@@ -76,7 +76,7 @@ def test_windows_starts_nothing_of_the_working_folder(
     monkeypatch.delenv("NoDefaultCurrentDirectoryInExePath", raising=False)
     system = os.path.join(os.environ["SYSTEMROOT"], "System32")
     monkeypatch.setenv("PATH", system)
-    # This is what the rule is for.
+    # Python itself finds the program of the working folder.
     assert os.path.samefile(str(shutil.which(name)), program)
     found = find_program(name, os.environ)
     if name.startswith("nvcc"):

@@ -26,15 +26,6 @@ PYTHON = f"cp3{sys.version_info.minor}"
 TAG = f"{PYTHON}-{PYTHON}-manylinux_2_17_x86_64"
 
 
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's indexes from pip."""
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
     """An index with releases of torch that the table of builds knows."""

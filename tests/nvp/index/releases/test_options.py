@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 from pathlib import Path
@@ -25,15 +24,6 @@ pytestmark = pytest.mark.skipif(
 OLD = machine("12.8", "8.0")
 HERE = "py3-none-manylinux_2_17_x86_64"
 LABELS = ("2.10.0+cu126", "2.10.0+cu128", "2.9.1+cu126", "2.9.1+cpu")
-
-
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's indexes from pip."""
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
 
 
 def make_folder(folder: Path, *versions: str) -> str:

@@ -34,15 +34,6 @@ HERE = "py3-none-manylinux_2_17_x86_64"
 JSON = "application/vnd.pypi.simple.v1+json"
 
 
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's indexes from pip."""
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-
-
 def listed(table: ReleaseTable) -> dict[str, ListedBuild]:
     """Return each build by its version, with its label."""
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import sys
@@ -21,15 +20,6 @@ pytestmark = pytest.mark.skipif(
 
 OLD = machine("12.8", "8.0")
 HERE = "py3-none-manylinux_2_17_x86_64"
-
-
-@pytest.fixture(autouse=True)
-def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hide the user's indexes from pip."""
-    for name in list(os.environ):
-        if name.startswith("PIP_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
 
 
 LACKS = ["no", "code", "for", "compute", "capability", "7.0"]

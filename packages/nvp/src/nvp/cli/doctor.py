@@ -89,8 +89,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has what they found, and what the stack consists of."""
     from ..api import doctor
-    from ..doctor.issue import LONGEST_SHARED, issue_lines
-    from ..files import replace_file
     from ..signals import ending
 
     require_positive(options, "jobs")
@@ -115,13 +113,19 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         )
     written, errors = _write_receipts(diagnosis, options.receipt)
     if options.report is not None:
+        from ..doctor.issue import issue_lines
+        from ..files import replace_file
+
         with _collecting(errors):
             lines = issue_lines(diagnosis, environ)
             replace_file(options.report, "\n".join(lines) + "\n")
             written.append(f"Report:      {printable(options.report)}")
-    text = [*_text(diagnosis, written)]
     if options.share:
+        from ..doctor.issue import LONGEST_SHARED, issue_lines
+
         text = issue_lines(diagnosis, environ, most=LONGEST_SHARED)
+    else:
+        text = [*_text(diagnosis, written)]
     exit_code = 1 if diagnosis.has_errors else 0
     return Result(
         exit_code=errors[0].exit_code if errors else exit_code,

@@ -155,17 +155,25 @@ class Distribution:
         return self.read("variant.json")
 
     @cached_property
+    def origin(self) -> Mapping[str, object]:
+        """What direct_url.json says (PEP 610); empty for a wheel of an index."""
+        try:
+            document = json.loads(self.read("direct_url.json") or b"{}")
+        except (ValueError, RecursionError):
+            return {}
+        return document if isinstance(document, dict) else {}
+
+    @property
+    def origin_url(self) -> str:
+        """The URL that it was installed from; empty for a wheel of an index."""
+        return str(self.origin.get("url", ""))
+
+    @property
     def is_from_source(self) -> bool:
         """Whether it was installed from a folder, a repository or a source archive."""
-        # "Recording the Direct URL Origin of installed distributions" (PEP 610).
-        data = self.read("direct_url.json") or b"{}"
-        try:
-            origin = json.loads(data)
-            url = str(origin.get("url", ""))
-        except (ValueError, AttributeError, RecursionError):
-            return False
-        is_archive = "archive_info" in origin and not url.endswith(".whl")
-        return is_archive or "dir_info" in origin or "vcs_info" in origin
+        is_wheel = self.origin_url.endswith(".whl")
+        is_archive = "archive_info" in self.origin and not is_wheel
+        return is_archive or "dir_info" in self.origin or "vcs_info" in self.origin
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:

@@ -297,6 +297,12 @@ class Software:
         )
 
     @property
+    def has_gpu(self) -> bool:
+        """Whether the machine has a driver and a GPU."""
+        environment = self.environment
+        return environment.cuda_driver_version is not None and bool(environment.gpus)
+
+    @property
     def has_several_gpus(self) -> bool:
         """Whether the machine has GPUs of several compute capabilities."""
         return len(self.environment.compute_capabilities) > 1

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -23,6 +23,7 @@ from nvidia_variant_provider.machine.environment import CudaVersion, is_failure
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...files import read_resource
+from ...gpu_code.bounds import major_of_name
 from ..distributions import Distribution, allows, holds, parse_requirements
 from ..installation import OPENED, read_head
 from ..loader import LIBRARY_PATH, split_library_path
@@ -162,10 +163,13 @@ def _is_container(stack: Stack) -> bool:
 
 def _first_driver(stack: Stack) -> str | None:
     """Return the libcuda that a program of this machine loads, if there is one."""
-    if not stack.is_here:
-        return None
-    library_path = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
-    return stack.libraries.system.find(_DRIVER, library_path)
+    return _find_in_system(stack, _DRIVER) if stack.is_here else None
+
+
+def _find_in_system(stack: Stack, name: str) -> str | None:
+    """Return the library that a program gets which opens it by its name."""
+    folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
+    return stack.libraries.system.find(name, folders)
 
 
 @check("ND105", "warning")
@@ -181,8 +185,8 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
             message=f"{_MASK}={mask} hides all GPUs of this machine from programs",
             hint=f"unset {_MASK}, or name the GPUs, such as {_MASK}=0",
         )
+    python = os.path.realpath(stack.installation.python or "")
     for variable, (name, folder) in _SANDBOXES.items():
-        python = os.path.realpath(stack.installation.python or "")
         if not (stack.environ.get(variable) and f"/{folder}/" in python):
             continue
         yield Finding.of(
@@ -216,15 +220,10 @@ def find_linux_driver_in_wsl(stack: Stack) -> Iterator[Finding]:
 @check("ND208", "warning")
 def find_missing_backends(stack: Stack) -> Iterator[Finding]:
     """A program has no part for the GPU of this machine, or one that does not fit."""
-    if _has_gpu(stack):
+    if stack.has_gpu:
         yield from _check_jax(stack)
         yield from _check_onnxruntime(stack)
     yield from _check_bitsandbytes(stack)
-
-
-def _has_gpu(stack: Stack) -> bool:
-    environment = stack.environment
-    return environment.cuda_driver_version is not None and bool(environment.gpus)
 
 
 def _check_jax(stack: Stack) -> Iterator[Finding]:
@@ -247,7 +246,7 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
                 path=plugin.folder,
                 message=f"{plugin.title} does not work with {jaxlib.title}: jax uses a "
                 "plug-in of its own version only",
-                hint=_install_jax(stack, jaxlib, cuda),
+                hint=_install_extra(stack, f"jax[cuda{cuda}]", jaxlib),
                 severity="error",
             )
     driver = stack.environment.cuda_driver_version
@@ -259,15 +258,20 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
             path=jaxlib.folder,
             message=f"{jaxlib.title} has no plug-in for CUDA, so that jax computes "
             "without the GPU of this machine",
-            hint=_install_jax(stack, jaxlib, newest)
+            hint=_install_extra(stack, f"jax[cuda{newest}]", jaxlib)
             if newest >= 12
             else "install a driver for CUDA 12 or newer: the plug-ins of jax need one",
         )
 
 
-def _install_jax(stack: Stack, jaxlib: Distribution, cuda: int) -> str:
-    jax = stack.distributions.get("jax", jaxlib)
-    return stack.pip("install", f"jax[cuda{cuda}]=={jax.public_version}")
+def _install_extra(stack: Stack, wanted: str, part: Distribution) -> str:
+    """Return the command that adds an extra to a program, and keeps its version.
+
+    :param wanted: such as ``jax[cuda12]``.
+    :param part: has the version of the program, where that is not installed itself.
+    """
+    program = stack.distributions.get(wanted.partition("[")[0], part)
+    return stack.pip("install", f"{wanted}=={program.public_version}")
 
 
 def _check_onnxruntime(stack: Stack) -> Iterator[Finding]:
@@ -292,7 +296,7 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
     torch = stack.toolchain.torch
     if own is None or torch is None or torch.cuda is None:
         return
-    found = {m[1]: m for f in own.files if (m := _OF_BITSANDBYTES.fullmatch(f.path))}
+    found = {m[1] for f in own.files if (m := _OF_BITSANDBYTES.fullmatch(f.path))}
     known = sorted(CudaVersion(int(text[:2]), int(text[2:])) for text in found)
     loader = read_head(own.locate("bitsandbytes/cextension.py"))
     # Since 0.49, it takes a library for another minor version of the same CUDA.
@@ -316,7 +320,7 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
 @check("ND307", "warning")
 def find_missing_opened(stack: Stack) -> Iterator[Finding]:
     """A library that a program opens by name is found nowhere."""
-    if not _has_gpu(stack):
+    if not stack.has_gpu:
         return
     for record in json.loads(read_resource("knowledge", "opened_libraries.json")):
         own = stack.distributions.get(record["project"])
@@ -326,9 +330,7 @@ def find_missing_opened(stack: Stack) -> Iterator[Finding]:
             missing, hint = _missing_of_names(stack, own)
         else:
             missing = list(_missing_of_extra(stack, own, record["extra"]))
-            program = stack.distributions.get(record["install"].partition("[")[0], own)
-            wanted = f"{record['install']}=={program.public_version}"
-            hint = stack.pip("install", wanted)
+            hint = _install_extra(stack, record["install"], own)
         if missing:
             yield Finding.of(
                 code="ND307",
@@ -342,8 +344,9 @@ def find_missing_opened(stack: Stack) -> Iterator[Finding]:
 
 def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[str]:
     """Yield the libraries that an extra would bring, and that are not there."""
+    variables = stack.installation.marker_variables()
     for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
-        if not _is_of_extra(stack, requirement, extra):
+        if not _is_of_extra(requirement, extra, variables):
             continue
         name = canonicalize_name(requirement.name)
         match = _NVIDIA.fullmatch(name)
@@ -363,10 +366,11 @@ def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[s
             yield f"{library} of {name}{allowed}, which is {installed.version} here,"
 
 
-def _is_of_extra(stack: Stack, requirement: Requirement, extra: str) -> bool:
+def _is_of_extra(
+    requirement: Requirement, extra: str, variables: Mapping[str, str]
+) -> bool:
     if requirement.marker is None:
         return False
-    variables = stack.installation.marker_variables()
     return holds(requirement, {**variables, "extra": extra}) and not holds(
         requirement, {**variables, "extra": ""}
     )
@@ -395,15 +399,10 @@ def _missing_of_names(stack: Stack, own: Distribution) -> tuple[list[str], str]:
         folders = ":".join(dict.fromkeys(place[1] for place in places if place))
         wanted = shlex.quote(folders)
         return absent, f"add the folders that have them to LD_LIBRARY_PATH: {wanted}"
-    cuda = _cuda_of(named)
+    cuda = major_of_name(first.get("cublas", ""))
     projects = {project_for(stack, name, own, cuda) for name in absent}
     install = stack.pip("install", *sorted(filter(None, projects)))
     return absent, f"{install}, and add their folders to LD_LIBRARY_PATH"
-
-
-def _cuda_of(names: Iterable[str]) -> int | None:
-    majors = (n.rpartition(".")[2] for n in names if purpose_of(n) == "cublas")
-    return next(map(int, majors), None)
 
 
 def _names_in(own: Distribution, path: str) -> Iterator[str]:
@@ -429,7 +428,5 @@ def _names_in(own: Distribution, path: str) -> Iterator[str]:
 
 
 def _is_in_system(stack: Stack, name: str) -> bool:
-    folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
-    system = stack.libraries.system
-    known = not stack.is_here or system.is_cache_known
-    return not known or system.find(name, folders) is not None
+    known = not stack.is_here or stack.libraries.system.is_cache_known
+    return not known or _find_in_system(stack, name) is not None

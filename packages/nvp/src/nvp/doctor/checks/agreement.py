@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import unquote, urlsplit
@@ -337,15 +336,10 @@ def _labels(distribution: Distribution) -> Iterator[str]:
     _, _, label = distribution.version.partition("+")
     if label:
         yield label
-    # "Recording the Direct URL Origin of installed distributions" (PEP 610).
-    data = distribution.read("direct_url.json")
-    if data is None:
-        return
     try:
-        url = json.loads(data)["url"]
-        name = unquote(urlsplit(url).path.rpartition("/")[2])
+        name = unquote(urlsplit(distribution.origin_url).path.rpartition("/")[2])
         local = parse_wheel_filename(name)[1].local
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except ValueError:
         return
     if local and local != label.lower():
         yield local

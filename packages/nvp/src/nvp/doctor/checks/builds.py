@@ -226,8 +226,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
 @check("ND207", "warning")
 def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     """A CPU build is installed, although a GPU is there."""
-    environment = stack.environment
-    if environment.cuda_driver_version is None or not environment.gpus:
+    if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
         if not _is_cpu_build(stack, distribution):

@@ -31,7 +31,7 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .pieces import CopiedWheel, Settle
+from .pieces import ComparedWheel, CopiedWheel, Settle
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
@@ -174,33 +174,16 @@ class EvaluatedWheel(model.Resource):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeldWheel(model.Resource):
+class HeldWheel(ComparedWheel):
     """A wheel whose METADATA can be read only when all of it has arrived.
 
-    :param sha256: see `EvaluatedWheel`, and so are ``parts`` and ``settle``.
     :param refusal: why it must not be rewritten, if it must not.
     :param plan: keeps the wheel that has arrived, and returns how it is rewritten;
         ``None`` if it stays as it is.
     """
 
-    original: model.HttpResource
-    sha256: str | None
     refusal: str | None
     plan: Callable[[CopiedWheel], Awaitable[RewritePlan | None]]
-    parts: tuple[Parts, ...] = ()
-    settle: Settle = lambda _: None
-    context: model.Context = field(default_factory=model.Context)
-    to_cache: bool = False
-
-    @property
-    def place(self) -> str:
-        """The URL of the original."""
-        return self.original.url
-
-    @property
-    def size(self) -> int | None:
-        """The bytes that will be sent, which are not known."""
-        return None
 
 
 class Evaluator:

@@ -124,11 +124,12 @@ class MetadataStore:
 
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
-        # By the SHA-256 of the wheel and its place.
+        # The keys are the SHA-256 of the wheel and its place.
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
-        # By URL: what is at the URL of a file without a hash may change.
+        # The keys are URLs, and what is at the URL of a file without a hash may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
-        # By the place of the wheel and its name, which its URL may have in the query.
+        # The keys are the place of the wheel and its name, which its URL may have in
+        # the query.
         self._unverified: Aging[tuple[str, str], tuple[model.File, Parts]]
         self._unverified = Aging(_NOTED, math.inf)
         self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)

@@ -25,7 +25,7 @@ Settle = Callable[["ChangedFileError | None"], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckedWheel(model.Resource):
+class ComparedWheel(model.Resource):
     """A wheel that is compared on its way with the parts that METADATA was read from.
 
     :param sha256: its hash, if the page gives it.

@@ -35,7 +35,7 @@ from ..http.client import Client
 from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.urls import NoRangesError, UpstreamError, is_http
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
-from .pieces import CheckedWheel, CopiedWheel, stream_pieces
+from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class Reader:
         if unverified is None:
             return resource
         file, parts = unverified
-        return CheckedWheel(
+        return ComparedWheel(
             original=resource,
             sha256=file.hashes.get("sha256"),
             parts=(parts,),

@@ -30,8 +30,8 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import UpstreamError
-from ..selection.core_metadata import EvaluatedWheel, HeldWheel
-from ..selection.pieces import CheckedWheel, CopiedWheel, stream_pieces
+from ..selection.core_metadata import EvaluatedWheel
+from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
@@ -63,7 +63,7 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
-_Sent = EvaluatedWheel | HeldWheel | CheckedWheel | CopiedWheel
+_Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
 """What is sent from here, whether or not an installer could download it itself."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
@@ -295,7 +295,7 @@ class _Handlers:
         if isinstance(wheel.original, model.LocalResource):
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        if isinstance(wheel, (HeldWheel, CheckedWheel)):
+        if isinstance(wheel, ComparedWheel):
             opened = self._source.client.stream(wheel.place, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
             pieces = response.aiter_raw()

@@ -21,7 +21,7 @@ from ...wheels.rewriting import Rewriting
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison
 from ..selection.core_metadata import EvaluatedWheel, HeldWheel
-from ..selection.pieces import CheckedWheel, CopiedWheel, stream_pieces
+from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
@@ -57,9 +57,7 @@ async def rewrite_pieces(
     yield end
 
 
-def _settle(
-    wheel: EvaluatedWheel | HeldWheel | CheckedWheel, comparison: Comparison
-) -> None:
+def _settle(wheel: EvaluatedWheel | ComparedWheel, comparison: Comparison) -> None:
     try:
         comparison.finish()
     except ChangedFileError as error:
@@ -69,7 +67,7 @@ def _settle(
 
 
 async def check_pieces(
-    wheel: CheckedWheel, pieces: AsyncIterator[bytes]
+    wheel: ComparedWheel, pieces: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of a wheel, its end when it is known to be the wheel expected.
 
@@ -194,17 +192,17 @@ async def pass_on(
 
 
 def make_pieces(
-    wheel: EvaluatedWheel | HeldWheel | CheckedWheel | CopiedWheel,
+    wheel: EvaluatedWheel | ComparedWheel | CopiedWheel,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
     """Return the bytes that are sent of a wheel, as `pass_on` does for its kind."""
     if isinstance(wheel, CopiedWheel):
         return pieces
-    if isinstance(wheel, CheckedWheel):
-        return check_pieces(wheel, pieces)
     if isinstance(wheel, HeldWheel):
         return pass_on(wheel, pieces, hashes)
+    if isinstance(wheel, ComparedWheel):
+        return check_pieces(wheel, pieces)
     return rewrite_pieces(wheel, pieces, hashes)
 
 
