@@ -62,7 +62,8 @@ def host(*sources: tuple[str, SimpleRepository]) -> Iterator[str]:
         router = simple.build_router(source, http_client=client, prefix=f"{prefix}/")
         app.include_router(router, prefix="")
     server = Server()
-    with server.serve(app, client.aclose, patient=False):
+    # The library's response closes its file after the last byte was sent.
+    with server.serve(app, client.aclose, patient=True):
         yield server.url
 
 
