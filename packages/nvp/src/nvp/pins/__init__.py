@@ -1,0 +1,1 @@
+"""Reading what requirements files, lock files and environments pin."""

@@ -1,0 +1,224 @@
+"""What a lock file, a requirements file or an environment pins.
+
+Every form becomes the same graph: `PinnedFile.roots` say what the project itself asks
+for, always or for one of its extras and groups, and `Pin.edges` what each package
+brings with it. A form that lists for each package when it is installed has roots alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from nvidia_variant_provider.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from .targets import PinTarget
+
+
+class Choice(NamedTuple):
+    """An extra or a dependency group, which a user selects."""
+
+    kind: Literal["extra", "group"]
+    name: str
+
+    def __str__(self) -> str:
+        return f"--{self.kind} {self.name}"
+
+
+class Edge(NamedTuple):
+    """One way in which a package is installed.
+
+    :param pin: the number of the package in `PinnedFile.pins`.
+    :param marker: when it counts; empty for always.
+    :param choice: the choice of the project for which it counts; of a root alone.
+    :param extra: the extra of the package that the edge starts from, for which it
+        counts.
+    :param extras: the extras of the package that are asked for.
+    """
+
+    pin: int
+    marker: str = ""
+    choice: Choice | None = None
+    extra: str = ""
+    extras: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedWheel:
+    """A wheel that a lock file lists.
+
+    :param url: where the file says that it is; an absolute path for a local file.
+    """
+
+    filename: str
+    url: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pin:
+    """A package at one version.
+
+    :param name: the normalized name.
+    :param version: ``None`` where the file does not say it, such as of a folder.
+    :param wheels: every wheel that the file lists, for any platform and interpreter.
+    :param hashes: the SHA-256 hashes of files whose names are not known.
+    :param requires: what the file says that the package requires, as texts; ``None``
+        where the form does not say it. uv.lock and pylock.toml name projects alone.
+    :param index: the URL of the index that the file records.
+    :param origin: the URL or path that it comes from, where that is no index.
+    :param path: the file with the pin, which may be a nested one.
+    :param line: its line there, from 1 on.
+    :param marker: when it is installed; empty for always. `PinnedFile.select`
+        evaluates it where it stands in a root.
+    :param edges: what it brings with it, in forms that are a graph.
+    """
+
+    name: str
+    version: Version | None
+    wheels: tuple[PinnedWheel, ...] = ()
+    hashes: frozenset[str] = frozenset()
+    has_sdist: bool = False
+    requires: tuple[str, ...] | None = None
+    index: str | None = None
+    origin: str | None = None
+    path: str = ""
+    line: int | None = None
+    marker: str = ""
+    edges: tuple[Edge, ...] = field(default=(), repr=False)
+
+    @property
+    def title(self) -> str:
+        """Such as ``torch 2.9.1+cu128``."""
+        return f"{self.name} {self.version}" if self.version else self.name
+
+
+class SelectedPin(NamedTuple):
+    """A package that is installed on a target.
+
+    :param wheel: the wheel that an installer takes; ``None`` where the file lists none
+        for the target, or no wheels at all.
+    """
+
+    pin: Pin
+    wheel: PinnedWheel | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinnedFile:
+    """What a file or an environment pins.
+
+    :param form: such as ``uv.lock``, ``requirements.txt`` or ``environment``.
+    :param choices: all extras and groups there are.
+    :param defaults: the groups that an installer takes where the user selects none.
+    :param conflicts: the sets of choices of which one at most can be selected.
+    :param requires_python: such as ``>=3.10``.
+    :param notes: a sentence for each thing that cannot be judged.
+    """
+
+    path: str
+    form: str
+    pins: tuple[Pin, ...]
+    roots: tuple[Edge, ...] = field(repr=False)
+    choices: tuple[Choice, ...] = ()
+    defaults: frozenset[Choice] = frozenset()
+    conflicts: tuple[frozenset[Choice], ...] = ()
+    requires_python: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def choose(
+        self, extras: Collection[str] = (), groups: Collection[str] = ()
+    ) -> frozenset[Choice]:
+        """Return the choices that a user names, with the default groups.
+
+        Some tools call every choice a group, so the name alone counts where the file
+        has no choice of the same kind.
+
+        :raises UsageError: the file has no such choice, or two of them conflict.
+        """
+        chosen = set(self.defaults)
+        named: set[Choice] = set()
+        for kind, names in (("extra", extras), ("group", groups)):
+            for name in names:
+                wanted = _normalized(name)
+                same = [x for x in self.choices if _normalized(x.name) == wanted]
+                found = [x for x in same if x.kind == kind] or same
+                if not found:
+                    there = ", ".join(map(str, self.choices[:20])) or "none"
+                    message = f"there is no {kind} {shown(name)}"
+                    hint = f"there are: {there}"
+                    raise UsageError(message, path=self.path, hint=hint)
+                named.add(found[0])
+        for conflict in self.conflicts:
+            if len(both := sorted(conflict & named)) > 1:
+                names = " and ".join(map(str, both))
+                hint = "select one of them"
+                raise UsageError(f"{names} conflict", path=self.path, hint=hint)
+            if conflict & named:
+                chosen -= conflict
+        return frozenset(chosen | named)
+
+    def alternatives(self) -> tuple[frozenset[Choice], ...]:
+        """Return the selections that are judged where the user selects nothing.
+
+        They are what is installed by default, and that with each other choice.
+        """
+        found = {self.defaults: None}
+        for choice in self.choices:
+            if choice in self.defaults:
+                continue
+            left = self.defaults.difference(*(x for x in self.conflicts if choice in x))
+            found[left | {choice}] = None
+        return tuple(found)
+
+    def select(
+        self, chosen: frozenset[Choice], target: PinTarget
+    ) -> tuple[SelectedPin, ...]:
+        """Return what is installed with some choices on a target, in file order."""
+        extras = frozenset(x.name for x in chosen if x.kind == "extra")
+        groups = frozenset(x.name for x in chosen if x.kind == "group")
+        known: dict[str, bool] = {}
+
+        def holds(marker: str) -> bool:
+            if marker and marker not in known:
+                known[marker] = target.holds(marker, extras, groups)
+            return not marker or known[marker]
+
+        taken: dict[int, set[str]] = {}
+        waiting: list[tuple[int, str]] = []
+
+        def follow(edge: Edge) -> None:
+            if not holds(edge.marker):
+                return
+            wanted = {"", *edge.extras}
+            new = wanted - taken.setdefault(edge.pin, set())
+            taken[edge.pin] |= new
+            waiting.extend((edge.pin, extra) for extra in new)
+
+        for root in self.roots:
+            if root.choice is None or root.choice in chosen:
+                follow(root)
+        while waiting:
+            number, extra = waiting.pop()
+            for edge in self.pins[number].edges:
+                if edge.extra == extra:
+                    follow(edge)
+        return tuple(
+            SelectedPin(pin, target.best(pin.wheels))
+            for number, pin in enumerate(self.pins)
+            if number in taken
+        )
+
+
+def _normalized(name: str) -> str:
+    return re.sub("[-_.]+", "-", name).lower()
+
+
+Markers = Mapping[str, str]
+"""The variables of environment markers."""

@@ -1,0 +1,232 @@
+"""The platform and interpreter that pinned packages are installed for."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from nvidia_variant_provider.errors import UsageError, shown
+
+from ..wheels.archive import platform_of
+
+if TYPE_CHECKING:
+    from .model import PinnedFile, PinnedWheel
+
+_EXTRA = re.compile(r"""\bextra\s*(==|!=)\s*(["'])([^"']*)\2""")
+_EXTRA_BEHIND = re.compile(r"""(["'])([^"']*)\1\s*(==|!=)\s*extra\b""")
+_HOLDS, _FAILS = "os_name != ''", "os_name == ''"
+_OF_UV = re.compile("(extra|group)-([0-9]{1,3})-(.+)")
+_NEWEST_GLIBC = 43
+_OLDEST_GLIBC = {"x86_64": 5, "i686": 5}
+_PYTHON = re.compile(r"3\.([0-9]{1,2})(\.[0-9]{1,3})?|3([0-9]{1,2})")
+_SYSTEMS = {
+    "linux": {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix"},
+    "win": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
+    "macosx": {
+        "sys_platform": "darwin",
+        "platform_system": "Darwin",
+        "os_name": "posix",
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PinTarget:
+    """What is installed for.
+
+    :param variables: those of environment markers.
+    :param ranks: the tags of the wheels that are taken, such as
+        ``cp313-cp313-manylinux_2_28_x86_64``, each with its rank; 0 is the best.
+    :param platform: as the table of builds names it, such as ``linux_x86_64``.
+    """
+
+    variables: Mapping[str, str]
+    ranks: Mapping[str, int] = field(repr=False)
+    platform: str | None = None
+
+    @property
+    def python(self) -> str:
+        """Such as ``3.12``."""
+        return self.variables["python_version"]
+
+    def holds(
+        self, marker: str, extras: frozenset[str], groups: frozenset[str]
+    ) -> bool:
+        """Return whether a marker holds with some extras and groups of the project.
+
+        A marker that cannot be evaluated holds: what is not installed is not judged.
+        """
+        from packaging.markers import Marker
+
+        def settle(operator: str, name: str) -> str:
+            has = _is_chosen(name, extras, groups)
+            return _HOLDS if has is (operator == "==") else _FAILS
+
+        marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
+        marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
+        variables: dict[str, Any] = dict(self.variables)
+        variables.update(extras=extras, dependency_groups=groups)
+        try:
+            return Marker(marker).evaluate(variables, context="lock_file")
+        except (ValueError, RecursionError, KeyError):
+            return True
+
+    def best(self, wheels: Iterable[PinnedWheel]) -> PinnedWheel | None:
+        """Return the wheel that an installer takes, if any of them is for here."""
+        found: tuple[int, PinnedWheel] | None = None
+        for wheel in wheels:
+            rank = self._rank(wheel.filename)
+            if rank is not None and (found is None or rank < found[0]):
+                found = rank, wheel
+        return found[1] if found else None
+
+    def _rank(self, name: str) -> int | None:
+        sets = tags_of(name)
+        ranks = (self.ranks.get("-".join(tag)) for tag in product(*sets))
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+
+def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> bool:
+    """Return whether an extra is chosen, as its name stands in a marker.
+
+    uv makes one name of the kind, the project and the name of a choice:
+    ``extra-7-project-cu128``, with the length of the project's name.
+    """
+    if match := _OF_UV.fullmatch(name):
+        start = int(match[2]) + 1
+        return match[3][start:] in (extras if match[1] == "extra" else groups)
+    return name in extras
+
+
+@lru_cache(maxsize=4096)
+def tags_of(name: str) -> tuple[tuple[str, ...], ...]:
+    """Return the interpreters, ABIs and platforms in the name of a wheel.
+
+    The result is empty where it is not the name of a wheel. A variant label comes last.
+    """
+    parts = name.removesuffix(".whl").split("-")
+    has_build = len(parts) > 5 and parts[2][:1].isdigit()
+    tags = parts[2 + has_build : 5 + has_build]
+    if len(tags) != 3 or not name.endswith(".whl"):
+        return ((),)
+    return tuple(tuple(part.lower().split(".")) for part in tags)
+
+
+def find_target(
+    pinned: PinnedFile | None = None,
+    *,
+    platforms: Sequence[str] = (),
+    python_version: str | None = None,
+    abis: Sequence[str] = (),
+) -> PinTarget:
+    """Return the target that a user names; by default, this platform and Python.
+
+    Where a file is not for this Python, it is judged for the newest one that it allows.
+
+    :param platforms: platform tags, as pip has them: ``manylinux_2_28_x86_64``,
+        ``win_amd64``; ``linux_x86_64`` is any Linux.
+    :param python_version: such as ``3.12``, ``3.12.4`` or ``312``.
+    :param abis: such as ``cp312``.
+    :raises UsageError: a value cannot be understood.
+    """
+    from packaging import markers, tags
+
+    variables = {k: str(v) for k, v in markers.default_environment().items()}
+    short = sys.version_info[:2]
+    full = None
+    if python_version is not None:
+        match = _PYTHON.fullmatch(python_version)
+        if match is None:
+            message = f"{shown(python_version)} is not a version of Python 3"
+            hint = "give one such as 3.12"
+            raise UsageError(message, path="--python-version", hint=hint)
+        short = 3, int(match[1] or match[3])
+        full = python_version if match[2] else None
+    elif pinned is not None:
+        short = _allowed(pinned.requires_python, short)
+    if short != sys.version_info[:2] or full:
+        plain = f"{short[0]}.{short[1]}"
+        full = full or f"{plain}.0"
+        variables |= {"python_version": plain, "python_full_version": full}
+        variables |= {"implementation_version": full}
+    names = [name for platform in platforms for name in _expand(platform)]
+    names = names or list(tags.platform_tags())
+    if platforms:
+        variables |= _variables_of(names[0])
+    own = list(abis) or None
+    interpreter = f"cp{short[0]}{short[1]}"
+    found = [
+        *tags.cpython_tags(short, own or [interpreter], names),
+        *tags.compatible_tags(short, interpreter, names),
+    ]
+    ranks: dict[str, int] = {}
+    for rank, tag in enumerate(found):
+        ranks.setdefault(str(tag), rank)
+    return PinTarget(
+        variables=variables,
+        ranks=ranks,
+        platform=platform_of(names[0]) or names[0],
+    )
+
+
+def _allowed(requires_python: str | None, here: tuple[int, int]) -> tuple[int, int]:
+    from packaging.specifiers import SpecifierSet
+
+    try:
+        allowed = SpecifierSet(requires_python or "")
+        minors = [n for n in range(8, 31) if allowed.contains(f"3.{n}.99")]
+        if f"{here[0]}.{here[1]}.99" in allowed or not minors:
+            return here
+    except ValueError:
+        return here
+    # A bound from below alone is that of the project: its oldest Python has wheels.
+    return 3, (minors[0] if minors[-1] == 30 else minors[-1])
+
+
+def _expand(platform: str) -> list[str]:
+    """Return the platform tags that pip takes for one, the best first."""
+    name = platform.replace("-", "_").replace(".", "_").lower()
+    legacy = {"2014": 17, "2010": 12, "1": 5}
+    match = re.fullmatch(
+        r"(?:many)?linux(?:_2_(?P<minor>[0-9]{1,3})|(?P<year>2014|2010|1))?_"
+        r"(?P<machine>x86_64|aarch64|i686|ppc64le|s390x|armv7l|riscv64)",
+        name,
+    )
+    if match is None:
+        if _system(name) is None:
+            message = f"{shown(platform)} is not a platform that is known"
+            hint = "give one such as manylinux_2_28_x86_64, linux_aarch64 or win_amd64"
+            raise UsageError(message, path="--platform", hint=hint)
+        return [name]
+    machine = match["machine"]
+    minor = legacy[match["year"]] if match["year"] else int(match["minor"] or 0)
+    oldest = _OLDEST_GLIBC.get(machine, 17)
+    found = []
+    for number in range(minor or _NEWEST_GLIBC, oldest - 1, -1):
+        found.append(f"manylinux_2_{number}_{machine}")
+        found += [
+            f"manylinux{year}_{machine}"
+            for year, first in legacy.items()
+            if first == number
+        ]
+    return [*found, f"linux_{machine}"]
+
+
+def _system(name: str) -> str | None:
+    return next((x for x in _SYSTEMS if name.startswith((x, f"many{x}"))), None)
+
+
+def _variables_of(name: str) -> dict[str, str]:
+    system = _system(name)
+    if system is None:
+        return {}
+    ends = ("x86_64", "aarch64", "arm64", "amd64", "i686", "win32")
+    machine = next((x for x in ends if name.endswith(x)), name.rpartition("_")[2])
+    machine = {"amd64": "AMD64", "win32": "x86"}.get(machine, machine)
+    machine = "ARM64" if (system, machine) == ("win", "arm64") else machine
+    return {**_SYSTEMS[system], "platform_machine": machine}
