@@ -8,7 +8,7 @@ brings with it. A form that lists for each package when it is installed has root
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -210,15 +210,16 @@ class PinnedFile:
                 if edge.extra == extra:
                     follow(edge)
         return tuple(
-            SelectedPin(pin, target.best(pin.wheels))
+            SelectedPin(pin, _best(pin, target))
             for number, pin in enumerate(self.pins)
             if number in taken
         )
 
 
+def _best(pin: Pin, target: PinTarget) -> PinnedWheel | None:
+    name = target.best(wheel.filename for wheel in pin.wheels)
+    return next((wheel for wheel in pin.wheels if wheel.filename == name), None)
+
+
 def _normalized(name: str) -> str:
     return re.sub("[-_.]+", "-", name).lower()
-
-
-Markers = Mapping[str, str]
-"""The variables of environment markers."""

@@ -8,14 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ..wheels.archive import platform_of
-
-if TYPE_CHECKING:
-    from .model import PinnedFile, PinnedWheel
 
 _EXTRA = re.compile(r"""\bextra\s*(==|!=)\s*(["'])([^"']*)\2""")
 _EXTRA_BEHIND = re.compile(r"""(["'])([^"']*)\1\s*(==|!=)\s*extra\b""")
@@ -76,14 +73,12 @@ class PinTarget:
         except (ValueError, RecursionError, KeyError):
             return True
 
-    def best(self, wheels: Iterable[PinnedWheel]) -> PinnedWheel | None:
-        """Return the wheel that an installer takes, if any of them is for here."""
-        found: tuple[int, PinnedWheel] | None = None
-        for wheel in wheels:
-            rank = self._rank(wheel.filename)
-            if rank is not None and (found is None or rank < found[0]):
-                found = rank, wheel
-        return found[1] if found else None
+    def best(self, names: Iterable[str]) -> str | None:
+        """Return the name of the wheel that an installer takes, if any is for here."""
+        ranked = [
+            (rank, name) for name in names if (rank := self._rank(name)) is not None
+        ]
+        return min(ranked, key=lambda item: item[0])[1] if ranked else None
 
     def _rank(self, name: str) -> int | None:
         sets = tags_of(name)
@@ -118,7 +113,7 @@ def tags_of(name: str) -> tuple[tuple[str, ...], ...]:
 
 
 def find_target(
-    pinned: PinnedFile | None = None,
+    requires_python: str | None = None,
     *,
     platforms: Sequence[str] = (),
     python_version: str | None = None,
@@ -126,8 +121,8 @@ def find_target(
 ) -> PinTarget:
     """Return the target that a user names; by default, this platform and Python.
 
-    Where a file is not for this Python, it is judged for the newest one that it allows.
-
+    :param requires_python: what a file says of itself. A file that is not for this
+        Python is judged for one that it is for.
     :param platforms: platform tags, as pip has them: ``manylinux_2_28_x86_64``,
         ``win_amd64``; ``linux_x86_64`` is any Linux.
     :param python_version: such as ``3.12``, ``3.12.4`` or ``312``.
@@ -147,8 +142,8 @@ def find_target(
             raise UsageError(message, path="--python-version", hint=hint)
         short = 3, int(match[1] or match[3])
         full = python_version if match[2] else None
-    elif pinned is not None:
-        short = _allowed(pinned.requires_python, short)
+    else:
+        short = _allowed(requires_python, short)
     if short != sys.version_info[:2] or full:
         plain = f"{short[0]}.{short[1]}"
         full = full or f"{plain}.0"
