@@ -125,6 +125,19 @@ def test_a_near_miss_of_nd503(tmp_path: Path) -> None:
 
 
 @needs_cxx
+@pytest.mark.parametrize(("version", "codes"), [("2.15", []), ("2.8", ["ND503"])])
+def test_of_libraries_for_releases_of_torch_one_counts(
+    version: str, codes: list[str], tmp_path: Path
+) -> None:
+    """torch-c-dlpack-ext has a library for each release from 2.4 on."""
+    old = compile_library(USES_NEW_FUNCTION, needed=("libc10.so",))
+    new = compile_library(USES_NUMBERS, needed=("libc10.so",))
+    files = {"demo/addon_torch28-cpu.so": old, "demo/addon_torch215-cpu.so": new}
+    findings = check(tmp_path, torch(version), Installed(files=files))
+    assert [finding.code for finding in findings] == codes
+
+
+@needs_cxx
 def test_a_hidden_function_of_torch_counts_as_missing(tmp_path: Path) -> None:
     source = 'extern "C" int torch_hidden(); int run() { return torch_hidden(); }'
     (finding,) = check(tmp_path, torch(), extension(source))

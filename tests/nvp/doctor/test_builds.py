@@ -70,6 +70,15 @@ def test_a_near_miss_is_not_reported(code: str, tmp_path: Path) -> None:
     assert code not in [finding.code for finding in findings]
 
 
+def test_ptx_of_a_library_that_a_program_brings_is_no_finding(tmp_path: Path) -> None:
+    own = gpu_build("90_virtual")
+    brought = Installed(name="nvidia-cufile", files=own.files)
+    user = Installed(name="torch", requires=["nvidia-cufile"])
+    environment = machine("12.9", "9.0")
+    stack = make_stack(tmp_path, brought, user, environment=environment)
+    assert "ND204" not in [finding.code for finding in run_checks(stack)]
+
+
 def test_one_of_two_gpus_without_code_is_named(tmp_path: Path) -> None:
     environment = machine("12.9", "9.0", "7.5")
     stack = make_stack(tmp_path, gpu_build("90_real"), environment=environment)

@@ -40,6 +40,9 @@ _NESTED = re.compile(rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*")
 _TAG = b"B5cxx11"
 _IN_NAMESPACE = b"7__cxx11"
 
+_FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
+"""What a library is named that is for one release, such as 2.10: ``torch210``."""
+
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
@@ -240,10 +243,19 @@ def torch_libraries(software: Software, distribution: Distribution) -> tuple[str
 
 
 def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
-    """Yield the libraries that are linked with torch, with the paths of RECORD."""
+    """Yield the libraries that are linked with torch, with the paths of RECORD.
+
+    Of several, each for one release of torch, a program loads the one for its torch.
+    """
+    torch = software.distributions.get("torch")
+    own = "".join(torch.version.split(".")[:2]) if torch is not None else ""
     for distribution in software.distributions.values():
-        for path in torch_libraries(software, distribution):
-            yield distribution, path
+        paths = torch_libraries(software, distribution)
+        named = {path: match[1] for path in paths if (match := _FOR_TORCH.search(path))}
+        is_choice = len({*named.values()}) > 1
+        for path in paths:
+            if not is_choice or named.get(path, own) == own:
+                yield distribution, path
 
 
 def find_extensions(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from ..gpu_code.report import LibraryReport, WheelReport
-from ..gpu_code.units import is_of_nvidia, split_units
+from ..gpu_code.report import LibraryReport
+from ..gpu_code.units import choices_by_cuda, is_of_nvidia
 from .distributions import Distribution
 from .installation import read_head
 from .loader import Failure, Process, split_library_path, split_preload
@@ -186,7 +186,7 @@ class Libraries:
             report = self._software.code_of(distribution)
             if report is None:
                 continue
-            alternatives = _alternatives(report)
+            alternatives = choices_by_cuda(report)
             for library in report.libraries:
                 if not self._counts(distribution, library):
                     continue
@@ -313,12 +313,3 @@ def _machine(software: Software) -> str:
             if library.format == "elf" and library.machine in _MACHINES:
                 return library.machine
     return _MACHINES[0]
-
-
-def _alternatives(report: WheelReport) -> dict[str, tuple[str, ...]]:
-    alternatives = {}
-    for unit in split_units(report):
-        if unit.by_cuda:
-            paths = tuple(library.path for library in unit.libraries)
-            alternatives.update(dict.fromkeys(paths, paths))
-    return alternatives

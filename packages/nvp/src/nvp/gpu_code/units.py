@@ -133,6 +133,25 @@ def split_units(report: WheelReport) -> tuple[Unit, ...]:
     return tuple(unit for unit in units if unit.targets or unit.stubs)
 
 
+def choices_by_cuda(report: WheelReport) -> Mapping[str, tuple[str, ...]]:
+    """Return the paths that differ in a CUDA version alone, by each of them."""
+    groups: dict[str, list[str]] = {}
+    for item in report.own:
+        if item.format != "archive" and _is_by_cuda(item.path):
+            groups.setdefault(_CHOICE.sub("*", item.path), []).append(item.path)
+    return {
+        path: tuple(paths)
+        for paths in groups.values()
+        for path in paths
+        if len(paths) > 1
+    }
+
+
+def _is_by_cuda(path: str) -> bool:
+    words = {match[1].lower() for match in _CHOICE.finditer(path)}
+    return bool(words & {"cu", "cuda"})
+
+
 def _unit(name: str, libraries: list[LibraryReport]) -> Unit:
     targets = _known(target for item in libraries for target in item.kernels)
     stubs = _known(target for item in libraries for target in item.stubs)
@@ -141,11 +160,10 @@ def _unit(name: str, libraries: list[LibraryReport]) -> Unit:
         for target, version in _ptx(item).items():
             isa[target] = max(isa.get(target, (0, 0)), version)
     single = libraries[0].path
-    words = {match[1].lower() for match in _CHOICE.finditer(single)}
     return Unit(
         name=single if len(libraries) == 1 else name,
         libraries=tuple(libraries),
-        by_cuda=len(libraries) > 1 and bool(words & {"cu", "cuda"}),
+        by_cuda=len(libraries) > 1 and _is_by_cuda(single),
         targets=targets,
         stubs=stubs - targets,
         isa=isa,

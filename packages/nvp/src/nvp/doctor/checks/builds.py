@@ -166,6 +166,9 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU."""
     for distribution, capability, pieces in _pieces_by_gpu(stack):
+        # What a program brings has to run, and nobody chooses it.
+        if distribution.is_library and stack.is_required(distribution.name):
+            continue
         if ptx := _in_state(pieces, "ptx"):
             yield Finding.of(
                 code="ND204",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...builds.needs import needs_of_name
 from ...findings import Severity
 from ...gpu_code.bounds import major_of_name
 from ...gpu_code.units import is_of_nvidia
+from ..abi import torch_libraries
 from ..distributions import Distribution, Need
+from ..installation import read_head
 from ..loader import LIBRARY_PATH, Failure, Loaded
 from ..loading import Libraries, Loading, is_of_torch
 from ..model import Finding, Stack, check
@@ -33,10 +35,13 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
             # Plug-ins, such as those for networks, are next to NVIDIA's libraries.
             continue
         severity = _severity_of_missing(stack, owner, loading, failure)
-        key = owner.name, _search_outcome(stack, failure), severity
+        place = find_installed(stack, failure.name)
+        outcome = failure.reason or ("elsewhere" if place else "nowhere")
+        key = owner.name, outcome, severity
         groups.setdefault(key, {}).setdefault(failure.name, failure)
-    for (name, outcome, severity), failures in groups.items():
+    for (name, _, severity), failures in groups.items():
         owner = stack.distributions[name]
+        outcome = _search_outcome(stack, list(failures.values()))
         yield Finding.of(
             code="ND301",
             distribution=name,
@@ -144,13 +149,22 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
                 yield loading, failure
 
 
-def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading:
+def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | None:
     """Return the library that a program takes of several for different CUDA versions.
 
     It takes the one for its CUDA, which can be loaded; where none can, the newest that
     the driver supports is what the user has to make work.
+
+    :returns: ``None`` where none is for the CUDA of torch, which is another finding.
     """
-    driver = stack.environment.cuda_driver_version
+    driver, torch = stack.environment.cuda_driver_version, stack.toolchain.torch
+    program = alternatives[-1].distribution
+    if len(alternatives) > 1 and torch is not None and torch.is_known:
+        own = {major_of_name(n) for x in alternatives for n in x.library.needed}
+        if _extends_torch(stack, program) and (
+            torch.cuda is None or torch.cuda.major not in own
+        ):
+            return None
     fitting = [
         item
         for item in alternatives
@@ -160,13 +174,16 @@ def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading:
     return (working or fitting or alternatives)[-1]
 
 
-def _search_outcome(stack: Stack, failure: Failure) -> str:
-    if failure.reason:
-        return failure.reason
-    installed = find_installed(stack, failure.name)
-    if installed is None:
+def _search_outcome(stack: Stack, failures: Sequence[Failure]) -> str:
+    """Return why libraries are not loaded, which is the same for all of them."""
+    if failures[0].reason:
+        return failures[0].reason
+    places = [find_installed(stack, failure.name) for failure in failures]
+    names = sorted({place[0].name for place in places if place is not None})
+    if not names:
         return "which the loader finds nowhere"
-    return f"and the loader does not look where {installed[0].name} has it"
+    have = "has it" if len(failures) == 1 else f"ha{'ve' if names[1:] else 's'} them"
+    return f"and the loader does not look where {_listed(names)} {have}"
 
 
 def _severity_of_missing(
@@ -177,14 +194,15 @@ def _severity_of_missing(
     if find_installed(stack, failure.name) is not None:
         # A program that is imported before may load it.
         return "warning"
+    other = _find_other_cuda(stack, owner, loading.failures)
+    if other is None and not stack.is_here:
+        # Another machine may have the library in its system.
+        return "note"
     if loading.distribution.name in stack.libraries.working:
         # onnxruntime-gpu has a part for TensorRT, and does without it.
         return "warning"
-    if stack.is_here:
-        return "error"
-    # Another machine may have the library in its system.
-    other = _find_other_cuda(stack, owner, loading.failures)
-    return "note" if other is None else "warning"
+    is_possible = other is not None and other.runs and not stack.is_here
+    return "warning" if is_possible else "error"
 
 
 def _hint_for_missing(
@@ -196,11 +214,11 @@ def _hint_for_missing(
     other = _find_other_cuda(stack, owner, failures)
     if other is not None and not other.runs:
         return f"{other.sentence}: {replace_builds(stack, *other.names)}"
-    installed = find_installed(stack, failures[0].name)
-    if installed is not None:
+    places = [find_installed(stack, failure.name) for failure in failures]
+    if folders := dict.fromkeys(place[1] for place in places if place is not None):
         return (
-            "import a program first that loads it, such as torch, or add its folder to "
-            f"LD_LIBRARY_PATH: {shlex.quote(installed[1])}"
+            f"{_say_preloading(owner)}, or add the folder to LD_LIBRARY_PATH: "
+            f"{shlex.quote(os.pathsep.join(folders))}"
         )
     needs = [need_of(stack, failure.name, owner) for failure in failures]
     again = sorted({n.name for n in needs if n and n.name in stack.distributions})
@@ -218,6 +236,14 @@ def _hint_for_missing(
     if other is None:
         return command
     return f"{command}; or {other.sentence}: {stack.reinstall(*other.names)}"
+
+
+def _say_preloading(owner: Distribution) -> str:
+    # ONNX Runtime has such a function since 1.21.
+    package = owner.name.partition("-")[0]
+    if "\ndef preload_dlls(" in read_head(owner.locate(f"{package}/__init__.py")):
+        return f"call {package}.preload_dlls() first, which loads them, or import torch"
+    return "import a program first that loads it, such as torch"
 
 
 class _OtherCuda(NamedTuple):
@@ -245,7 +271,7 @@ def _find_other_cuda(
     # A project for one CUDA has no build for another.
     if wanted is None or owner.name == "torch" or needs_of_name(owner.name) is not None:
         return None
-    if torch and torch.cuda and "torch" in owner.required:
+    if torch and torch.cuda and _extends_torch(stack, owner):
         pins = (n for n in stack.requirements if n.name == "torch" and n.user is owner)
         names = (owner.name, *["torch"] * any("==" in need.text for need in pins))
         if torch.cuda.major == wanted:
@@ -263,6 +289,12 @@ def _find_other_cuda(
         return _OtherCuda(sentence, (owner.name,), runs=False)
     sentence = f"take a build for CUDA {driver.major}, as the driver is"
     return _OtherCuda(sentence, (owner.name,), runs=True)
+
+
+def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
+    """Return whether torch shares a process with what a distribution has."""
+    linked = torch_libraries(stack, distribution)
+    return "torch" in distribution.required or bool(linked)
 
 
 def _listed(names: Iterable[str]) -> str:
