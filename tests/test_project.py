@@ -80,8 +80,15 @@ NVP = Distribution(
     papers=frozenset({"LICENSE", "README.md", "hatch_build.py", "pyproject.toml"}),
     requires=frozenset(
         {
-            *("httpx", "isal", "lxml", "nvidia-variant-provider", "rich", "shtab"),
-            *("simple-repository", "starlette", "tomli", "tomli-w", "truststore"),
+            *("httpx", "isal", "lxml", "nvidia-variant-provider", "packaging", "rich"),
+            *(
+                "shtab",
+                "simple-repository",
+                "starlette",
+                "tomli",
+                "tomli-w",
+                "truststore",
+            ),
             *("uvicorn", "zstandard"),
         }
     ),

@@ -8,7 +8,7 @@ brings with it. A form that lists for each package when it is installed has root
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -78,6 +78,7 @@ class Pin:
     :param marker: when it is installed; empty for always. `PinnedFile.select`
         evaluates it where it stands in a root.
     :param edges: what it brings with it, in forms that are a graph.
+    :param is_project: it is the project of the lock file itself, which nobody selects.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Pin:
     line: int | None = None
     marker: str = ""
     edges: tuple[Edge, ...] = field(default=(), repr=False)
+    is_project: bool = False
 
     @property
     def title(self) -> str:
@@ -119,6 +121,9 @@ class PinnedFile:
     :param defaults: the groups that an installer takes where the user selects none.
     :param conflicts: the sets of choices of which one at most can be selected.
     :param requires_python: such as ``>=3.10``.
+    :param environments: markers, of which one has to hold if there are any.
+    :param platform: the tag of the platform that it is of, where it says that.
+    :param indexes: the URLs of the indexes that the file names for all packages.
     :param notes: a sentence for each thing that cannot be judged.
     """
 
@@ -130,7 +135,47 @@ class PinnedFile:
     defaults: frozenset[Choice] = frozenset()
     conflicts: tuple[frozenset[Choice], ...] = ()
     requires_python: str | None = None
+    environments: tuple[str, ...] = ()
+    platform: str | None = None
+    indexes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def target(
+        self,
+        platforms: Sequence[str] = (),
+        python_version: str | None = None,
+        abis: Sequence[str] = (),
+    ) -> PinTarget:
+        """Return what is installed for, as `find_target` says it.
+
+        :raises UsageError: a value cannot be understood.
+        """
+        from .targets import find_target
+
+        own = () if self.platform is None else (self.platform,)
+        return find_target(
+            self.requires_python,
+            platforms=platforms or own,
+            python_version=python_version,
+            abis=abis,
+        )
+
+    def why_not(self, target: PinTarget) -> str | None:
+        """Say why the file cannot be installed on a target at all, if it cannot."""
+        from packaging.specifiers import SpecifierSet
+
+        try:
+            allowed = SpecifierSet(self.requires_python or "")
+            if target.variables["python_full_version"] not in allowed:
+                return f"it is for Python {allowed}, not for {target.python}"
+        except ValueError:
+            pass
+        nothing: frozenset[str] = frozenset()
+        if self.environments and not any(
+            target.holds(marker, nothing, nothing) for marker in self.environments
+        ):
+            return "it is for other platforms: " + "; ".join(self.environments[:3])
+        return None
 
     def choose(
         self, extras: Collection[str] = (), groups: Collection[str] = ()
@@ -210,15 +255,16 @@ class PinnedFile:
                 if edge.extra == extra:
                     follow(edge)
         return tuple(
-            SelectedPin(pin, _best(pin, target))
+            SelectedPin(pin, self._best(pin, target))
             for number, pin in enumerate(self.pins)
-            if number in taken
+            if number in taken and not pin.is_project
         )
 
-
-def _best(pin: Pin, target: PinTarget) -> PinnedWheel | None:
-    name = target.best(wheel.filename for wheel in pin.wheels)
-    return next((wheel for wheel in pin.wheels if wheel.filename == name), None)
+    def _best(self, pin: Pin, target: PinTarget) -> PinnedWheel | None:
+        if self.form == "environment":  # It is there, whatever its tags say.
+            return next(iter(pin.wheels), None)
+        name = target.best(wheel.filename for wheel in pin.wheels)
+        return next((wheel for wheel in pin.wheels if wheel.filename == name), None)
 
 
 def _normalized(name: str) -> str:

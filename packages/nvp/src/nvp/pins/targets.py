@@ -76,11 +76,12 @@ class PinTarget:
     def best(self, names: Iterable[str]) -> str | None:
         """Return the name of the wheel that an installer takes, if any is for here."""
         ranked = [
-            (rank, name) for name in names if (rank := self._rank(name)) is not None
+            (rank, name) for name in names if (rank := self.rank(name)) is not None
         ]
         return min(ranked, key=lambda item: item[0])[1] if ranked else None
 
-    def _rank(self, name: str) -> int | None:
+    def rank(self, name: str) -> int | None:
+        """Return the rank of a wheel by its name; ``None`` where it is not for here."""
         sets = tags_of(name)
         ranks = (self.ranks.get("-".join(tag)) for tag in product(*sets))
         return min((rank for rank in ranks if rank is not None), default=None)

@@ -1,0 +1,122 @@
+"""Reading any file that pins packages; its content tells which form it has."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import parse_json, read_bytes
+
+from .model import PinnedFile
+from .toml_text import parse_toml
+
+LIMIT = 32 * 1024 * 1024
+"""The most bytes of a file. Lock files of large workspaces have some 8 MB."""
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""What text files of Windows begin with: PowerShell redirects as UTF-16."""
+
+_TOML = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_-]+\s*=\s*[^=\s])")
+_NOT_READ = (
+    "is neither a lock file that is known nor a requirements file",
+    "name a pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, requirements "
+    "file, script, or what pip freeze or pip inspect prints",
+)
+
+
+def read_pins(path: str) -> PinnedFile:
+    """Read what a file pins. Nothing of it is run, and nothing is downloaded.
+
+    :param path: ``pylock.toml``, ``uv.lock``, ``poetry.lock``, ``pdm.lock``,
+        ``Pipfile.lock``, a requirements file, a script (PEP 723), or a file with what
+        ``pip freeze``, ``pip inspect`` or ``pip list --format json`` has printed.
+    :raises InputError: it cannot be read, or is not valid.
+    """
+    try:
+        return _read(_read_text(path), path)
+    except InputError as error:
+        if error.path is not None:
+            raise
+        raise InputError(
+            error.message, path=path, place=error.place, hint=error.hint or _HINT
+        ) from None
+
+
+_HINT = "check the file, or make it again"
+
+
+def _read(text: str, path: str) -> PinnedFile:
+    from .requirements import read_requirements, read_script
+
+    start = text.lstrip()[:1]
+    if start == "{" or (start == "[" and re.match(r"\s*\[\s*(\{\s*\"|\])", text)):
+        from .json_forms import read_json_form
+
+        return read_json_form(parse_json(text, limit=LIMIT), text, path)
+    if "# /// script" in text and (script := read_script(text, path)) is not None:
+        lock = f"{path}.lock"
+        if os.path.isfile(lock):
+            return read_pins(lock)
+        return script
+    name = os.path.basename(path)
+    if name.endswith((".toml", ".lock")) or _TOML.match(text):
+        return _read_toml(text, path)
+    if name.endswith((".py", ".yaml", ".yml", ".json")):
+        raise InputError(_NOT_READ[0], hint=_NOT_READ[1])
+    return read_requirements(text, path, _read_text)
+
+
+def _read_toml(text: str, path: str) -> PinnedFile:
+    from .toml_locks import ReadLock, read_pdm, read_poetry, read_pylock
+    from .uv_locks import read_uv
+
+    document = parse_toml(text)
+    metadata = document.get("metadata")
+    keys = metadata.keys() if isinstance(metadata, dict) else ()
+    read: ReadLock
+    if "packages" in document or "lock-version" in document:
+        read = read_pylock
+    elif "lock_version" in keys:
+        read = read_pdm
+    elif "content-hash" in keys or "python-versions" in keys:
+        read = read_poetry
+    elif "version" in document:
+        read = read_uv
+    elif "project" in document or "tool" in document:
+        message = "is a project, which pins nothing"
+        raise InputError(message, hint="name its lock file")
+    else:
+        raise InputError(_NOT_READ[0], hint=_NOT_READ[1])
+    return read(document, text, path, _settings(path))
+
+
+def _settings(path: str) -> Mapping[str, Any]:
+    """Return what ``pyproject.toml`` beside a lock file says, if it can be read."""
+    beside = os.path.join(os.path.dirname(path), "pyproject.toml")
+    try:
+        return parse_toml(read_bytes(beside).decode())
+    except (InputError, UnicodeDecodeError):
+        return {}
+
+
+def _read_text(path: str) -> str:
+    data = read_bytes(path, limit=LIMIT)
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    try:
+        text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
+    except UnicodeDecodeError as error:
+        message = f"not {encoding.upper()}: byte {error.start}"
+        raise InputError(message, path=path, hint="save it as UTF-8") from None
+    if "\0" in text:
+        raise InputError("has NUL bytes", path=path, hint="this is no text file")
+    return text

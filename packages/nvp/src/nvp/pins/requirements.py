@@ -1,0 +1,343 @@
+"""Reading requirements files, what ``pip freeze`` prints, and the block of a script.
+
+pip's own parser takes a second to load, and users of uv have none, so the grammar is
+read here: https://pip.pypa.io/en/stable/reference/requirements-file-format/. A test
+compares the result with that of pip. Nothing is expanded from the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from nvidia_variant_provider.errors import InputError, shown
+
+from ..metadata.requirements import explain_requirement, parse_requirement
+from .documents import (
+    check_count,
+    check_name,
+    file_name,
+    sha256_of,
+    version_of,
+)
+from .model import Edge, Pin, PinnedFile, PinnedWheel
+from .toml_text import parse_toml
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+    from packaging.version import Version
+
+_DEEPEST = 20
+_MOST_FILES = 200
+_MOST_LINES = 2_000_000
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_HASHES = re.compile(r"(?:--hash[= ]\S+\s*)+")
+_HASH = re.compile(r"--hash[= ](\S+)")
+_FOLLOWED = {"-r": False, "--requirement": False, "-c": True, "--constraint": True}
+_INDEXES = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
+_EDITABLE = ("-e", "--editable")
+_OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|\s+|(?<=^-[a-zA-Z])(?=\S))?(.*)")
+_SCRIPT = re.compile(
+    r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$"
+)
+"""The regular expression of PEP 723."""
+
+_PATH = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]|[^<>=!~;\[ ]+[/\\]")
+"""What a path begins with that is installed from."""
+
+_HINT = "correct the line"
+
+Read = Callable[[str], str]
+"""Returns the text of a file."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Reading:
+    """What has been read of a file and those that it names.
+
+    :param unpinned: the requirements without a version, each with its line.
+    :param constraints: the pins of constraints, by project.
+    """
+
+    read: Read
+    pins: list[Pin] = field(default_factory=list)
+    unpinned: list[tuple[Requirement, Pin]] = field(default_factory=list)
+    constraints: dict[str, list[Pin]] = field(default_factory=dict)
+    indexes: dict[str, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    files: int = 0
+    lines: int = 0
+
+
+def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
+    """Read the text of a requirements file.
+
+    :param read: reads the files that it names.
+    :raises InputError: it, or a file that it names, is not valid.
+    """
+    reading = _Reading(read=read)
+    _read_text(text, path, reading, constrains=False, above=())
+    return _finished(reading, path, "requirements.txt")
+
+
+def read_script(text: str, path: str) -> PinnedFile | None:
+    """Read the dependencies in a script (PEP 723).
+
+    :returns: ``None`` for a text that has no such block.
+    :raises InputError: the block is not valid.
+    """
+    blocks = [x for x in _SCRIPT.finditer(text) if x["type"] == "script"]
+    if not blocks:
+        return None
+    if len(blocks) > 1:
+        raise InputError("has several blocks of dependencies", hint="keep one")
+    start = text.count("\n", 0, blocks[0].start("content")) + 1
+    given = blocks[0]["content"].splitlines()
+    document = parse_toml("\n".join(line[2:] for line in given))
+    listed = document.get("dependencies", [])
+    if not isinstance(listed, list):
+        raise InputError("the dependencies are no list", place="dependencies")
+    reading = _Reading(read=lambda _: "")
+    for item in listed:
+        if not isinstance(item, str):
+            raise InputError("a dependency is no text", place="dependencies")
+        found = (n for n, line in enumerate(given, start) if item in line)
+        where = Pin(name="", version=None, path=path, line=next(found, None))
+        _add(item, where, reading, constrains=False)
+    requires = document.get("requires-python")
+    python = requires if isinstance(requires, str) else None
+    return _finished(reading, path, "script", requires_python=python)
+
+
+def _finished(
+    reading: _Reading, path: str, form: str, requires_python: str | None = None
+) -> PinnedFile:
+    pins, notes = list(reading.pins), list(reading.notes)
+    for requirement, place in reading.unpinned:
+        fitting = [
+            pin
+            for pin in reading.constraints.pop(place.name, ())
+            if pin.version
+            and requirement.specifier.contains(pin.version, prereleases=True)
+        ]
+        pins += fitting
+        if not fitting:
+            where = f"{place.path}:{place.line}" if place.line else place.path
+            said = str(requirement).partition(";")[0].strip()
+            notes.append(f"{shown(said)[1:-1]} in {where} is not pinned")
+    pinned = {pin.name for pin in pins}
+    left = [name for name in reading.constraints if name not in pinned]
+    if left:
+        notes.append(
+            f"{len(left)} constraints are on packages that no line asks for, such as "
+            f"{left[0]}: they are not judged"
+        )
+    check_count(len(pins))
+    return PinnedFile(
+        path=path,
+        form=form,
+        pins=tuple(pins),
+        roots=tuple(Edge(number, pin.marker) for number, pin in enumerate(pins)),
+        requires_python=requires_python,
+        indexes=tuple(reading.indexes),
+        notes=tuple(notes),
+    )
+
+
+def _read_text(
+    text: str, path: str, reading: _Reading, *, constrains: bool, above: tuple[str, ...]
+) -> None:
+    here = os.path.realpath(path)
+    if here in above:
+        raise InputError("names itself, through other files", path=path, hint=_HINT)
+    if len(above) >= _DEEPEST:
+        message = f"is named through more than {_DEEPEST} other files"
+        raise InputError(message, path=path, hint="put them into one file")
+    reading.files += 1
+    if reading.files > _MOST_FILES:
+        message = f"names more than {_MOST_FILES} other files"
+        raise InputError(message, path=above[0], hint="put them into one file")
+    lines = text.splitlines()
+    reading.lines += len(lines)
+    if reading.lines > _MOST_LINES:
+        raise InputError("has too many lines", path=path, hint="split it")
+    for number, line in _logical_lines(lines):
+        try:
+            named = _read_line(line, path, number, reading, constrains=constrains)
+        except InputError as error:
+            raise _at_line(error, path, number) from None
+        if named is None:
+            continue
+        name, as_constraints = named
+        if "://" in name or "${" in name:
+            reading.notes.append(f"{shown(name)} is not read: it is no file here")
+            continue
+        nested = os.path.join(os.path.dirname(path), name)
+        if name.partition("[")[0].endswith(".toml"):
+            reading.notes.append(f"{nested} is a lock file: check it by itself")
+            continue
+        _read_text(
+            reading.read(nested),
+            nested,
+            reading,
+            constrains=constrains or as_constraints,
+            above=(*above, here),
+        )
+
+
+def _at_line(error: InputError, path: str, line: int) -> InputError:
+    if error.path is not None:
+        return error
+    return InputError(
+        error.message,
+        path=f"{path}:{line}",
+        place=error.place,
+        hint=error.hint or _HINT,
+    )
+
+
+def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Join lines that end with a backslash, and leave out comments, as pip does."""
+    first: int | None = None
+    parts: list[str] = []
+    for number, given in enumerate(lines, 1):
+        comment = _COMMENT.match(given)
+        if given.endswith("\\") and not comment:
+            first = number if first is None else first
+            parts.append(given.strip("\\"))
+            continue
+        # A comment inside has to begin with a space, so that it is one when joined.
+        parts.append(f" {given}" if comment else given)
+        line = _COMMENT.sub("", "".join(parts)).strip()
+        if line:
+            yield (number if first is None else first), line
+        first, parts = None, []
+    if parts and (line := _COMMENT.sub("", "".join(parts)).strip()):
+        yield first or len(lines), line
+
+
+def _read_line(
+    line: str, path: str, number: int, reading: _Reading, *, constrains: bool
+) -> tuple[str, bool] | None:
+    """Read a line.
+
+    :returns: the file that it names, and whether that has constraints.
+    :raises InputError: it is no line of such a file.
+    """
+    if not line.startswith("-"):
+        text, hashes = line, []
+        if " -" in line:
+            words = line.split(" ")
+            start = next(n for n, word in enumerate(words) if word.startswith("-"))
+            text, options = " ".join(words[:start]), " ".join(words[start:])
+            hashes = _hashes(options)
+        where = Pin(
+            name="", version=None, path=path, line=number, hashes=sha256_of(hashes)
+        )
+        _add(text.strip(), where, reading, constrains=constrains)
+        return None
+    match = _OPTION.fullmatch(line)
+    option, value = (match[1], match[2].strip()) if match else (line, "")
+    value = _unquoted(value)
+    if option in _FOLLOWED:
+        if not value:
+            raise InputError(f"{option} names no file", hint=_HINT)
+        return value, _FOLLOWED[option]
+    if option in _INDEXES and value:
+        if option == "--extra-index-url":
+            reading.indexes[value] = None
+        else:
+            reading.indexes = {value: None, **reading.indexes}
+    if option in _EDITABLE and not constrains:
+        name = re.search(r"[#&]egg=([A-Za-z0-9._-]+)", value)
+        what = check_name(name[1], "") if name else shown(value)
+        reading.notes.append(f"{what} is built from source: it is not judged")
+    return None
+
+
+def _unquoted(value: str) -> str:
+    try:
+        words = shlex.split(value)
+    except ValueError:
+        raise InputError("a quotation mark is left open", hint=_HINT) from None
+    return words[0] if words else ""
+
+
+def _hashes(options: str) -> list[str]:
+    if _HASHES.fullmatch(options):
+        return _HASH.findall(options)
+    try:
+        words = shlex.split(options)
+    except ValueError:
+        raise InputError("a quotation mark is left open", hint=_HINT) from None
+    return _HASH.findall(" ".join(words))
+
+
+def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
+    """Add a requirement: a pin, a constraint, or a note.
+
+    :param where: has its line and its hashes.
+    """
+    bare = re.split(r"\s;|#", text)[0].strip()
+    requirement = parse_requirement(text)
+    if requirement is None:
+        if "://" not in bare and not _PATH.match(bare) and not bare.endswith(".whl"):
+            reason = explain_requirement(text) or "a number is too long"
+            raise InputError(f"{shown(text)} is no requirement: {reason}", hint=_HINT)
+        marker = text.rpartition(" ;")[2].strip() if " ;" in text else ""
+        wheel = _at_url(bare, replace(where, marker=marker))
+        if wheel is None:
+            message = f"{shown(bare)} is built from source: it is not judged"
+            reading.notes.append(message)
+            return
+        pin = wheel
+    else:
+        name = check_name(requirement.name, "")
+        marker = str(requirement.marker or "")
+        pin = replace(where, name=name, marker=marker)
+        if requirement.url is not None:
+            pin = _at_url(requirement.url, pin) or replace(
+                pin, origin=requirement.url, has_sdist=True
+            )
+        elif (version := _pinned_version(requirement)) is not None:
+            pin = replace(pin, version=version)
+        else:
+            if not constrains:
+                reading.unpinned.append((requirement, pin))
+            return
+    if constrains:
+        reading.constraints.setdefault(pin.name, []).append(pin)
+    else:
+        reading.pins.append(pin)
+
+
+def _at_url(url: str, pin: Pin) -> Pin | None:
+    """Return the pin of a wheel at a URL or a path; ``None`` for a source archive."""
+    address, _, fragment = url.partition("#")
+    name = file_name(address)
+    parts = name.split("-")
+    if not name.endswith(".whl") or len(parts) < 5:
+        return None
+    hashes = sha256_of(fragment.split("&")) | pin.hashes
+    digest = next(iter(hashes), None) if len(hashes) == 1 else None
+    return replace(
+        pin,
+        name=pin.name or check_name(parts[0], ""),
+        version=version_of(parts[1].replace("_", "-")),
+        wheels=(PinnedWheel(filename=name, url=address, sha256=digest),),
+        hashes=hashes,
+        origin=address,
+    )
+
+
+def _pinned_version(requirement: Requirement) -> Version | None:
+    """Return the version that ``==`` or ``===`` names, if there is one."""
+    for specifier in requirement.specifier:
+        exact = specifier.operator in ("==", "===")
+        if exact and not specifier.version.endswith(".*"):
+            return version_of(specifier.version)
+    return None

@@ -1,0 +1,93 @@
+"""Parsing the TOML of lock files, most of which is lists of files.
+
+`tomllib` takes two seconds for the lock file of 400 packages with all their wheels.
+Tools write each file of a package on a line of its own, as an inline table of plain
+texts. Such lists are read by regular expressions here, and `tomllib` reads the rest. A
+list in which any line is different is left to `tomllib`, so that the result is the same
+for every text.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from nvidia_variant_provider.errors import InputError, shown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+AGAIN = "make the lock file again"
+
+_MOST_TABLES = 500_000
+"""The most tables and lists of a document: each takes memory."""
+
+_TEXT = r'"[^"\\\x00-\x08\x0a-\x1f\x7f]*"'
+_SIMPLE = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}})"
+_FLAT = rf"\{{ ?{_SIMPLE}(?:, {_SIMPLE})* ?\}}"
+_PAIR = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}}|{_FLAT})"
+_LINE = rf"[ \t]+\{{ ?{_PAIR}(?:, {_PAIR})* ?\}},?"
+_LIST = re.compile(rf"^([A-Za-z0-9_-]+) = \[\n((?:{_LINE}\n)+)\]$", re.MULTILINE)
+_ITEM = re.compile(rf"([A-Za-z0-9_-]+) = (?:({_TEXT})|([0-9]+)|({_FLAT}))(?:, | ?\}})")
+_MARK = "\x7fset aside\x7f"
+"""What a list is replaced with, before its number. No text that has it is changed."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    :raises InputError: it is not TOML, or would take too much memory.
+    """
+    if text.count("{") + text.count("[") > _MOST_TABLES:
+        raise InputError("has too many tables for a lock file", hint=AGAIN)
+    lists: list[list[dict[str, Any]]] = []
+
+    def set_aside(match: re.Match[str]) -> str:
+        items = [_read_table(line) for line in match[2].splitlines()]
+        found = [item for item in items if item is not None]
+        # A comma is missing, or a key is given twice: this is for tomllib to refuse.
+        if len(found) < len(items) or match[2].count("},\n") < len(items) - 1:
+            return match[0]
+        lists.append(found)
+        return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
+
+    try:
+        # Inside a text of several lines, the list is a part of that text.
+        plain = '"""' in text or "'''" in text or "set aside" in text
+        rest = text if plain else _LIST.sub(set_aside, text)
+        document: dict[str, Any] = tomllib.loads(rest)
+    except (ValueError, RecursionError) as error:
+        deep = isinstance(error, RecursionError)
+        reason = "nested too deeply" if deep else (str(error).splitlines() or [""])[0]
+        raise InputError(f"not TOML: {shown(reason, 120)}", hint=AGAIN) from None
+    if lists:
+        _put_back(document, lists)
+    return document
+
+
+def _read_table(text: str) -> dict[str, Any] | None:
+    """Read an inline table; ``None`` where a key is given twice."""
+    table: dict[str, Any] = {}
+    count = 0
+    for key, string, number, inner in _ITEM.findall(text, text.index("{") + 1):
+        count += 1
+        if string:
+            table[key] = string[1:-1]
+        else:
+            table[key] = int(number) if number else _read_table(inner)
+    return table if len(table) == count and None not in table.values() else None
+
+
+def _put_back(document: dict[str, Any], lists: list[list[dict[str, Any]]]) -> None:
+    waiting: list[Any] = [document]
+    while waiting:
+        item = waiting.pop()
+        pairs = item.items() if isinstance(item, dict) else enumerate(item)
+        for key, value in [*pairs]:
+            if isinstance(value, (dict, list)):
+                waiting.append(value)
+            elif isinstance(value, str) and value.startswith(_MARK):
+                item[key] = lists[int(value[len(_MARK) :])]
