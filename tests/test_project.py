@@ -81,15 +81,8 @@ NVP = Distribution(
     requires=frozenset(
         {
             *("httpx", "isal", "lxml", "nvidia-variant-provider", "packaging", "rich"),
-            *(
-                "shtab",
-                "simple-repository",
-                "starlette",
-                "tomli",
-                "tomli-w",
-                "truststore",
-            ),
-            *("uvicorn", "zstandard"),
+            *("shtab", "simple-repository", "starlette", "tomli", "tomli-w"),
+            *("truststore", "uvicorn", "zstandard"),
         }
     ),
     extras=frozenset({"all", "census", "docs", "fleet", "live", "test"}),
