@@ -73,7 +73,7 @@ def _call(verb: str) -> str:
     if verb == "pip":  # its operands are passed on, and not parsed
         return "pip ARGS..."
     operands = [
-        f"{action.metavar or action.dest}{'...' if action.nargs == '+' else ''}"
+        f"{action.metavar or action.dest}{'...' if action.nargs in ('+', '*') else ''}"
         for action in make_verb_parser(verb)._actions
         if not action.option_strings
     ]

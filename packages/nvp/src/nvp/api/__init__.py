@@ -16,6 +16,7 @@ from nvidia_variant_provider.api import (
     resolve,
 )
 
+from .checking import check, check_installed
 from .machines import (
     diff_receipts,
     doctor,
@@ -44,6 +45,8 @@ __all__ = [
     "Release",
     "Resolution",
     "census",
+    "check",
+    "check_installed",
     "detect",
     "diff",
     "diff_of_projects",

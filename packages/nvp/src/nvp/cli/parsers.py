@@ -41,6 +41,7 @@ GROUPS = {
     },
     "Plan": {
         "releases": "show which releases of a project this machine can run",
+        "check": "check whether what a lock file pins runs on machines",
         "resolve": "show which build of a release a machine gets, and why",
         "matrix": "show which build of a release each driver and each GPU gets",
         "fleet": "show which build each machine of a fleet gets, and the fewest",
@@ -69,7 +70,7 @@ _MEANT = {
         word: ("pip", word)
         for word in (
             *("install", "uninstall", "download", "wheel", "lock", "list", "freeze"),
-            *("show", "check", "index", "config", "cache", "hash", "debug"),
+            *("show", "index", "config", "cache", "hash", "debug"),
         )
     },
     "add": ("pip", "install"),

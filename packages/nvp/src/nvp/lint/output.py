@@ -9,13 +9,13 @@ import json
 import os
 import urllib.parse
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import __version__
 from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
-from .findings import RULES, Finding
+from .findings import RULES, Finding, Rule
 
 
 def as_text(
@@ -70,13 +70,18 @@ def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def as_sarif(findings: Sequence[Finding]) -> list[str]:
-    """Return the lines of a SARIF log."""
+def as_sarif(
+    findings: Sequence[Finding], rules: Mapping[str, Rule] = RULES
+) -> list[str]:
+    """Return the lines of a SARIF log.
+
+    :param rules: those that the findings are of.
+    """
     used = sorted({finding.code for finding in findings})
     driver = {
         "name": "nvidia-variant-provider",
         "version": __version__,
-        "rules": [_rule(code) for code in used],
+        "rules": [_rule(rules[code]) for code in used],
     }
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -93,10 +98,9 @@ def as_sarif(findings: Sequence[Finding]) -> list[str]:
     return json.dumps(log, indent=2).splitlines()
 
 
-def _rule(code: str) -> dict[str, Any]:
-    rule = RULES[code]
+def _rule(rule: Rule) -> dict[str, Any]:
     return {
-        "id": code,
+        "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": f"{rule.what} {rule.effect}"},

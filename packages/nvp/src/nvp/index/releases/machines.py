@@ -85,7 +85,7 @@ def list_releases(
     pins = parse_pins(labels)
     if pins.everywhere is not None and name not in pins.projects:
         pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
-    sources = _open_sources(indexes, environ, cache)
+    sources = open_sources(indexes, environ, cache)
     from .reading import read_tables
 
     selection = Selection(
@@ -122,7 +122,7 @@ def _find_elsewhere(
     )
 
 
-def _open_sources(
+def open_sources(
     indexes: Indexes, environ: Mapping[str, str], cache: str | None
 ) -> Sources:
     """Find out what pip would read, and for which interpreter."""
@@ -211,7 +211,7 @@ class ProjectJudge:
             read.
         :raises UsageError: there is no index.
         """
-        sources = _open_sources(self.indexes, self.environ, self.cache)
+        sources = open_sources(self.indexes, self.environ, self.cache)
         from .reading import read_tables
 
         if version is not None:

@@ -1,0 +1,1 @@
+"""Checking whether what is pinned runs on machines, and what would."""

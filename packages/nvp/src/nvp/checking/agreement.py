@@ -1,0 +1,132 @@
+"""Whether what is pinned together belongs together.
+
+The rules are those of doctor's checks of installed distributions: ND302, ND304 to
+ND306, ND403 and ND502.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from packaging.utils import canonicalize_name
+
+from ..doctor.distributions import BUILT_FOR, TRITON, allows, holds
+from ..metadata.requirements import parse_requirement
+from ..pins.model import Pin, SelectedPin
+from ..pins.targets import PinTarget
+from .evidence import Known
+from .model import Disagreement
+
+_COUNTING = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_BACKEND = re.compile(
+    r"-(?:cu[0-9]{2,3}|cuda[0-9]{2,3}x?|gpu|cpu|directml|rocm[-0-9]*)$"
+)
+
+
+def find_disagreements(
+    items: Sequence[SelectedPin], builds: Sequence[Known], target: PinTarget
+) -> Iterator[Disagreement]:
+    """Find what does not belong together among the packages of one selection.
+
+    What is not pinned at all is no disagreement: a file may be a part of more.
+    """
+    pins: dict[str, Pin] = {}
+    for item in items:
+        pins.setdefault(item.pin.name, item.pin)
+    known = {id(item.pin): item for item in builds}
+    for pin in pins.values():
+        own = known.get(id(pin))
+        texts = [
+            *(pin.requires or ()),
+            *(own.needs.requires if own and own.needs else ()),
+        ]
+        yield from _find_unmet(pin, dict.fromkeys(texts), pins, target)
+    yield from _find_majors(builds)
+    yield from _find_twins(pins, {item.pin.name for item in builds})
+
+
+def _find_unmet(
+    pin: Pin, texts: dict[str, None], pins: dict[str, Pin], target: PinTarget
+) -> Iterator[Disagreement]:
+    """Yield requirements on GPU code that the pinned versions do not meet."""
+    said: set[str] = set()
+    for text in texts:
+        match = _COUNTING.match(text)
+        name = canonicalize_name(match[1]) if match else ""
+        other = pins.get(name)
+        if other is None or other.version is None or name in said or not _counts(name):
+            continue
+        requirement = parse_requirement(text)
+        if requirement is None or not requirement.specifier:
+            continue
+        variables = {**target.variables, "extra": ""}
+        if not holds(requirement, variables) or allows(requirement, str(other.version)):
+            continue
+        said.add(name)
+        wanted = f"{requirement.name}{requirement.specifier}"
+        yield Disagreement(
+            pin=pin,
+            others=(name,),
+            message=f"{pin.title} requires {wanted}, and {name} is {other.version}",
+        )
+
+
+def _counts(name: str) -> bool:
+    return name in BUILT_FOR or name in TRITON or name.startswith(("nvidia-", "cuda-"))
+
+
+def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
+    """Yield NVIDIA's libraries of two CUDA majors, and extensions of another one."""
+    libraries: dict[str, dict[int, Known]] = {}
+    for item in builds:
+        if item.is_library and item.named and item.named.cuda:
+            purpose = re.sub(r"-cu[0-9]{2}$", "", item.pin.name)
+            libraries.setdefault(purpose, {})[item.named.cuda.major] = item
+    for found in libraries.values():
+        if len(found) > 1:
+            first, *others = (item for _, item in sorted(found.items()))
+            titles = " and ".join(x.pin.title for x in (first, *others))
+            yield Disagreement(
+                pin=first.pin,
+                others=tuple(item.pin.name for item in others),
+                message=f"{titles} are one library for two CUDA majors",
+                strict=False,
+            )
+    torch = next((item for item in builds if item.pin.name == "torch"), None)
+    cuda = torch.needs.cuda if torch and torch.needs and torch.needs.gpu else None
+    for item in builds:
+        backend = item.backend
+        if torch is None or cuda is None or backend is None or backend.cuda is None:
+            continue
+        # Minor-version compatibility holds for libraries of one CUDA major version.
+        is_extension = "torch" in item.required or backend.torch is not None
+        if is_extension and backend.cuda.major != cuda.major:
+            yield Disagreement(
+                pin=item.pin,
+                others=("torch",),
+                message=f"{item.pin.title} is for CUDA {backend.cuda}, and "
+                f"{torch.pin.title} is for CUDA {cuda}",
+            )
+
+
+def _find_twins(pins: dict[str, Pin], builds: set[str]) -> Iterator[Disagreement]:
+    """Yield distributions that install one package, such as onnxruntime-gpu."""
+    stems: dict[str, list[Pin]] = {}
+    for name, pin in pins.items():
+        stem = name
+        while (
+            not name.startswith("nvidia-") and (short := _BACKEND.sub("", stem)) != stem
+        ):
+            stem = short
+        stems.setdefault(stem, []).append(pin)
+    for twins in stems.values():
+        if len(twins) > 1 and any(pin.name in builds for pin in twins):
+            first, *others = sorted(twins, key=lambda pin: pin.name)
+            titles = " and ".join(pin.title for pin in (first, *others))
+            yield Disagreement(
+                pin=others[0],
+                others=(first.name,),
+                message=f"{titles} install files of the same names: the one that is "
+                "installed last counts",
+            )

@@ -1,0 +1,176 @@
+"""Reading more of what is pinned, where too little is known without a request."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nvidia_variant_provider.errors import ProviderError
+
+from ..files import cache_folder
+from ..pins.targets import PinTarget
+from .evidence import Known
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from nvidia_variant_provider.machine.environment import Environment
+
+    from ..index.releases.pinned import Found, Pinned
+    from ..index.releases.reading import Watch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asker:
+    """Reads METADATA and GPU code of wheels, as far as the user allows.
+
+    :param indexes: the fields of `Indexes`, which takes long to import.
+    :param cache: the folder for what is read once for ever.
+    :param offline: nothing is asked of anybody.
+    :param inspect: the wheels are read of which METADATA does not say enough.
+    :param warn: called with a sentence for each wheel that cannot be read.
+    """
+
+    environ: Mapping[str, str]
+    indexes: Mapping[str, Any]
+    target: PinTarget
+    warn: Callable[[str], None]
+    cache: str | None = None
+    offline: bool = False
+    inspect: bool = False
+    watch: Watch | None = None
+
+    def __call__(self, known: Sequence[Known]) -> Sequence[Known]:
+        """Return what is known of packages when this has been read."""
+        places = [
+            place
+            for place, item in enumerate(known)
+            if item.lacks_metadata or (self.inspect and _may_be_read(item))
+        ]
+        if not places:
+            return known
+        has_kept = self.cache and os.path.isdir(os.path.join(self.cache, "inspected"))
+        if self.offline and not has_kept:
+            return known
+        from ..index.releases.pinned import find_kept
+
+        wheels = [_pinned(known[place]) for place in places]
+        result = list(known)
+        if has_kept:
+            for place, found in zip(places, find_kept(wheels, self.cache), strict=True):
+                result[place] = _with(result[place], found)
+        left = [
+            (place, wheel)
+            for place, wheel in zip(places, wheels, strict=True)
+            if result[place] is known[place]
+        ]
+        if self.offline or not left:
+            return result
+        for place, found in zip(
+            (place for place, _ in left), self._read(left, known), strict=True
+        ):
+            result[place] = _with(result[place], found)
+        return result
+
+    def _read(
+        self, left: Sequence[tuple[int, Pinned]], known: Sequence[Known]
+    ) -> Sequence[Found]:
+        from ..index.pip.settings import Indexes
+        from ..index.releases.pinned import Found, read_pinned
+
+        by_wheel = {id(wheel): known[place] for place, wheel in left}
+
+        def inspects(wheel: Pinned, found: Found) -> bool:
+            item = _with(by_wheel[id(wheel)], found)
+            return self.inspect and item.may_be_build and _may_be_read(item)
+
+        try:
+            return read_pinned(
+                [wheel for _, wheel in left],
+                environ=self.environ,
+                indexes=Indexes(**self.indexes),
+                is_taken=self.target.rank,
+                cache=self.cache,
+                inspects=inspects,
+                watch=self.watch or (lambda _: nullcontext()),
+                warn=self.warn,
+            )
+        except ProviderError as error:  # There is no index, or no pip to ask for one.
+            self.warn(f"no METADATA was read: {error}")
+            return [Found()] * len(left)
+
+
+def _may_be_read(item: Known) -> bool:
+    """Return whether reading the wheel may tell what its METADATA does not."""
+    if item.pin.version is None or item.platform is None or item.is_library:
+        return False
+    if item.backend is not None and item.backend.kind != "cuda":
+        return False
+    return item.needs is None or item.needs.evidence in ("label", "metadata")
+
+
+def _pinned(item: Known) -> Pinned:
+    from packaging.version import Version
+
+    from ..index.releases.pinned import Pinned
+
+    pin, wheel = item.pin, item.wheel
+    return Pinned(
+        project=pin.name,
+        version=pin.version or Version("0"),
+        platform=item.platform,
+        filename=wheel.filename if wheel else None,
+        url=wheel.url if wheel else None,
+        sha256=wheel.sha256 if wheel else None,
+        size=wheel.size if wheel else None,
+    )
+
+
+def _with(item: Known, found: Found) -> Known:
+    if found.requires is not None and item.lacks_metadata:
+        item = item.with_metadata(found.requires)
+    if found.needs is not None:
+        item = replace(item, needs=found.needs)
+    return item
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseFinder:
+    """Reads which releases run from the user's indexes, as `releases` does.
+
+    :param indexes: as of `Asker`.
+    """
+
+    environ: Mapping[str, str]
+    indexes: Mapping[str, Any]
+
+    def __call__(
+        self, project: str, environments: Sequence[Environment]
+    ) -> list[Version] | None:
+        """Return those that an installer can take and that run on each machine.
+
+        The result is ``None`` where no index can be read.
+        """
+        from packaging.version import Version
+
+        from ..index.pip.settings import Indexes
+        from ..index.releases.machines import ProjectJudge
+
+        judge = ProjectJudge(
+            environ=self.environ,
+            indexes=Indexes(**self.indexes),
+            cache=cache_folder(self.environ),
+        )
+        try:
+            tables = judge.judge(project, None, environments)
+        except ProviderError:
+            return None
+        running = [
+            {item.version for item in table.releases if item.selected_runs}
+            for table in tables
+        ]
+        versions = map(Version, set.intersection(*running))
+        return [version for version in versions if not version.is_prerelease]

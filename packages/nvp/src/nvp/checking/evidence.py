@@ -1,0 +1,291 @@
+"""What is known of a pinned package, and whether it runs on a machine.
+
+The steps and the rules are those by which `releases` judges a page, for one wheel of
+each project: the table of builds, the label, what `inspect` has kept, METADATA, and the
+name. What a build requires is judged by what is pinned with it; where that is not
+pinned, by the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from urllib.parse import urlsplit
+
+from packaging.version import Version
+
+from nvidia_variant_provider.machine.environment import Environment
+
+from ..builds.needs import (
+    Backend,
+    needs_of_backend,
+    needs_of_name,
+    needs_of_requirements,
+    parse_backend,
+)
+from ..builds.verdicts import (
+    UNKNOWN,
+    Judgement,
+    find_refusal,
+    judge,
+    judge_by_pin,
+    refusal_of_driver,
+)
+from ..knowledge.builds import (
+    PROJECTS,
+    BuildRecord,
+    Needs,
+    build_records,
+    find_neighbours,
+    find_record,
+    required_projects,
+)
+from ..metadata.requirements import requirements_on
+from ..pins.model import Pin, PinnedWheel, SelectedPin
+from ..wheels.archive import platform_of
+
+SMALLEST = 1_000_000
+"""Bytes of the smallest wheel that may hold GPU code where nothing else says so."""
+
+_FOR_GPUS = re.compile(r"(?:^|-)(?:gpu|cuda|tensorrt|triton|cudnn|nccl)(?:-|[0-9]|$)")
+_OF_CUDA = ("nvidia-", "cuda-")
+_NAME_ALONE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^]]*\])?\s*(;.*)?")
+
+Judged = Mapping[Version, Sequence[Judgement]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A pinned package that is a GPU build, or may be one, with what is known of it.
+
+    :param platform: as the table of builds names it; ``None`` for any other.
+    :param needs: by the table, its label, an inspection or what it requires.
+    :param named: by the name of its project.
+    :param requires: what it requires, as texts; `needs` may know more.
+    :param is_named: something but the size of its wheel says that it may use a GPU.
+    :param is_listed: the table has it.
+    """
+
+    pin: Pin
+    wheel: PinnedWheel | None
+    platform: str | None
+    backend: Backend | None = None
+    needs: Needs | None = None
+    named: Needs | None = None
+    requires: tuple[str, ...] = ()
+    is_named: bool = True
+    is_listed: bool = False
+
+    @property
+    def release(self) -> Version:
+        """Its version without the label."""
+        version = self.pin.version
+        return Version(version.public) if version else Version("0")
+
+    @property
+    def is_library(self) -> bool:
+        """Whether it is one of NVIDIA's libraries, which programs bring with them."""
+        return self.pin.name.startswith("nvidia-")
+
+    @property
+    def lacks_metadata(self) -> bool:
+        """Whether METADATA may say more of it than is known."""
+        if self.pin.version is None or self.is_library or self.platform is None:
+            return False
+        if self.backend is not None and self.backend.kind != "cuda":
+            return False
+        needs, texts = self.needs, self.pin.requires
+        if self.is_listed:
+            return False
+        if needs is not None and (needs.cuda or not needs.gpu or needs.doubt):
+            return needs.evidence == "label" and texts is None
+        # uv.lock and pylock.toml name projects alone, without versions.
+        return not texts or all(_NAME_ALONE.fullmatch(text) for text in texts)
+
+    @cached_property
+    def near(self) -> Sequence[BuildRecord]:
+        """The releases before and after it whose code was read."""
+        return find_neighbours(self.pin.name, self.release, self.platform)
+
+    @cached_property
+    def required(self) -> Mapping[str, str]:
+        """What it requires of projects with GPU builds: the text by project."""
+        texts = self.needs.requires if self.needs else ()
+        return required_projects((*self.requires, *texts), PROJECTS - {self.pin.name})
+
+    def with_metadata(self, requires: Sequence[str]) -> Known:
+        """Return it with what the ``Requires-Dist`` of its METADATA say."""
+        listed = requirements_on(requires, self.platform)
+        needs, known = needs_of_requirements(listed, self.pin.name), self.needs
+        if needs is None or (needs.doubt and known):
+            needs = known
+        if needs is None:
+            # Nothing is known of its own code, but what it requires may not run.
+            needs = Needs(evidence="metadata", source=f"METADATA of {self.pin.title}")
+        labelled = known.requires if known is not None else ()
+        needs = replace(needs, requires=(*listed, *labelled))
+        return replace(self, needs=needs, requires=listed)
+
+    @property
+    def may_be_build(self) -> bool:
+        """Whether anything says that it uses a GPU, or may."""
+        says = self.needs is not None and (
+            self.needs.cuda is not None or self.needs.evidence != "metadata"
+        )
+        return self.is_named or says or bool(self.required)
+
+    def judge(
+        self,
+        environment: Environment,
+        judged_of: Callable[[str], Judged],
+        *,
+        every_gpu: bool = False,
+    ) -> Judgement:
+        """Judge it for a machine.
+
+        :param judged_of: returns the judgements on the builds of a project that it
+            requires, by release.
+        """
+        needs, driver = self.needs, environment.cuda_driver_version
+        if needs is None or (
+            # METADATA may say nothing where the name says that it cannot run.
+            (self.named and driver and refusal_of_driver(self.named, driver))
+            and (needs.gpu and needs.cuda is None and needs.pieces is None)
+        ):
+            needs = self.named
+        if needs is not None and needs.gpu and driver is not None:
+            by_pin = None
+            for name, text in self.required.items():
+                judged = judged_of(name)
+                if (refusal := find_refusal(text, judged)) is not None:
+                    return Judgement(
+                        verdict="cannot",
+                        evidence=needs.evidence,
+                        reasons=(refusal,),
+                        cuda=needs.cuda,
+                    )
+                by_pin = by_pin or judge_by_pin(text, judged, environment, self.near)
+            if by_pin and needs.evidence == "metadata" and needs.cuda is None:
+                return by_pin
+        judgement = judge(needs, environment, every_gpu=every_gpu, near=self.near)
+        return judgement if judgement != UNKNOWN else self._say_unknown(environment)
+
+    def _say_unknown(self, environment: Environment) -> Judgement:
+        if self.backend is not None and self.backend.is_foreign:
+            reason = f"it is labelled {self.backend.label}: for other makers' hardware"
+        elif environment.cuda_driver_version is None:
+            reason = "nothing says whether it needs a GPU"
+        elif self.pin.version is None or (self.wheel is None and self.pin.origin):
+            reason = "it is built where it is installed, so that no wheel says it"
+        else:
+            reason = "nothing says what the build needs"
+        return Judgement(verdict="unknown", reasons=(reason,))
+
+
+def find_known(
+    item: SelectedPin, platform: str | None, versions: Mapping[str, Version]
+) -> Known | None:
+    """Find what is known of a package without a request.
+
+    :param platform: the one that is installed on.
+    :param versions: what is pinned with it; uv.lock says what a package requires by
+        names alone.
+    :returns: ``None`` for a package that is no GPU build by anything that is known.
+    """
+    pin, wheel = item
+    if wheel is not None:
+        stands = "any" if wheel.filename.endswith("-any.whl") else None
+        stands = stands or platform_of(wheel.filename.rpartition("-")[2])
+    else:
+        stands = platform if platform_of(platform or "") else None
+    version, backend = pin.version, _backend_of(pin)
+    own = None if stands == "any" else stands
+    record = None
+    if version is not None and pin.name in PROJECTS and stands is not None:
+        record = find_record(
+            pin.name,
+            str(version),
+            stands,
+            file_name=wheel.filename if wheel else None,
+            sha256=wheel.sha256 if wheel else None,
+        )
+        if record is None and wheel is None:  # sglang has wheels for any platform.
+            record = find_record(pin.name, str(version), "any")
+    if own is None and record is None and backend is None:
+        return None
+    requires = tuple(_completed(text, versions) for text in pin.requires or ())
+    requires = requirements_on(requires, own) if requires else ()
+    named = None
+    if own is not None and backend is None:
+        named = needs_of_name(pin.name, Version(version.public) if version else None)
+    needs = record.needs if record else needs_of_backend(backend)
+    known = Known(
+        pin=pin,
+        wheel=wheel,
+        platform=own,
+        backend=backend,
+        needs=needs,
+        named=named,
+        requires=requires,
+        is_listed=record is not None,
+    )
+    if (needs is None or needs.evidence == "label") and requires and own:
+        known = known.with_metadata(requires)
+    is_named = (
+        pin.name in PROJECTS
+        or backend is not None
+        or named is not None
+        or _FOR_GPUS.search(pin.name) is not None
+        or _has_vendors(pin.name)
+    )
+    if is_named or known.required or (known.needs and known.needs.cuda is not None):
+        return known
+    large = wheel is not None and (wheel.size or 0) >= SMALLEST
+    if large and known.lacks_metadata:
+        return replace(known, is_named=False)
+    return None
+
+
+def table_of(
+    project: str, platform: str | None, environment: Environment
+) -> dict[Version, list[Judgement]]:
+    """Judge the releases of a project by the table, where none is pinned."""
+    judged: dict[Version, list[Judgement]] = {}
+    for row in build_records().get(project, ()):
+        if row.label is None and row.platform in (platform, "any"):
+            found = judged.setdefault(Version(row.version), [])
+            found.append(judge(row.needs, environment))
+    return judged
+
+
+def _backend_of(pin: Pin) -> Backend | None:
+    """Read the label of a build, or else the last folder of its index."""
+    if pin.version is not None and pin.version.local:
+        return parse_backend(pin.version.local)
+    parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]
+    while parts and parts[-1] == "simple":
+        parts.pop()
+    backend = parse_backend(parts[-1]) if parts else None
+    # Such a folder has copies of what is the same for every backend, too.
+    named: Collection[str] = PROJECTS if backend else ()
+    return backend if pin.name in named else None
+
+
+def _completed(text: str, versions: Mapping[str, Version]) -> str:
+    """Return what is required of CUDA by its name alone with the version pinned."""
+    match = _NAME_ALONE.fullmatch(text)
+    if match is None:
+        return text
+    name = re.sub(r"[-_.]+", "-", match[1]).lower()
+    version = versions.get(name)
+    if version is None or not name.startswith(_OF_CUDA):
+        return text
+    return f"{match[1]}=={version.public} {match[2] or ''}".strip()
+
+
+def _has_vendors(name: str) -> bool:
+    from ..knowledge.tables import find_vendors
+
+    return bool(find_vendors(name))

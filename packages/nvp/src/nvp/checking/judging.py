@@ -1,0 +1,217 @@
+"""Judging what a file pins: for each choice, and for groups of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from packaging.version import Version
+
+from nvidia_variant_provider.machine.environment import is_failure
+from nvidia_variant_provider.machine.reasons import NOT_GIVEN
+
+from ..builds.verdicts import Judgement
+from ..fleet.serving import Group
+from ..pins.model import Choice, Pin, PinnedFile, SelectedPin
+from ..pins.targets import PinTarget
+from .agreement import find_disagreements
+from .evidence import Judged, Known, find_known, table_of
+from .model import CheckedFile, CheckedPin, Disagreement
+
+Ask = Callable[[Sequence[Known]], Sequence[Known]]
+"""Reads more of packages of which too little is known, and returns what is known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selected:
+    """What one selection of a file installs."""
+
+    choice: Choice | None
+    versions: Mapping[str, Version]
+    items: Sequence[SelectedPin]
+
+
+def check_file(
+    file: PinnedFile,
+    target: PinTarget,
+    groups: Sequence[Group],
+    *,
+    chosen: frozenset[Choice] | None = None,
+    every_gpu: bool = False,
+    ask: Ask = lambda known: known,
+) -> CheckedFile:
+    """Check the builds that a file pins.
+
+    :param chosen: what the user selects; ``None`` judges every choice of the file.
+    :param ask: what reads METADATA and wheels; by default nothing does.
+    """
+    rivals, selections = select_all(file, target, chosen)
+    found: dict[tuple[int, tuple[str, ...]], Known | None] = {}
+    keys: list[list[tuple[int, tuple[str, ...]]]] = []
+    for selected in selections:
+        own = []
+        for item in selected.items:
+            place = id(item.pin), _versions_named(item.pin, selected.versions)
+            if place not in found:
+                found[place] = find_known(item, target.platform, selected.versions)
+            own.append(place)
+        keys.append(own)
+    known = {place: item for place, item in found.items() if item is not None}
+    asked = dict(zip(known, ask(list(known.values())), strict=True))
+    asked = {place: item for place, item in asked.items() if item.may_be_build}
+    rows: dict[tuple[int, tuple[Judgement, ...]], list[Choice]] = {}
+    pins: dict[int, Known] = {}
+    disagreements: dict[tuple[int, str], tuple[Disagreement, list[Choice]]] = {}
+    for selected, own in zip(selections, keys, strict=True):
+        builds = [asked[place] for place in own if place in asked]
+        judged = _judge_all(builds, groups, target.platform, every_gpu=every_gpu)
+        mark = [] if selected.choice is None else [selected.choice]
+        for build, judgements in zip(builds, judged, strict=True):
+            pins[id(build.pin)] = build
+            rows.setdefault((id(build.pin), judgements), []).extend(mark)
+        for each in find_disagreements(selected.items, builds, target):
+            key = id(each.pin), each.message
+            disagreements.setdefault(key, (each, []))[1].extend(mark)
+    everywhere = len(selections) if rivals else 0
+    return CheckedFile(
+        file=file,
+        rivals=rivals,
+        platform=target.platform,
+        python=target.python,
+        pins=tuple(
+            CheckedPin(
+                known=pins[number],
+                judgements=judgements,
+                choices=() if len(marks) == everywhere else tuple(marks),
+            )
+            for (number, judgements), marks in rows.items()
+        ),
+        disagreements=tuple(
+            replace(each, choices=() if len(marks) == everywhere else tuple(marks))
+            for each, marks in disagreements.values()
+        ),
+    )
+
+
+def select_all(
+    file: PinnedFile, target: PinTarget, chosen: frozenset[Choice] | None
+) -> tuple[tuple[Choice, ...], list[Selected]]:
+    """Select what is installed: by the user's choices, or by each that excludes others.
+
+    :returns: the choices that exclude each other, and a selection for each of them;
+        one alone where there are none.
+    """
+    if chosen is not None or not file.choices:
+        choices = file.defaults if chosen is None else chosen
+        return (), [_select(file, choices, target)]
+    rivals = {choice for conflict in file.conflicts for choice in conflict}
+    rivals |= _find_rivals(file, target)
+    common = frozenset(file.choices).difference(rivals)
+    ordered = tuple(choice for choice in file.choices if choice in rivals)
+    if not ordered:
+        return (), [_select(file, common, target)]
+    return ordered, [
+        _select(file, common | {choice}, target, choice) for choice in ordered
+    ]
+
+
+def _select(
+    file: PinnedFile,
+    choices: frozenset[Choice],
+    target: PinTarget,
+    choice: Choice | None = None,
+) -> Selected:
+    items = file.select(choices, target)
+    versions = {item.pin.name: item.pin.version for item in items if item.pin.version}
+    return Selected(choice=choice, versions=versions, items=items)
+
+
+def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
+    """Find choices that pin one project at different versions.
+
+    Files of poetry and pylock.toml do not say which extras exclude each other.
+    """
+    pinned: dict[Choice, dict[str, set[int]]] = {}
+    for choice in file.choices:
+        own = pinned.setdefault(choice, {})
+        for item in file.select(frozenset({*file.defaults, choice}), target):
+            own.setdefault(item.pin.name, set()).add(id(item.pin))
+    return {
+        choice
+        for pair in combinations(pinned, 2)
+        if any(pinned[pair[0]][n] != pinned[pair[1]][n] for n in _both(pinned, pair))
+        for choice in pair
+    }
+
+
+def _both(
+    pinned: Mapping[Choice, Mapping[str, set[int]]], pair: tuple[Choice, Choice]
+) -> set[str]:
+    return pinned[pair[0]].keys() & pinned[pair[1]].keys()
+
+
+def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
+    """Return what differs between selections for what names CUDA alone."""
+    if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
+        return ()
+    return tuple(
+        sorted(
+            f"{name}=={version}"
+            for name, version in versions.items()
+            if name.startswith(("nvidia-", "cuda-"))
+        )
+    )
+
+
+def _judge_all(
+    builds: Sequence[Known],
+    groups: Sequence[Group],
+    platform: str | None,
+    *,
+    every_gpu: bool,
+) -> list[tuple[Judgement, ...]]:
+    """Judge the builds of one selection for each group."""
+    columns = [
+        _judge_for(group, builds, platform, every_gpu=every_gpu) for group in groups
+    ]
+    return list(zip(*columns, strict=True)) if builds else []
+
+
+def _judge_for(
+    group: Group, builds: Sequence[Known], platform: str | None, *, every_gpu: bool
+) -> list[Judgement]:
+    environment = group.environment
+    reason = None
+    if environment.reason == NOT_GIVEN and group.missing is not None:
+        reason = f"the inventory does not say {group.missing}"
+    elif is_failure(environment.reason):
+        reason = "the driver could not be asked"
+    if reason is not None:
+        return [Judgement(verdict="unknown", reasons=(reason,)) for _ in builds]
+    by_name: dict[str, list[Known]] = {}
+    for item in builds:
+        by_name.setdefault(item.pin.name, []).append(item)
+    judged: dict[str, Judged] = {}
+
+    def judged_of(project: str) -> Judged:
+        if project not in judged:
+            judged[project] = {}  # Two projects may require each other.
+            releases: dict[Version, list[Judgement]] = {}
+            for item in by_name.get(project, ()):
+                judgement = judge(item)
+                releases.setdefault(item.release, []).append(judgement)
+            judged[project] = releases or table_of(project, platform, environment)
+        return judged[project]
+
+    def judge(item: Known) -> Judgement:
+        found = item.judge(environment, judged_of, every_gpu=every_gpu)
+        if item.pin.wheels and item.wheel is None and found.verdict in _RUNNING:
+            reason = "the file has no wheel of it for this platform and this Python"
+            return Judgement(verdict="unknown", reasons=(reason,))
+        return found
+
+    return [judge(item) for item in builds]
+
+
+_RUNNING = ("runs", "partly")

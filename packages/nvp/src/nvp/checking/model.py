@@ -1,0 +1,295 @@
+"""What a check returns: pinned builds, with a verdict for each group of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from nvidia_variant_provider.errors import ProviderError
+
+from ..builds.verdicts import Judgement, Verdict
+from ..fleet.serving import Group
+from ..pins.model import Choice, Pin, PinnedFile
+from .evidence import Known
+
+WORST: tuple[Verdict, ...] = ("cannot", "unknown", "partly", "cpu", "runs")
+"""The verdicts, the one that needs attention first."""
+
+_BEST: tuple[Verdict, ...] = ("runs", "partly", "unknown", "cpu", "cannot")
+
+
+class CannotRunError(ProviderError):
+    """What is installed surely cannot run on the machine; the hint is the command."""
+
+    exit_code = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckedPin:
+    """A pinned build.
+
+    :param known: what is known of it.
+    :param choices: the conflicting choices of the file of which one brings it; empty
+        for what is installed with each of them.
+    :param judgements: one for each group of machines.
+    """
+
+    known: Known
+    choices: tuple[Choice, ...]
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def pin(self) -> Pin:
+        """The package."""
+        return self.known.pin
+
+    @property
+    def worst(self) -> Judgement:
+        """The judgement that needs attention first."""
+        return min(self.judgements, key=lambda item: WORST.index(item.verdict))
+
+    def to_dict(self, groups: Sequence[Group]) -> dict[str, object]:
+        """Return an element of ``requirements``."""
+        worst, pin, wheel = self.worst, self.pin, self.known.wheel
+        return {
+            "name": pin.name,
+            "version": str(pin.version) if pin.version else None,
+            "file": pin.path,
+            "line": pin.line,
+            "wheel": wheel.filename if wheel else None,
+            "choices": list(map(str, self.choices)),
+            "verdict": worst.verdict,
+            "evidence": worst.evidence,
+            "reasons": list(worst.reasons),
+            "machines": [
+                {
+                    "name": group.names[0],
+                    "verdict": judgement.verdict,
+                    "how": judgement.how,
+                    "evidence": judgement.evidence,
+                    "reasons": list(judgement.reasons),
+                }
+                for group, judgement in zip(groups, self.judgements, strict=True)
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Disagreement:
+    """Two pinned packages that do not belong together.
+
+    :param choices: as of `CheckedPin`.
+    :param strict: the one cannot be used with the other; otherwise it may be.
+    :param others: the names of the packages that it is about, besides ``pin``.
+    """
+
+    pin: Pin
+    message: str
+    others: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    strict: bool = True
+
+    def to_dict(self) -> dict[str, object]:
+        """Return an element of ``disagreements``."""
+        return {
+            "name": self.pin.name,
+            "file": self.pin.path,
+            "line": self.pin.line,
+            "others": list(self.others),
+            "choices": list(map(str, self.choices)),
+            "severity": "error" if self.strict else "warning",
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedFile:
+    """One file with its pinned builds.
+
+    :param rivals: the choices of which one at most can be selected, if the user has
+        selected none of them.
+    :param platform: the one that its wheels are for.
+    :param python: the version of Python that its wheels are for.
+    """
+
+    file: PinnedFile
+    pins: tuple[CheckedPin, ...]
+    disagreements: tuple[Disagreement, ...] = ()
+    rivals: tuple[Choice, ...] = ()
+    platform: str | None = None
+    python: str = ""
+
+    @cached_property
+    def varying(self) -> tuple[Choice, ...]:
+        """The choices by which different GPU builds are installed."""
+        named = {choice for item in self.pins for choice in item.choices}
+        return tuple(choice for choice in self.rivals if choice in named)
+
+    @cached_property
+    def best(self) -> Sequence[tuple[Verdict, tuple[Choice, ...]]]:
+        """For each group, the best verdict of a choice, and the choices that have it.
+
+        A choice is as good as the worst of its builds, and one without any build for
+        the GPU uses none.
+        """
+        return [self._find_best(n) for n in range(len(self.pins[0].judgements))]
+
+    def _find_best(self, group: int) -> tuple[Verdict, tuple[Choice, ...]]:
+        found: dict[Verdict, list[Choice]] = {}
+        for choice in self.varying:
+            own = [x.judgements[group] for x in self.pins if choice in x.choices]
+            verdicts: list[Verdict] = [x.verdict for x in own] or ["cpu"]
+            worst = min(verdicts, key=WORST.index)
+            found.setdefault(worst, []).append(choice)
+        verdict = min(found, key=_BEST.index)
+        return verdict, tuple(found[verdict])
+
+    def counting(self, group: int) -> Iterable[CheckedPin]:
+        """Yield the builds that a group of machines gets, by its best choice."""
+        chosen = self.best[group][1][0] if self.varying else None
+        for item in self.pins:
+            if not item.choices or chosen in item.choices:
+                yield item
+
+    def verdicts(self, group: int) -> list[Verdict]:
+        """Return the verdicts that count for a group of machines."""
+        return [item.judgements[group].verdict for item in self.counting(group)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """What was checked.
+
+    :param machines: the groups of machines, the largest first.
+    :param notes: sentences about what could not be judged.
+    """
+
+    machines: tuple[Group, ...]
+    files: tuple[CheckedFile, ...]
+    notes: tuple[str, ...] = ()
+    suggestions: tuple[Suggestion, ...] = field(default=())
+
+    def left_out(self, file: CheckedFile) -> list[int]:
+        """Return the numbers of the groups on which something surely cannot run."""
+        numbers = range(len(self.machines))
+        return [number for number in numbers if "cannot" in file.verdicts(number)]
+
+    @property
+    def unknown(self) -> int:
+        """How many pinned builds are unknown on a machine that gets them."""
+        return sum(
+            any(
+                item.judgements[number].verdict == "unknown"
+                for number in range(len(self.machines))
+                if not item.choices or item in tuple(file.counting(number))
+            )
+            for file in self.files
+            for item in file.pins
+        )
+
+    def fails(self, *, strict: bool = False) -> bool:
+        """Return whether something cannot run, or is unknown with ``strict``."""
+        if strict and self.unknown:
+            return True
+        return any(
+            self.left_out(file) or any(x.strict for x in self.actual(file))
+            for file in self.files
+        )
+
+    def actual(self, file: CheckedFile) -> list[Disagreement]:
+        """Return the disagreements of what some machine gets."""
+        got = {x for n in range(len(self.machines)) for x in self._chosen(file, n)}
+        return [
+            item
+            for item in file.disagreements
+            if not item.choices or got.intersection(item.choices)
+        ]
+
+    def _chosen(self, file: CheckedFile, number: int) -> tuple[Choice, ...]:
+        return file.best[number][1][:1] if file.varying else file.rivals
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``check``."""
+        machines = []
+        for number, group in enumerate(self.machines):
+            runs_with = {
+                file.file.path: list(map(str, file.best[number][1]))
+                for file in self.files
+                if file.varying and file.best[number][0] != "cannot"
+            }
+            machines.append(
+                {
+                    "name": group.names[0],
+                    "count": len(group.names),
+                    "names": list(group.names),
+                    "environment": group.environment.to_dict(),
+                    "verdict": min(
+                        (v for file in self.files for v in file.verdicts(number)),
+                        key=WORST.index,
+                        default=None,
+                    ),
+                    "choices": runs_with,
+                    "notes": list(group.notes),
+                }
+            )
+        return {
+            "files": [
+                {
+                    "path": file.file.path,
+                    "form": file.file.form,
+                    "platform": file.platform,
+                    "python": file.python,
+                    "pins": len(file.file.pins),
+                    "choices": list(map(str, file.varying)),
+                }
+                for file in self.files
+            ],
+            "requirements": [
+                item.to_dict(self.machines) for file in self.files for item in file.pins
+            ],
+            "disagreements": [
+                item.to_dict() for file in self.files for item in file.disagreements
+            ],
+            "machines": machines,
+            "unknown": self.unknown,
+            "suggestions": [item.to_dict() for item in self.suggestions],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Suggestion:
+    """What to pin instead, so that a package runs.
+
+    :param name: the packages that cannot run, separated by commas.
+    :param machines: the first machines of the groups that it is for.
+    :param lines: requirement lines: the releases, and what must move with them, with
+        comments. None where no release is known to run.
+    :param titles: what cannot run, with versions.
+    """
+
+    path: str
+    name: str
+    machines: tuple[str, ...]
+    lines: tuple[str, ...]
+    titles: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """What people read above the lines."""
+        more = f" and {len(self.machines) - 1} more" if len(self.machines) > 1 else ""
+        start = f"Instead of {', '.join(self.titles)} on {self.machines[0]}{more}"
+        if not self.lines:
+            return f"{start}: no release is known to run."
+        return f"{start}, pin in {self.path}:"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return an element of ``suggestions``."""
+        return {
+            "file": self.path,
+            "name": self.name,
+            "machines": list(self.machines),
+            "lines": list(self.lines),
+            "sentence": self.sentence,
+        }

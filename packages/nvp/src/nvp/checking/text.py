@@ -1,0 +1,234 @@
+"""What people read about a check, as lines that are as wide as they may be."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from nvidia_variant_provider.errors import printable
+
+from ..findings import listed
+from ..fleet.serving import Group
+from .model import WORST, CheckedFile, CheckedPin, CheckReport
+
+WIDTH = 80
+THIS = "this machine"
+
+BUT = re.compile(r", but this one is for CUDA [0-9.]+")
+"""What a list of machines says too."""
+
+_MOST = 6
+"""The names of one line, such as of packages for which the same is said."""
+
+_LONGEST = 46
+"""The columns of a package's name and version in the table."""
+
+
+def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
+    """Return the text: of each file what runs, and why the rest does not."""
+    lines: list[str] = []
+    many = len(report.machines) > 1
+    if many:
+        lines += [*_machines(report), ""]
+    for file in report.files:
+        lines += [*_file(report, file, many=many, width=width), ""]
+    for item in report.suggestions:
+        lines += [item.sentence, *(f"  {line}" for line in item.lines), ""]
+    lines += _summary(report)
+    return [part for line in lines for part in wrapped(printable(line), width)]
+
+
+def marks(count: int) -> list[str]:
+    """Return a short name for each group: A to Z, then A2 to Z2, and so on."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    rounds = ["", *map(str, range(2, count // 26 + 2))]
+    return [f"{letter}{number}" for number in rounds for letter in letters][:count]
+
+
+def say_group(group: Group) -> str:
+    """Say which driver and which GPUs the machines of a group have."""
+    environment = group.environment
+    if environment.cuda_driver_version is None and group.names == (THIS,):
+        return "no NVIDIA driver"
+    return group.title
+
+
+def say_titles(items: Sequence[CheckedPin]) -> str:
+    """Name packages, at most a few of them."""
+    return listed(list(dict.fromkeys(item.pin.title for item in items)), _MOST)
+
+
+def _machines(report: CheckReport) -> Iterator[str]:
+    count = sum(len(group.names) for group in report.machines)
+    yield f"{count} machines, of which those that are alike are one group:"
+    for mark, group in zip(marks(len(report.machines)), report.machines, strict=True):
+        others = f" and {len(group.names) - 1} like it" if len(group.names) > 1 else ""
+        yield f"  {mark}  {say_group(group)}: {group.names[0]}{others}"
+
+
+def _file(
+    report: CheckReport, file: CheckedFile, *, many: bool, width: int
+) -> Iterator[str]:
+    where = f"{file.platform or 'this platform'}, Python {file.python}"
+    on = "" if many else f" on a machine with {say_group(report.machines[0])}"
+    if not many and not report.machines[0].environment.gpus and not on.endswith("r"):
+        on = f" on a machine with {say_group(report.machines[0])}"
+    yield f"{file.file.path}{on} ({where})"
+    if not file.pins:
+        yield f"  none of the {len(file.file.pins)} packages is a GPU build"
+    rows = _fold(file)
+    names = [_name(items) for items in rows]
+    size = min(_LONGEST, max(map(len, names), default=0))
+    table = _table(rows, names, report, size)
+    if many and max(map(len, table), default=0) > width:
+        table = _stacked(rows, names, report)
+    yield from table
+    yield from _reasons(report, file, many=many)
+    for each in report.actual(file):
+        word = "error" if each.strict else "warning"
+        yield f"  {word}: {each.message}{_with(each.choices)}"
+    if file.varying:
+        yield from _choices(report, file, many=many)
+
+
+def _fold(file: CheckedFile) -> list[list[CheckedPin]]:
+    """Put NVIDIA's libraries together of which the same is said."""
+    rows: dict[object, list[CheckedPin]] = {}
+    for item in file.pins:
+        verdicts = tuple(judgement.verdict for judgement in item.judgements)
+        key: object = id(item)
+        if item.known.is_library:
+            cuda = item.known.named and item.known.named.cuda
+            key = verdicts, item.choices, cuda and cuda.major
+        rows.setdefault(key, []).append(item)
+    order = {verdict: place for place, verdict in enumerate(WORST)}
+    return sorted(
+        rows.values(),
+        key=lambda items: (items[0].known.is_library, order[items[0].worst.verdict]),
+    )
+
+
+def _name(items: Sequence[CheckedPin]) -> str:
+    first = items[0]
+    title = first.pin.title
+    if len(items) > 1:
+        title = f"{first.pin.name} and {len(items) - 1} more of NVIDIA"
+    return f"{title}{_with(first.choices)}"
+
+
+def _with(choices: Sequence[object]) -> str:
+    return f" ({', '.join(map(str, choices))})" if choices else ""
+
+
+def _table(
+    rows: Sequence[Sequence[CheckedPin]],
+    names: Sequence[str],
+    report: CheckReport,
+    size: int,
+) -> list[str]:
+    heads = marks(len(report.machines)) if len(report.machines) > 1 else []
+    lines = []
+    if heads and rows:
+        lines.append(f"  {'':{size}}  {'  '.join(f'{x:7}' for x in heads)}".rstrip())
+    for items, name in zip(rows, names, strict=True):
+        cells = [f"{item.verdict:7}" for item in items[0].judgements]
+        if not heads:
+            cells.append(items[0].judgements[0].evidence or "")
+        if len(name) > size:
+            lines.append(f"  {name}")
+        start = "" if len(name) > size else name
+        lines.append(f"  {start:{size}}  {'  '.join(cells)}".rstrip())
+    return lines
+
+
+def _stacked(
+    rows: Sequence[Sequence[CheckedPin]], names: Sequence[str], report: CheckReport
+) -> list[str]:
+    heads = marks(len(report.machines))
+    lines = []
+    for items, name in zip(rows, names, strict=True):
+        found: dict[str, list[str]] = {}
+        for mark, judgement in zip(heads, items[0].judgements, strict=True):
+            found.setdefault(judgement.verdict, []).append(mark)
+        said = [
+            f"{verdict} on {' '.join(found[verdict])}"
+            for verdict in WORST
+            if verdict in found
+        ]
+        lines.append(f"  {name}: {'; '.join(said)}")
+    return lines
+
+
+def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
+    """Say why builds do not run, once for all for which the same is said."""
+    heads = marks(len(report.machines))
+    said: dict[tuple[str, str], tuple[list[CheckedPin], dict[str, None]]] = {}
+    for item in file.pins:
+        for mark, judgement in zip(heads, item.judgements, strict=True):
+            if judgement.verdict in ("runs", "cpu"):
+                continue
+            reason = "; ".join(judgement.reasons[:2])
+            if many:  # The list of machines says it.
+                reason = BUT.sub("", reason)
+            key = judgement.verdict, reason
+            items, groups = said.setdefault(key, ([], {}))
+            if item not in items:
+                items.append(item)
+            groups[mark] = None
+    for (verdict, reason), (items, groups) in said.items():
+        where = f" on {' '.join(groups)}" if many else ""
+        word = {"cannot": "cannot run", "partly": "runs partly"}.get(verdict, verdict)
+        yield f"  {say_titles(items)}: {word}{where}: {reason}"
+
+
+def _choices(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
+    listed = ", ".join(map(str, file.varying))
+    yield f"  One of these is installed: {listed}"
+    for number, mark in enumerate(marks(len(report.machines))):
+        verdict, choices = file.best[number]
+        who = mark if many else THIS
+        names = " or ".join(map(str, choices))
+        said = {
+            "runs": f"needs {names}",
+            "partly": f"needs {names}, which runs partly",
+            "cpu": f"needs {names}, which does not use the GPU",
+            "unknown": f"may need {names}: nothing is known to run",
+            "cannot": "none of them runs",
+        }
+        yield f"  {who}: {said[verdict]}"
+
+
+def _summary(report: CheckReport) -> Iterator[str]:
+    out = sorted({n for file in report.files for n in report.left_out(file)})
+    count = sum(len(file.pins) for file in report.files)
+    builds = f"{count} GPU build{'s'[: count != 1]}"
+    if out and len(report.machines) > 1:
+        names = [name for n in out for name in report.machines[n].names]
+        which = " ".join(marks(len(report.machines))[n] for n in out)
+        machines = f"{len(names)} machine{'s'[: len(names) != 1]} ({which})"
+        yield f"Left out: {machines}: {listed(names, _MOST)}"
+    cannot = {
+        item.pin.title
+        for file in report.files
+        for n in report.left_out(file)
+        for item in file.counting(n)
+        if item.judgements[n].verdict == "cannot"
+    }
+    known = f"{len(cannot)} cannot run" if cannot else "none is known not to run"
+    yield f"{builds}: {known}, {report.unknown} unknown."
+
+
+def wrapped(line: str, width: int) -> list[str]:
+    """Break a line at its spaces; what follows is indented."""
+    if len(line) <= width:
+        return [line]
+    indent = line[: len(line) - len(line.lstrip())]
+    comment = line.lstrip().startswith("# ")
+    return textwrap.wrap(
+        line,
+        max(width, 20),
+        subsequent_indent=f"{indent}#   " if comment else f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,224 @@
+"""``check``: say whether what is pinned runs on machines."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nvidia_variant_provider.errors import ProviderError, UsageError
+from nvidia_variant_provider.machine.reasons import NO_DEVICE
+
+from .arguments import (
+    add_machine_options,
+    add_options,
+    choice,
+    detection_errors,
+    find_environment,
+    words_of,
+)
+from .parsers import add_examples
+from .render import Result, progress_bar, terminal_width
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..checking.comparing import CheckDifferences
+    from ..checking.model import CheckReport
+    from ..inventories.model import Machine
+
+_OPTIONS = """
+files FILE...
+  pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, a requirements file, the
+  output of pip freeze or pip inspect, a script with inline metadata, or - for stdin
+--python ENV
+  check what is installed in this environment, by an interpreter of it or its folder
+--extra NAME...
+  check what is installed with this extra; without --extra and --group, each choice of
+  a file that excludes others is checked
+--group NAME...
+  check what is installed with this dependency group
+--diff
+  compare the files OLD and NEW: the exit code is 1 if a machine loses something
+--suggest
+  name the newest releases that run in place of those that cannot, as lines of a
+  requirements file; nothing is written
+--strict
+  exit with code 1 as well if something is unknown
+--format
+--every-gpu
+"""
+
+_TARGET = """
+--fleet INVENTORY...
+  check for each machine of this inventory, in any form that the verb fleet takes
+--platform TAG...
+  the platform tag of the wheels, as pip has it, such as win_amd64 or
+  manylinux_2_28_aarch64 (default: what this machine runs); may be given again
+--python-version VERSION
+  the version of Python, such as 3.12 (default: this one, where the file is for it)
+"""
+
+_ASKING = """
+--offline
+  make no request: only what is known here counts
+--inspect
+  read the GPU code of wheels of which neither the table nor METADATA says enough
+-i, --index-url URL
+  the index for what a file has no URL of (default: the one that pip is configured for)
+--extra-index-url URL...
+  another index to read as well
+"""
+
+
+def configure_parser(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the verb."""
+    add_options(
+        parser,
+        _OPTIONS,
+        files={"nargs": "*"},
+        format=choice("text", "json", "sarif", "github", "html"),
+    )
+    add_options(parser.add_argument_group("what it is for"), _TARGET)
+    add_options(parser.add_argument_group("what is asked"), _ASKING)
+    add_machine_options(parser)
+    add_examples(
+        parser,
+        "check uv.lock",
+        "check requirements.txt --cuda-driver 12.8 --sm-arch 7.0 --suggest",
+        "check uv.lock --fleet nodes.json",
+        "check old.lock new.lock --diff --fleet nodes.json",
+        "check --python .venv",
+    )
+
+
+def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the keys ``requirements``, ``machines``, ``unknown`` and others.
+
+    With ``--diff``, ``lost`` and ``changed`` stand beside those of the new file.
+    """
+    from ..api import check
+    from ..checking.text import WIDTH, text_lines
+
+    _refuse(options)
+    machines, errors = _find_machines(options, environ)
+    given: dict[str, Any] = {
+        **machines,
+        "extras": options.extra,
+        "groups": options.group,
+        "platforms": options.platform,
+        "python_version": options.python_version,
+        "every_gpu": options.every_gpu,
+        "offline": options.offline,
+        "inspect": options.inspect,
+        "suggest": options.suggest,
+        "index_url": options.index_url,
+        "extra_index_urls": options.extra_index_url,
+        "environ": environ,
+        "watch": progress_bar,
+    }
+    if options.diff:
+        from ..checking.comparing import compare
+
+        old, new = (check(path, **given) for path in options.files)
+        return _compared(options, compare(old, new), errors)
+    report = check(*options.files, python=options.python, **given)
+    if options.format == "text":
+        text = text_lines(report, width=terminal_width(sys.stdout) or WIDTH)
+    else:
+        text = _document(options.format, report)
+    code = 1 if report.fails(strict=options.strict) else 0
+    return Result(
+        exit_code=max([code, *(error.exit_code for error in errors)]),
+        data=report.to_dict(),
+        text=text,
+        verbatim=True,
+        as_json=options.format == "json",
+        notes=[*report.notes, *map(str, errors)],
+        errors=errors,
+    )
+
+
+def _compared(
+    options: argparse.Namespace,
+    differences: CheckDifferences,
+    errors: Sequence[ProviderError],
+) -> Result:
+    from ..checking.comparing import difference_lines
+    from ..checking.text import WIDTH
+
+    code = 1 if differences.fails(strict=options.strict) else 0
+    width = terminal_width(sys.stdout) or WIDTH
+    return Result(
+        exit_code=max([code, *(error.exit_code for error in errors)]),
+        data=differences.to_dict(),
+        text=difference_lines(differences, width=width),
+        verbatim=True,
+        as_json=options.format == "json",
+        notes=[*differences.new.notes, *map(str, errors)],
+        errors=errors,
+    )
+
+
+def _document(form: str, report: CheckReport) -> list[str]:
+    """Return the lines of a document; none for the JSON report."""
+    from ..checking.pages import RULES, find_findings, html_lines
+    from ..lint.output import as_github, as_sarif
+
+    if form == "sarif":
+        return as_sarif(find_findings(report), RULES)
+    if form == "github":
+        return as_github(find_findings(report))
+    return html_lines(report) if form == "html" else []
+
+
+def _refuse(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other."""
+    hint = "see nvp check --help"
+    if options.diff and (len(options.files) != 2 or options.python):
+        message = "--diff compares two files: OLD and NEW"
+        raise UsageError(message, hint="give both, and no --python")
+    if options.diff and options.format not in ("text", "json"):
+        message = "--diff prints text or a JSON report"
+        raise UsageError(message, path="--format", hint="leave one of them out")
+    if not options.files and options.python is None:
+        message = "there is nothing to check"
+        hint = "name a lock file, or give --python ENV"
+        raise UsageError(message, hint=hint)
+    if options.files.count("-") > 1:
+        raise UsageError("stdin is named twice", hint="name a file for one")
+    if options.fleet and words_of(options):
+        message = f"--fleet and {words_of(options)[0]} contradict each other"
+        raise UsageError(message, hint=f"give one of them; {hint}")
+
+
+def _find_machines(
+    options: argparse.Namespace, environ: Mapping[str, str]
+) -> tuple[dict[str, Any], Sequence[ProviderError]]:
+    """Return what the machines are, as arguments of `check`, and what is wrong."""
+    if not options.fleet:
+        environment = find_environment(options, environ)
+        if options.diff and not words_of(options) and environment.reason == NO_DEVICE:
+            # A runner of CI has no GPU, and none of its own to lose.
+            return {"machines": _all_machines()}, ()
+        return {"environment": environment}, detection_errors(environment)
+    from ..inventories.reading import read_inventories
+
+    machines, errors = read_inventories(options.fleet)
+    if not machines:
+        raise errors[0]
+    return {"machines": machines}, errors
+
+
+def _all_machines() -> list[Machine]:
+    """Return a machine for each driver with each GPU that it supports."""
+    from ..inventories.model import Machine
+    from ..matrix.cells import all_places, machine
+
+    return [
+        Machine(
+            name=f"CUDA {cuda}, compute capability {capability}",
+            environment=machine(cuda, capability),
+        )
+        for cuda, capability in all_places()
+    ]

@@ -1,0 +1,204 @@
+"""Reading METADATA and GPU code of single wheels that somebody has pinned.
+
+A lock file may name the URL of a wheel. Otherwise the wheel is looked up on the user's
+own indexes, and never on one that only the file names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.version import Version
+from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
+
+from nvidia_variant_provider.errors import InputError
+
+from ...knowledge.builds import Needs
+from ...wheels.archive import parse_requires
+from ..http.client import Client
+from ..http.urls import Settings
+from ..pip.settings import Indexes
+from ..selection.reader import UNAVAILABLE, Reader
+from ..selection.wheel_files import check_metadata, find_wheels
+from ..threads import LoopThread
+from .machines import open_sources
+from .reading import Sources, Watch
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 20.0
+"""Seconds for the METADATA of one wheel."""
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pinned:
+    """A wheel that is pinned.
+
+    :param platform: as the table of builds names it.
+    :param filename: ``None`` where the file does not name the wheel.
+    :param url: where the wheel is: a URL, or the absolute path of a file.
+    """
+
+    project: str
+    version: Version
+    platform: str | None
+    filename: str | None = None
+    url: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+    @property
+    def file(self) -> model.File | None:
+        """The wheel as an index describes it; ``None`` where the file does not."""
+        if self.filename is None or self.url is None:
+            return None
+        hashes = {"sha256": self.sha256} if self.sha256 else {}
+        return model.File(self.filename, self.url, hashes, size=self.size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """What was found of a wheel.
+
+    :param requires: its ``Requires-Dist`` fields; ``None`` if they were not read.
+    :param needs: what an inspection has found, of now or of earlier.
+    """
+
+    requires: tuple[str, ...] | None = None
+    needs: Needs | None = None
+
+
+class _Wheels(SimpleRepository):
+    """Serves the wheels whose URLs are known."""
+
+    def __init__(self, files: Mapping[str, model.File]) -> None:
+        self._files = files
+
+    async def get_resource(
+        self,
+        project_name: str,  # noqa: ARG002
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.Resource:
+        """Return where a wheel is."""
+        file = self._files.get(resource_name)
+        if file is None:
+            raise errors.ResourceUnavailable(resource_name)
+        if file.url.startswith(("http://", "https://")):
+            return model.HttpResource(url=file.url)
+        return model.LocalResource(path=Path(file.url), to_cache=False)
+
+
+def find_kept(wheels: Sequence[Pinned], cache: str | None) -> list[Found]:
+    """Return what `inspect` has kept of wheels; nothing is asked of anybody."""
+    reader = Reader(Client(Settings()), cache)
+    return [
+        Found(needs=reader.find_inspected(file) if file else None)
+        for file in (wheel.file for wheel in wheels)
+    ]
+
+
+def read_pinned(
+    wheels: Sequence[Pinned],
+    *,
+    environ: Mapping[str, str],
+    indexes: Indexes,
+    is_taken: Callable[[str], int | None],
+    cache: str | None,
+    inspects: Callable[[Pinned, Found], bool],
+    watch: Watch,
+    warn: Callable[[str], None],
+) -> list[Found]:
+    """Read METADATA of wheels, and the GPU code of those that ask for it.
+
+    :param is_taken: returns the rank of a wheel by its name; ``None`` for one that is
+        for another platform or Python.
+    :param inspects: whether a wheel is to be read, by what METADATA says.
+    :param warn: called with a sentence for each wheel that cannot be read.
+    """
+    sources = open_sources(indexes, environ, cache)
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(wheel: Pinned) -> Found:
+        async with turns:
+            try:
+                return await _read(wheel, sources, is_taken, inspects, watch)
+            except UNAVAILABLE as error:
+                logger.debug("%s: %s", wheel.project, error)
+                warn(f"{wheel.project} {wheel.version}: no index sends its METADATA")
+            except asyncio.TimeoutError:
+                late = f"no METADATA after {_PATIENCE:g} s"
+                warn(f"{wheel.project} {wheel.version}: {late}")
+            except (InputError, OSError) as error:
+                warn(f"{wheel.project} {wheel.version}: {error}")
+            return Found()
+
+    async def read_all() -> list[Found]:
+        try:
+            return await asyncio.gather(*map(read, wheels))
+        finally:
+            await sources.client.close()
+
+    thread = LoopThread()
+    try:
+        return thread.call(read_all())
+    finally:
+        thread.close()
+
+
+async def _read(
+    wheel: Pinned,
+    sources: Sources,
+    is_taken: Callable[[str], int | None],
+    inspects: Callable[[Pinned, Found], bool],
+    watch: Watch,
+) -> Found:
+    file, index = wheel.file, None
+    if file is not None:
+        index = _Wheels({file.filename: file})
+    else:
+        file, index = await _find_on_indexes(wheel, sources, is_taken)
+    if file is None:
+        return Found()
+    project, reader = wheel.project, sources.reader
+    metadata = await asyncio.wait_for(
+        reader.read_metadata(index, project, file), _PATIENCE
+    )
+    check_metadata(metadata, project, Version(wheel.version.public))
+    found = Found(requires=parse_requires(metadata), needs=reader.find_inspected(file))
+    if found.needs is None and wheel.platform and inspects(wheel, found):
+        with watch(file.filename) as progress:
+            needs = await reader.inspect(index, project, file, wheel.platform, progress)
+        found = replace(found, needs=needs)
+    return found
+
+
+async def _find_on_indexes(
+    wheel: Pinned, sources: Sources, is_taken: Callable[[str], int | None]
+) -> tuple[model.File | None, SimpleRepository]:
+    """Find the wheel that an installer takes of a release on the user's indexes."""
+    best: tuple[int, model.File, SimpleRepository] | None = None
+    failure: BaseException | None = None
+    for index in sources.indexes:
+        try:
+            page = await index.get_project_page(wheel.project)
+        except (InputError, *UNAVAILABLE) as error:
+            failure = failure or error
+            continue
+        for each in find_wheels(page.files, wheel.project):
+            name = each.file.filename
+            same = each.version == wheel.version and name == (wheel.filename or name)
+            rank = is_taken(name) if same else None
+            if rank is not None and (best is None or rank < best[0]):
+                best = rank, each.file, index
+    if best is None and failure is not None:
+        raise failure
+    return (best[1], best[2]) if best else (None, sources.indexes[0])
