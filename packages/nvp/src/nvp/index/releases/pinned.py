@@ -161,7 +161,8 @@ async def _read(
     inspects: Callable[[Pinned, Found], bool],
     watch: Watch,
 ) -> Found:
-    file, index = wheel.file, None
+    file = wheel.file
+    index: SimpleRepository
     if file is not None:
         index = _Wheels({file.filename: file})
     else:
