@@ -98,7 +98,13 @@ def test_bitsandbytes_has_a_library_for_the_cuda_of_torch(
 
 
 @pytest.mark.parametrize(
-    ("user", "severity"), [((), "note"), (("onnxruntime-gpu",), "warning")]
+    ("user", "severity"),
+    [
+        ((), "note"),
+        (("onnxruntime-gpu",), "warning"),
+        # Nobody has asked for the extra.
+        (("onnxruntime-gpu; extra == 'gpu'",), "note"),
+    ],
 )
 def test_onnxruntime_where_a_gpu_is(
     user: tuple[str, ...], severity: str, tmp_path: Path
@@ -106,6 +112,29 @@ def test_onnxruntime_where_a_gpu_is(
     plain = Installed(name="onnxruntime", version="1.26.0")
     (finding,) = found("ND208", tmp_path, plain, Installed(requires=user))
     assert finding.severity == severity
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "said"),
+    [
+        ("paddlepaddle", "3.2.0", "manylinux_2_28_x86_64", " paddlepaddle-gpu"),
+        ("tensorflow-cpu", "2.20.0", "win_amd64", " 'tensorflow[and-cuda]'"),
+        ("tensorflow", "2.20.0", "win_amd64", "WSL 2"),
+        ("tensorflow", "2.10.1", "win_amd64", ""),
+        ("tensorflow", "2.20.0", "manylinux_2_17_x86_64", ""),
+    ],
+)
+def test_what_has_another_form_for_gpus(
+    name: str, version: str, platform: str, said: str, tmp_path: Path
+) -> None:
+    files = {f"{name}/_C.so": library()}
+    own = Installed(name=name, version=version, files=files)
+    stack = make_stack(tmp_path, own, environment=GPU)
+    folder = Path(stack.distributions[name].folder)
+    (folder / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: cp311-cp311-{platform}\n")
+    found = [item for item in run_checks(stack) if item.code in ("ND207", "ND208")]
+    assert [item.code for item in found] == (["ND208"] if said else ["ND207"])
+    assert said in found[0].hint
 
 
 TENSORFLOW = Installed(

@@ -75,6 +75,13 @@ def test_the_table_of_errors_names_the_checks_that_quote_each_text() -> None:
     }
     assert listed == quoted
     assert len(listed) >= 40
+    rows = [line for line in ERRORS.splitlines() if line.startswith("| `")]
+    assert len(rows) == len(listed)
+    for row in rows:
+        _, cause, checks, fix = row.strip("| ").split(" | ")
+        assert cause, row
+        assert checks, row
+        assert re.match("[a-z]+ [a-z`]", fix), row
 
 
 def test_each_check_that_needs_only_a_stack_has_a_function() -> None:

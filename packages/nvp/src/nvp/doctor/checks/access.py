@@ -28,6 +28,7 @@ from ..distributions import Distribution, allows, holds, parse_requirements
 from ..installation import OPENED, read_head
 from ..loader import LIBRARY_PATH, split_library_path
 from ..model import Finding, Stack, check
+from .forms import find_forms_for_cpus
 from .libraries import find_installed, project_for, purpose_of
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def find_missing_backends(stack: Stack) -> Iterator[Finding]:
     """A program has no part for the GPU of this machine, or one that does not fit."""
     if stack.has_gpu:
         yield from _check_jax(stack)
-        yield from _check_onnxruntime(stack)
+        yield from find_forms_for_cpus(stack)
     yield from _check_bitsandbytes(stack)
 
 
@@ -272,23 +273,6 @@ def _install_extra(stack: Stack, wanted: str, part: Distribution) -> str:
     """
     program = stack.distributions.get(wanted.partition("[")[0], part)
     return stack.pip("install", f"{wanted}=={program.public_version}")
-
-
-def _check_onnxruntime(stack: Stack) -> Iterator[Finding]:
-    plain = stack.distributions.get("onnxruntime")
-    if plain is not None and "onnxruntime-gpu" not in stack.distributions:
-        wanted = stack.is_required("onnxruntime-gpu")
-        remove = stack.pip("uninstall", "--yes", "onnxruntime")
-        install = stack.pip("install", "onnxruntime-gpu")
-        yield Finding.of(
-            code="ND208",
-            distribution=plain.name,
-            path=plain.folder,
-            message=f"{plain.title} computes without the GPU of this machine; "
-            "onnxruntime-gpu uses it",
-            hint=f"to use the GPU, put it in its place: {remove} && {install}",
-            severity="warning" if wanted else "note",
-        )
 
 
 def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:

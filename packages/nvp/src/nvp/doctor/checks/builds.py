@@ -19,6 +19,7 @@ from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
 from ..distributions import Distribution
 from ..model import Find, Finding, Stack, check, platform_of_wheel
+from .forms import find_form
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
@@ -232,7 +233,8 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
-        if not _is_cpu_build(stack, distribution):
+        # What has another form for GPUs, or none here, is ND208.
+        if not _is_cpu_build(stack, distribution) or find_form(distribution):
             continue
         yield Finding.of(
             code="ND207",
