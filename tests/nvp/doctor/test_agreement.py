@@ -43,6 +43,20 @@ def of(code: str, findings: list[Finding]) -> list[Finding]:
             "error",
         ),
         (
+            compiled("cuml-cu12", "25.10.0", "rmm-cu12==25.10.*"),
+            [Installed(name="rmm-cu12", version="25.8.0")],
+            "error",
+        ),
+        (
+            Installed(
+                name="tensorrt-cu12",
+                version="10.9",
+                requires=["tensorrt-cu12-libs==10.9"],
+            ),
+            [Installed(name="tensorrt-cu12-libs", version="10.8")],
+            "error",
+        ),
+        (
             Installed(name="accelerate", version="2.0", requires=["torch>=2.9"]),
             [TORCH],
             "warning",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from packaging.utils import canonicalize_name
 
-from ..doctor.distributions import BUILT_FOR, TRITON, allows, holds
+from ..doctor.distributions import TRITON, allows, holds, is_built_for
 from ..metadata.requirements import parse_requirement
 from ..pins.model import Pin, SelectedPin
 from ..pins.targets import PinTarget
@@ -73,7 +73,8 @@ def _find_unmet(
 
 
 def _counts(name: str) -> bool:
-    return name in BUILT_FOR or name in TRITON or name.startswith(("nvidia-", "cuda-"))
+    own = is_built_for(name) or name in TRITON
+    return own or name.startswith(("nvidia-", "cuda-"))
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:

@@ -49,6 +49,18 @@ _LEFT = re.compile(r"~.+\.dist-info")
 BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
 """What builds are made for one release of, beside NVIDIA's libraries and Triton."""
 
+_NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
+
+
+def is_built_for(name: str) -> bool:
+    """Return whether builds are made for one release of a project.
+
+    So they are of what is named after a CUDA, such as rmm-cu12 and jax-cuda12-pjrt.
+    """
+    own = name in BUILT_FOR or _NAMED.fullmatch(name) is not None
+    return own and not name.startswith(_OF_GPUS)
+
+
 _OF_GPUS = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
@@ -367,7 +379,7 @@ def _leading(distributions: Iterable[Distribution]) -> set[str]:
     for distribution in distributions:
         for name in distribution.required:
             users.setdefault(name, []).append(distribution.name)
-    waiting = [x for x in users if x.startswith(_OF_GPUS) or x in BUILT_FOR]
+    waiting = [x for x in users if x.startswith(_OF_GPUS) or is_built_for(x)]
     leading = set(waiting)
     while waiting:
         for name in users.get(waiting.pop(), ()):

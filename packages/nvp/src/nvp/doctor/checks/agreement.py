@@ -21,7 +21,13 @@ from nvidia_variant_provider.strict_json import open_regular
 from ...builds.needs import Abi, Backend, needs_of_name, parse_backend
 from ...knowledge.builds import PROJECTS
 from ..abi import Extension, qualified_name, torch_libraries
-from ..distributions import BUILT_FOR, TRITON, Distribution, Need, RecordedFile
+from ..distributions import (
+    TRITON,
+    Distribution,
+    Need,
+    RecordedFile,
+    is_built_for,
+)
 from ..installation import OPENED
 from ..model import Finding, Stack, check
 
@@ -76,7 +82,7 @@ def _say_unmet(need: Need, installed: Distribution | None) -> str:
 def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     """A GPU package was built for another release than is installed."""
     unmet: dict[str, list[tuple[Need, Distribution]]] = {}
-    for need, installed in _unmet(stack, BUILT_FOR.difference(TRITON).__contains__):
+    for need, installed in _unmet(stack, is_built_for):
         # What is not there at all, pip and the import say themselves.
         if installed is not None and _is_of_gpu(need.user):
             unmet.setdefault(need.name, []).append((need, installed))
@@ -96,8 +102,7 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
 
 
 def _is_of_gpu(user: Distribution) -> bool:
-    own = user.name in BUILT_FOR or user.name.startswith("jax-cuda")
-    return own or not PROJECTS.isdisjoint(user.required)
+    return is_built_for(user.name) or not PROJECTS.isdisjoint(user.required)
 
 
 def _is_compiled(user: Distribution) -> bool:
@@ -137,10 +142,10 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
     owners: dict[str, list[tuple[Distribution, RecordedFile]]] = {}
     for distribution in stack.distributions.values():
         # A RECORD that lists a file twice does not make it that of two.
-        own = {distribution.locate(x.path): x for x in distribution.files if x.digest}
+        listed = (x for x in distribution.files if x.digest and _is_library(x))
+        own = {distribution.locate(item.path): item for item in listed}
         for path, item in own.items():
-            if _is_library(item):
-                owners.setdefault(path, []).append((distribution, item))
+            owners.setdefault(path, []).append((distribution, item))
     shared: dict[tuple[str, ...], dict[str, list[tuple[Distribution, RecordedFile]]]]
     shared = {}
     for path, pairs in owners.items():
