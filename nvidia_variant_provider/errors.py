@@ -11,13 +11,18 @@ _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 
 A key that has only these is shown as it is; `join` quotes all others."""
 
-_CREDENTIALS = r"(?<=[\w+.-]{2})(:/{1,2})([^/?#]*)@"
+_CREDENTIALS = (
+    r"((?<=[\w+.-]{2}):/{1,2})"
+    r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d*(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
+    r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
+)
 """The start of any URL, whatever its scheme; a folder on a drive has one letter.
 
-One slash is enough: `pathlib` makes one of two.
+One slash is enough: `pathlib` makes one of two. What stands where a port would, and is
+no number, is a password, which may have a slash in it that should have been quoted. A
+URL may lack its scheme.
 """
 
-_QUERY = r"(:/{1,2}[^\s?#]*\?)([^\s#]*)"
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
 """The text after an equals sign, or a part of a query without an equals sign."""
 
@@ -134,13 +139,20 @@ def printable(text: str) -> str:
 def redacted(url: str) -> str:
     """Return a URL or a path in a form that may be shown: without passwords.
 
-    User, password and the values of the query are replaced: a signed URL is as
-    good as a password.
+    User, password and the values of the query, or of what follows a semicolon, are
+    replaced: a signed URL is as good as a password.
     """
     import re  # imported here, since installers load this module
 
-    bare = re.sub(_CREDENTIALS, r"\1****@", url)
-    return re.sub(_QUERY, lambda item: item[1] + re.sub(_VALUE, "****", item[2]), bare)
+    def without_values(word: re.Match[str]) -> str:
+        # One pattern for all of it would take quadratic time, and URLs are of anybody.
+        start, colon, rest = word[0].partition(":/")
+        head, *tail = re.split("([?;])", rest, maxsplit=1)
+        values = (tail[0] + re.sub(_VALUE, "****", tail[1])) if tail else ""
+        return start + colon + head + values
+
+    bare = re.sub(_CREDENTIALS, r"\1\2****@", url)
+    return re.sub(r"[^\s#]+", without_values, bare)
 
 
 def join(place: str, key: str | int) -> str:

@@ -24,7 +24,11 @@ def test_nothing_names_the_user(tmp_path: Path) -> None:
         home / "env", Installed(files=FILES), environment=machine("12.8", "5.0")
     )
     secret = f"https://jane:secret@wheels.example/?token=abc of {home}/x"
-    notes = (secret, "/home/john/x, C:\\Users\\john\\y and jane.doe stay apart")
+    notes = (
+        secret,
+        "/home/john/x, C:\\Users\\john\\y and jane.doe stay apart",
+        "/data/jane_project/a, /data/of-jane/jane.b and /data/janet/",
+    )
     diagnosis = replace(diagnose(stack), notes=notes)
     text = "\n".join(issue_lines(diagnosis, {"HOME": str(home), "USER": "jane"}))
     assert "secret" not in text
@@ -33,6 +37,7 @@ def test_nothing_names_the_user(tmp_path: Path) -> None:
     assert "john" not in text
     assert "~/env" in text
     assert "/home/USER/x" in text
+    assert "/data/USER_project/a, /data/of-USER/USER.b and /data/janet/" in text
 
 
 def test_a_home_behind_a_link_and_other_names_of_the_user(
@@ -56,12 +61,12 @@ def test_a_home_behind_a_link_and_other_names_of_the_user(
 
 
 def test_a_version_cannot_hide_the_rest_of_a_report(tmp_path: Path) -> None:
-    version = "2.8.0<details>`x`[![x](y)"
+    version = "2.8.0<details>`x`[![x](y) @octocat"
     torch = Installed(name="torch", version=version, files=FILES)
     stack = make_stack(tmp_path, torch, environment=machine("12.8", "5.0"))
     text = "\n".join(issue_lines(diagnose(stack), {}))
     assert version not in text.partition("```sh")[0]
-    assert r"torch 2.8.0\<details>\`x\`[![x]\(y)" in text
+    assert r"torch 2.8.0\<details>\`x\`[![x]\(y) @<!-- -->octocat" in text
 
 
 def test_what_an_issue_needs_is_there(tmp_path: Path) -> None:

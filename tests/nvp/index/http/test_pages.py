@@ -26,6 +26,12 @@ from nvp.index.http.pages import parse_page
 from nvp.index.http.urls import UpstreamError
 
 
+def refuse_exactly(changes: Any) -> None:
+    body = json_page(json_file(), json_file(**changes))
+    with pytest.raises(UpstreamError, match="is not valid"):
+        parse_page(body, JSON, URL, "torch", exact=True)
+
+
 class TestJson:
     def test_every_field_is_read(self) -> None:
         file = json_file(
@@ -125,6 +131,7 @@ class TestJson:
     )
     def test_an_entry_without_a_usable_file_is_left_out(self, changes: Any) -> None:
         assert only(read_json(json_file(**changes), json_file())).filename == NAME
+        refuse_exactly(changes)
 
     @pytest.mark.parametrize(
         ("changes", "key", "expected"),
@@ -148,6 +155,28 @@ class TestJson:
         self, changes: Any, key: str, expected: object
     ) -> None:
         assert getattr(only(read_json(json_file(**changes))), key) == expected
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"url": None},
+            {"hashes": {"sha256": ""}},
+            {"hashes": {"sha256": 5, "md5": "aa"}},
+            {"hashes": []},
+            {"requires-python": 3},
+            {"core-metadata": {"sha256": ""}},
+            {"dist-info-metadata": [1]},
+        ],
+    )
+    def test_what_installers_go_by_is_not_lost(self, changes: Any) -> None:
+        refuse_exactly(changes)
+
+    @pytest.mark.parametrize("mark", ["#", "#egg=torch&", "?x=1&"])
+    def test_a_hash_in_a_url(self, mark: str) -> None:
+        """pip goes by it, whatever the key for hashes has."""
+        url = f"https://files.example/{NAME}{mark}sha256=00"
+        found = only(read_json(json_file(url=url, hashes={"sha256": SHA})))
+        assert found.hashes == {"sha256": "00"}
 
     def test_missing_sizes_lower_the_version(self) -> None:
         page = read_json(json_file(size=None), json_file(), versions=["1.0"])
@@ -217,6 +246,7 @@ class TestHtml:
             ('data-dist-info-metadata="true"', True),
             (f'data-dist-info-metadata="sha256={SHA}"', {"sha256": SHA}),
             ('data-core-metadata="true" data-dist-info-metadata="x"', True),
+            ('data-core-metadata="sha256=-"', {"sha256": "-"}),
             ('data-core-metadata="false"', False),
             ("data-core-metadata", None),
         ],
@@ -255,6 +285,8 @@ class TestHtml:
             (f"egg=torch&sha256={SHA}", {"sha256": SHA}),
             (f"sha256={SHA}&egg=torch", {"sha256": SHA}),
             ("md5=abc", {"md5": "abc"}),
+            ("sha256=", {"sha256": ""}),
+            ("sha256=-x", {"sha256": "-x"}),
             ("egg=torch", {}),
             ("", {}),
         ],
@@ -262,6 +294,16 @@ class TestHtml:
     def test_fragments(self, fragment: str, expected: dict[str, str]) -> None:
         href = html.escape(f"{NAME}#{fragment}")
         assert only(read_html(f'<a href="{href}">x</a>')).hashes == expected
+
+    @pytest.mark.parametrize(
+        "href",
+        ["https://[bad/x.whl", f"{NAME}#blake2b=00", f"{NAME}#sha256%3D00"],
+    )
+    def test_what_installers_go_by_is_not_lost(self, href: str) -> None:
+        """uv checks both hashes, and pip neither."""
+        body = f'<a href="{NAME}">x</a><a href="{href}">x</a>'.encode()
+        with pytest.raises(UpstreamError, match="not for all installers"):
+            parse_page(body, "text/html", URL, "torch", exact=True)
 
     def test_links_that_are_not_files_are_left_out(self) -> None:
         page = read_html(
@@ -291,6 +333,7 @@ class TestHtml:
         ("kind", "body"),
         [
             ("text/html", b"\xff"),
+            ("text/html", b"<base href='http://[::1/'><a href=x>"),
             ("text/html; charset=unicode_escape", b"<a href=x data-yanked='\\ud800'>"),
             ("text/plain", b"x"),
             ("application/zip", b"PK"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import redacted
 from nvp.index.http.urls import (
+    Settings,
     is_http,
     is_loopback,
     server_of,
@@ -54,6 +55,39 @@ def test_a_password_is_never_shown(text: str) -> None:
 def test_a_path_is_not_a_url() -> None:
     assert redacted("C:/wheels@home/x") == "C:/wheels@home/x"
     assert redacted(str(PurePosixPath("ftp://me:S3cret@a/b"))) == "ftp:/****@a/b"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://me:S3/cret@index.example/x@y", "https://****@index.example/x@y"),
+        ("https://me:S3?cr#et@index.example/", "https://****@index.example/"),
+        ("see //me:S3cret@index.example/", "see //****@index.example/"),
+        ("https://h.example/x;token=S3cret/y/", "https://h.example/x;token=****"),
+        ("https://h.example:8080/x@1", "https://h.example:8080/x@1"),
+        ("https://[::1]:8080/x@1", "https://[::1]:8080/x@1"),
+        ("git+https://h.example/x@v1", "git+https://h.example/x@v1"),
+    ],
+)
+def test_what_stands_for_a_password(url: str, expected: str) -> None:
+    assert redacted(url) == expected
+
+
+def test_a_url_of_any_length_is_redacted_at_once() -> None:
+    """URLs come from anybody: this took minutes."""
+    for part in ("ab://", "ab:/x;", "ab://b:c/", "ab:/?a=b&"):
+        assert redacted(part * 40_000)
+
+
+def test_only_the_hosts_that_pip_does_not_verify_are_trusted() -> None:
+    """pip reads plain HTTP from any host with ``*``, and verifies certificates."""
+    url = "https://wheels.example:8443/"
+    for host in ("wheels.example", "Wheels.Example:8443"):
+        assert Settings(trusted_hosts=(host,)).is_trusted(url)
+    assert Settings(trusted_hosts=("[::1]",)).is_trusted("https://[::1]:1/")
+    for host in ("*", "*.example", "wheels.example:1"):
+        assert not Settings(trusted_hosts=(host,)).is_trusted(url)
+    assert Settings(trusted_hosts=("*",)).is_allowed("http://wheels.example/")
 
 
 def test_a_url_in_a_sentence_is_redacted() -> None:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import uv
@@ -34,11 +34,19 @@ INNER, OUTER = "10.0", "9.9"
 METADATA = "Metadata-Version: 2.1\nName: kern\nVersion: {}\n"
 
 
-def json_page(version: str, api_version: str = "1.0") -> bytes:
-    name = f"kern-{version}-py3-none-any.whl"
+NAME = "kern-{}-py3-none-any.whl"
+
+
+def json_page(version: str, *, api_version: str = "1.0", **changes: Any) -> bytes:
+    name = NAME.format(version)
     file = {"filename": name, "url": name, "hashes": {}, "core-metadata": True}
     meta = {"api-version": api_version}
-    return json.dumps({"meta": meta, "name": "kern", "files": [file]}).encode()
+    files = [{**file, **changes}]
+    return json.dumps({"meta": meta, "name": "kern", "files": files}).encode()
+
+
+def odd_page(**changes: Any) -> Answer:
+    return Answer(body=json_page(INNER, **changes), kind=JSON)
 
 
 def html_page(version: str) -> bytes:
@@ -46,6 +54,11 @@ def html_page(version: str) -> bytes:
         f'<a data-core-metadata="true" href="kern-{version}-py3-none-any.whl">kern</a>'
     )
     return f"<!DOCTYPE html><html><body>{link}<!--{'x' * 400}--></body></html>".encode()
+
+
+def odd_link(end: str) -> Answer:
+    body = html_page(INNER).replace(b".whl", f".whl{end}".encode())
+    return Answer(body=body, kind="text/html")
 
 
 def moved(where: str) -> Answer:
@@ -74,6 +87,23 @@ FAULTS: dict[str, Answer | None] = {
     "unknown coding": Answer(
         body=json_page(INNER), kind=JSON, headers={"Content-Encoding": "br"}
     ),
+    "version 2.0": odd_page(api_version="2.0"),
+    "a deep page": Answer(
+        body=json_page(INNER)[:-1] + b',"x":' + b"[" * 900 + b"]" * 900 + b"}",
+        kind=JSON,
+    ),
+    "a name of no file": odd_page(filename=5),
+    "a long name": odd_page(filename=f"{'a' * 300}.whl"),
+    "no URL of a file": odd_page(url="http://[bad/x.whl"),
+    "another server": odd_page(url=f"ftp://index.example/{NAME.format(INNER)}"),
+    "a wrong hash in a URL": odd_page(url=f"{NAME.format(INNER)}#sha256={'0' * 64}"),
+    "a hash of nothing": odd_page(hashes={"sha256": ""}),
+    "a hash that is no text": odd_page(hashes={"sha256": ["x"]}),
+    "METADATA with a hash of nothing": odd_page(**{"core-metadata": {"sha256": ""}}),
+    "a Python that is no text": odd_page(**{"requires-python": 3}),
+    "yanked without a reason": odd_page(yanked=""),
+    "a hash of nothing in a link": odd_link("#sha256="),
+    "a hash for uv in a link": odd_link(f"#blake2b={'0' * 128}"),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),
     "no URL": moved("http://[bad/"),

@@ -82,6 +82,15 @@ def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> N
         start(f"{server.url}/simple/") as running,
     ):
         reply = running.page()
+        # The links of the page are relative to its own URL.
+        expected = (302, f"{server.url}{PAGE}")
+        assert (reply.status, reply.headers["location"]) == expected
+        assert word in running.warnings[0]
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start(f"{server.url}/simple/", direct=False) as running,
+    ):
+        reply = running.page()
         assert (reply.status, reply.body) == (200, answer.body)
         assert reply.headers.get("content-type", "") == answer.kind
         given = (answer.headers or {}).get("Content-Encoding")

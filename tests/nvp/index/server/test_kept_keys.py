@@ -99,6 +99,13 @@ def test_json_stays_json() -> None:
     assert json.loads(read(JSON, DOCUMENT, JSON)) == DOCUMENT
 
 
+def test_an_empty_reason_stays_an_empty_reason() -> None:
+    """The file is yanked for uv, and not for pip."""
+    document = {**DOCUMENT, "files": [{**FILE, "yanked": ""}]}
+    assert json.loads(read(JSON, document, JSON)) == document
+    assert "data-yanked" not in read(HTML, document, JSON)
+
+
 def test_json_becomes_html() -> None:
     text = read(HTML, DOCUMENT, JSON)
     assert metas(text) >= IN_HTML

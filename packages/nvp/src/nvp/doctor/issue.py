@@ -27,6 +27,9 @@ _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORE
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(|`")
 """What starts a tag, the target of a link or an image, or code."""
 
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+"""What starts a mention. GitHub finds it behind a backslash as well."""
+
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
 
@@ -67,8 +70,11 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")
     names = {environ.get(name, "") for name in variables}
     names |= {platform.node(), _account()}
-    for name in names - {"", "root", "localhost"}:
-        yield re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])"), "USER"
+    for name in map(re.escape, names - {"", "root", "localhost"}):
+        # Folders are often named after users, with a word more.
+        part = rf"(?<=[/\\])((?:[^\s/\\]*[_.-])?){name}(?![A-Za-z0-9])"
+        yield re.compile(part), r"\1USER"
+        yield re.compile(rf"(?<![\w.-]){name}(?![\w.-])"), "USER"
 
 
 def _account() -> str:
@@ -81,7 +87,7 @@ def _account() -> str:
 
 def _prose(text: str) -> str:
     """Return text of a file as Markdown that shows it, and does nothing else."""
-    return _MARKUP.sub(r"\\\g<0>", printable(text))
+    return _MENTION.sub("@<!-- -->", _MARKUP.sub(r"\\\g<0>", printable(text)))
 
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:

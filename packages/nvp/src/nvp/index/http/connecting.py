@@ -25,8 +25,16 @@ _PAGES = 64
 _IMPATIENT = 3.0
 """Seconds for one of several addresses of a server, before the next one is tried."""
 
-_NAT64 = 0x0064FF9B << 64
-"""The first 96 bits of the addresses ``64:ff9b::/96`` (RFC 6052)."""
+_EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
+"""The first 96 bits of addresses with an IPv4 address at their end: ``64:ff9b::/96``
+(RFC 6052), ``::/96`` and ``::ffff:0:0/96`` (RFC 4291), ``::ffff:0:0:0/96`` (RFC 2765).
+"""
+
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All other addresses of IPv6 are for local networks, or for nothing yet."""
+
+_CLOUD = ipaddress.IPv4Address("168.63.129.16")
+"""Global, but Azure's own on each of its machines."""
 
 _RESOLVED = 60.0
 """Seconds for which the addresses of a name stay the same."""
@@ -138,16 +146,20 @@ def _is_address(host: str) -> bool:
 
 def _of_address(text: str) -> Nearness:
     address = ipaddress.ip_address(text)
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            address = address.ipv4_mapped
-        elif int(address) >> 32 == _NAT64 or address.sixtofour is not None:
-            # A gateway connects to the IPv4 address that is in it.
-            inner = address.sixtofour or ipaddress.IPv4Address(int(address) % 2**32)
-            return _of_address(str(inner))
     if address.is_loopback or address.is_unspecified or address.is_link_local:
         return Nearness.MACHINE
-    return Nearness.ELSEWHERE if address.is_global else Nearness.NETWORK
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.sixtofour
+        if int(address) >> 32 in _EMBEDDING:
+            inner = ipaddress.IPv4Address(int(address) % 2**32)
+        if inner is not None:  # A gateway, or the system, connects to that address.
+            return _of_address(str(inner))
+        is_far = address.is_global and address in _UNICAST
+    else:
+        is_far = address.is_global
+    if address == _CLOUD:
+        return Nearness.MACHINE
+    return Nearness.ELSEWHERE if is_far else Nearness.NETWORK
 
 
 def make_connections(

@@ -48,7 +48,12 @@ _TYPES = (
 )
 """How the types of pages start, for pip as well. It passes over any other index."""
 
-_HASH = re.compile(r"(?:^|&)(sha512|sha384|sha256|sha224|sha1|md5)=([0-9A-Za-z]+)")
+_HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
+"""A hash in a URL, as pip finds it; one that is not valid makes pip refuse the file."""
+
+_OF_UV = re.compile(r"#.*(blake2b=|%3d)", re.IGNORECASE)
+"""A hash in a URL that uv checks, and pip does not."""
+
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
 """A page may have this many files, and another one for each of so many bytes.
@@ -70,19 +75,21 @@ _PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 def parse_page(
-    body: bytes, content_type: str, url: str, project: str
+    body: bytes, content_type: str, url: str, project: str, *, exact: bool = False
 ) -> model.ProjectDetail:
     """Parse a project page; its URLs become absolute, and stay as they are spelled.
 
     :param url: the URL of the page, after redirects.
     :param project: the normalized name of the project.
+    :param exact: refuse a page of which something would be lost by which installers
+        choose or check files, rather than to omit what is not valid.
     :raises UpstreamError: the body is not a page of a simple index.
     """
     is_json = _is_json(content_type, url)
     try:
         if is_json:
-            return _read_json(body, url, project)
-        return _read_html(body, content_type, url, project)
+            return _read_json(body, url, project, exact=exact)
+        return _read_html(body, content_type, url, project, exact=exact)
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
 
@@ -201,14 +208,19 @@ def _describe(error: Exception) -> str:
     return "its values have the wrong types"
 
 
-def _read_json(body: bytes, url: str, project: str) -> model.ProjectDetail:
+def _read_json(
+    body: bytes, url: str, project: str, *, exact: bool
+) -> model.ProjectDetail:
     few = _most_files(body)
 
     def make_file(item: dict[str, Any]) -> Any:
         if "filename" not in item or "url" not in item:
             return item
         few()
-        return _json_file(item, url) or _OMITTED
+        file = _json_file(item, url)
+        if exact and (file is None or _loses(item, file)):
+            raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
+        return file or _OMITTED
 
     document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
@@ -254,25 +266,40 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
+    # A file with an empty reason is yanked for uv, and for pip it is not.
+    known = OF_FILES - {"yanked"} if item.get("yanked") == "" else OF_FILES
     return model.File(
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
-        hashes=_hashes(item.get("hashes")),
+        hashes=_hashes(item.get("hashes")) | dict(_HASH.findall(target)[:1]),
         requires_python=requires if is_text(requires) else None,
         dist_info_metadata=_json_metadata(item),
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=_time(item.get("upload-time")),
-        private_metadata=private_keys(item, OF_FILES, url),
+        private_metadata=private_keys(item, known, url),
     )
 
 
-def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
+def _loses(item: Mapping[str, Any], file: model.File) -> bool:
+    """Return whether a file lacks what its entry has, and installers refuse."""
+    hashes = item.get("hashes")
+    return (
+        hashes not in (None, _hashes(hashes))
+        or item.get("requires-python") != file.requires_python
+        or _core_metadata(item) not in (None, {}, file.dist_info_metadata)
+    )
+
+
+def _core_metadata(item: Mapping[str, Any]) -> Any:
     # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
     value = item.get("core-metadata")
-    if value is None:
-        value = item.get("dist-info-metadata")
+    return item.get("dist-info-metadata") if value is None else value
+
+
+def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
+    value = _core_metadata(item)
     if isinstance(value, dict):
         return _hashes(value) or True
     return value if isinstance(value, bool) else None
@@ -316,14 +343,14 @@ def _time(value: Any) -> datetime | None:
 
 
 def _read_html(
-    body: bytes, content_type: str, url: str, project: str
+    body: bytes, content_type: str, url: str, project: str, *, exact: bool
 ) -> model.ProjectDetail:
     base = _find_base(body, content_type, url)
     few = _most_files(body)
     files = []
     metas: list[tuple[str, str]] = []
     for link in read_links(body, content_type, metas):
-        file = _html_file(link, base)
+        file = _html_file(link, base, exact=exact)
         if file is not None:
             few()
             files.append(file)
@@ -337,8 +364,10 @@ def _read_html(
 
 
 def _find_base(body: bytes, content_type: str, url: str) -> str:
-    base = find_base(body, content_type)
-    return url if base is None else absolute_url(base, url) or url
+    base = absolute_url(find_base(body, content_type) or "", url)
+    if base is None:
+        raise ValueError("its <base> has no URL")
+    return base
 
 
 def _most_files(body: bytes) -> Callable[[], None]:
@@ -353,9 +382,12 @@ def _most_files(body: bytes) -> Callable[[], None]:
     return few
 
 
-def _html_file(link: Link, base: str) -> model.File | None:
-    href, _, fragment = (link.attributes.get("href") or "").partition("#")
+def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
+    reference = link.attributes.get("href") or ""
+    href = reference.partition("#")[0]
     url = absolute_url(href, base)
+    if exact and (url is None or _OF_UV.search(reference)):
+        raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
     # The text of a link may be anything, such as "Download"; pip reads its URL only.
@@ -366,12 +398,11 @@ def _html_file(link: Link, base: str) -> model.File | None:
     metadata = get("data-core-metadata")
     if metadata is None:
         metadata = get("data-dist-info-metadata")
-    match = _HASH.search(fragment)
     signed = get("data-gpg-sig")
     return model.File(
         filename=name,
         url=url,
-        hashes={match[1]: match[2]} if match else {},
+        hashes=dict(_HASH.findall(reference)[:1]),
         requires_python=get("data-requires-python"),
         dist_info_metadata=_html_metadata(metadata) if metadata else None,
         gpg_sig=signed == "true" if signed in ("true", "false") else None,
@@ -389,5 +420,5 @@ def _html_file(link: Link, base: str) -> model.File | None:
 
 
 def _html_metadata(text: str) -> bool | dict[str, str]:
-    match = _HASH.fullmatch(text)
-    return {match[1]: match[2]} if match else text != "false"
+    name, mark, value = text.partition("=")
+    return {name: value} if mark else text != "false"

@@ -5,11 +5,11 @@ This module imports little, because verbs import it that may read no URL at all.
 
 from __future__ import annotations
 
-import fnmatch
 import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -187,21 +187,19 @@ class Settings:
         if parts.scheme != "http":
             return False
         local = is_loopback(parts.hostname or "")
-        return self.plain_http or local or self.is_trusted(url)
+        # pip verifies the certificates of other hosts in spite of --trusted-host '*'.
+        everywhere = self.plain_http or "*" in self.trusted_hosts
+        return everywhere or local or self.is_trusted(url)
 
     def is_trusted(self, url: str) -> bool:
         """Return whether the server of ``url`` is one of the trusted hosts."""
         parts = urlsplit(url)
         host = parts.hostname or ""
-        try:
-            names = (host, f"{host}:{parts.port}") if parts.port else (host,)
-        except ValueError:
-            return False
-        return any(
-            fnmatch.fnmatchcase(name, pattern.lower())
-            for pattern in self.trusted_hosts
-            for name in names
-        )
+        with suppress(ValueError):
+            port = f":{parts.port}" if parts.port else ""
+            names = {name + end for name in (host, f"[{host}]") for end in ("", port)}
+            return not names.isdisjoint(map(str.lower, self.trusted_hosts))
+        return False
 
 
 def server_of(url: str) -> str:

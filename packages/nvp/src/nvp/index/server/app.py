@@ -347,6 +347,13 @@ class _Handlers:
                 self._asked_for_credentials = self._source.access.local
                 if scheme and not self._source.access.local:
                     error.reply = None  # pip would go on to the next index.
+            # An installer may read what cannot be read here, and to it the links of a
+            # page are relative to the URL of that page.
+            reply = error.reply
+            is_page = reply and reply.status < 300 and reply.is_whole
+            if reply and is_page and self._source.is_reachable(reply.url):
+                headers = {"location": reply.url}
+                error.reply = replace(reply, status=302, headers=headers)
             raise
 
     def _report_plain(self, shown: ShownPage) -> None:

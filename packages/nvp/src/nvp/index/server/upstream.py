@@ -130,7 +130,7 @@ class Upstream(SimpleRepository):
         kind = reply.headers.get("content-type", "")
         try:
             page = await asyncio.to_thread(
-                parse_page, reply.body, kind, reply.url, project
+                parse_page, reply.body, kind, reply.url, project, exact=True
             )
         except TooLargeError:
             raise
@@ -304,7 +304,7 @@ async def _without_near_files(
     reads, files on servers that only this machine or its network can reach. An index
     that is itself on this machine may name its servers.
     """
-    files = [f for f in page.files if f.url.startswith(("http://", "https://"))]
+    files = [f for f in page.files if not f.url.startswith("file:")]
     refused = {
         server
         for server in {_server(file.url) for file in files}
