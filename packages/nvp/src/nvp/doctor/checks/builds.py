@@ -288,12 +288,14 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     torch = stack.toolchain.torch
     if distribution.name == "torch" and torch is not None and torch.is_known:
         return torch.cuda is None
-    needs = stack.needs_of(distribution)
-    if needs is None:
+    said = [stack.needs_of(distribution)]
+    # conda and compilers make builds that the table does not have.
+    if distribution.installer != "conda" and not distribution.is_from_source:
         platform = platform_of_wheel(distribution)
         record = find_record(distribution.name, distribution.version, platform)
-        needs = None if record is None else record.needs
-    return needs is not None and not needs.gpu
+        said.append(None if record is None else record.needs)
+    uses = [needs.gpu for needs in said if needs is not None]
+    return bool(uses) and not any(uses)
 
 
 def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
