@@ -36,8 +36,12 @@ def anchors(text: str) -> Iterator[str]:
     """Yield the anchors that mkdocs gives to a page."""
     yield from re.findall(r'<a id="([^"]+)">', text)
     for heading in re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE):
-        plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "")).strip().lower()
-        yield re.sub(r"[-\s]+", "-", plain)
+        text, given, name = heading.partition(" { #")
+        if given:
+            yield name.removesuffix(" }")
+        else:
+            plain = re.sub(r"[^\w\s-]", "", text.replace("`", "")).strip().lower()
+            yield re.sub(r"[-\s]+", "-", plain)
 
 
 class TestReadme:

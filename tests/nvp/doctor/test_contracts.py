@@ -44,7 +44,7 @@ def test_the_page_lists_each_check_with_its_severity_and_title() -> None:
 
 
 def test_the_page_has_a_section_for_each_check() -> None:
-    section = r'^### (ND\d+): (.+)\n\n<a id="(ND\d+)"></a>\n\n(\w+)\. '
+    section = r"^### (ND\d+): (.+) \{ #(ND\d+) \}\n\n(\w+)\. "
     sections = re.findall(section, PAGE, re.MULTILINE)
     assert [code for code, *_ in sections] == sorted(CHECKS)
     for code, title, anchor, severity in sections:

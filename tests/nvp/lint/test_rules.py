@@ -105,7 +105,7 @@ def test_page_has_a_row_for_each_rule() -> None:
 def test_page_has_a_section_for_each_rule() -> None:
     sections = re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
     for section, (code, rule) in zip(sections, RULES.items(), strict=True):
-        head = f'{code}: {rule.title}\n\n<a id="{code}"></a>\n\n'
+        head = f"{code}: {rule.title} {{ #{code} }}\n\n"
         assert section.startswith(f"{head}{rule.severity.capitalize()}. "), code
         assert all(len(line) <= 88 for line in section.split("```")[0].splitlines())
 
@@ -116,7 +116,7 @@ def test_the_whole_section_of_a_rule_is_its_explanation(code: str) -> None:
     assert texts.what.endswith(".")
     assert texts.effect.endswith(".")
     assert re.fullmatch(r"Fix: .+\.", texts.fix)
-    start = PAGE.index(f'<a id="{code}"></a>')
+    start = PAGE.index(f"{{ #{code} }}")
     end = re.compile(r"^#", re.MULTILINE).search(PAGE, start)
     section = PAGE[start : end and end.start()].rstrip()
     severity = f"{RULES[code].severity.capitalize()}. "

@@ -62,8 +62,7 @@ class Rule:
 
 
 _SECTION = re.compile(
-    r"### (?P<code>NV\d+): (?P<title>.+)\n\n"
-    r'<a id="(?P=code)"></a>\n\n'
+    r"### (?P<code>NV\d+): (?P<title>.+) \{ #(?P=code) \}\n\n"
     r"(?P<severity>Error|Warning|Note)\. "
     r"(?P<what>(?s:.+?))\n\n(?P<effect>(?s:.+?))\n\n(?P<fix>Fix: (?s:.+?))\n"
     r"(?:\n```text\n(?P<example>(?s:.+?))\n```\n)?(?:\n|\Z)"
