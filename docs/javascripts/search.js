@@ -1,10 +1,10 @@
-// A text of an error is searched as it is pasted: the search would take its colons, stars
-// and tildes for operators, and find nothing.
+// A text of an error and an option are searched as they are pasted: the search would take
+// their colons, stars, tildes and leading hyphens for operators, and find nothing.
 const post = Worker.prototype.postMessage
 Worker.prototype.postMessage = function (message, ...others) {
   const asks = message !== null && typeof message === "object" && message.type === 2
   if (asks && typeof message.data === "string") {
-    message = { ...message, data: message.data.replace(/[:^~*+]/g, " ") }
+    message = { ...message, data: message.data.replace(/[:^~*+]|(?<!\S)-+/g, " ") }
   }
   return post.call(this, message, ...others)
 }

@@ -18,6 +18,7 @@ from support.sessions import pages
 
 from nvidia_variant_provider import errors
 from nvp.cli.parsers import VERBS
+from tools.site_pages import PAGES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REFERENCE = ROOT / "docs" / "reference"
@@ -46,7 +47,7 @@ def anchors(text: str) -> Iterator[str]:
 
 class TestReadme:
     def test_is_short(self) -> None:
-        assert len(README.encode()) <= 10_000
+        assert len(README.encode()) <= 7_000
 
     def test_main_job_is_the_one_whose_output_it_shows(self) -> None:
         assert f".venv/bin/nvp {generated.MAIN_JOB}\n" in README
@@ -104,11 +105,20 @@ def test_site_links_to_pages_of_the_site_only() -> None:
         for page in docs.rglob("*.md")
         for match in LINK.finditer(without_code(page.read_text(encoding="utf-8")))
         if not match["target"].startswith(("http", "#"))
-        and not (page.parent / match["target"].partition("#")[0])
+        and not (file := page.parent / match["target"].partition("#")[0])
         .resolve()
         .is_relative_to(docs)
+        and file.resolve() not in {ROOT / name for name in PAGES}
     }
     assert outside == set()
+
+
+@pytest.mark.parametrize("name", [n for n in page_names() if n.startswith("docs/")])
+def test_a_page_ends_with_next_steps(name: str) -> None:
+    text = without_code((ROOT / name).read_text(encoding="utf-8"))
+    last = re.split(r"^## ", text, flags=re.MULTILINE)[-1]
+    assert last.startswith("Next steps\n\n- ")
+    assert 2 <= len(LINK.findall(last)) <= 5
 
 
 @pytest.mark.parametrize("name", page_names())
@@ -123,7 +133,10 @@ def test_every_page_is_in_the_navigation() -> None:
     docs = ROOT / "docs"
     listed = re.findall(r": (\S+\.md)$", navigation, re.MULTILINE)
     assert sorted(listed) == sorted(
-        page.relative_to(docs).as_posix() for page in docs.rglob("*.md")
+        [
+            *(page.relative_to(docs).as_posix() for page in docs.rglob("*.md")),
+            *PAGES.values(),
+        ]
     )
 
 
@@ -178,9 +191,8 @@ def test_exit_codes_are_documented() -> None:
         if isinstance(error, type) and issubclass(error, errors.ProviderError)
     }
     page = (REFERENCE / "exit-codes.md").read_text(encoding="utf-8")
-    for text in (README, page):
-        rows = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
-        assert rows - {130} == codes
+    rows = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    assert rows - {130} == codes
 
 
 @pytest.mark.slow

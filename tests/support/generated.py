@@ -59,7 +59,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]
 
 def _verb_table() -> Iterator[str]:
     return _table(
-        ("to", "verb", "what it does"),
+        ("to", "command", "what it does"),
         (
             (title.lower(), f"`{_call(verb)}`", summary)
             for title, verbs in GROUPS.items()
@@ -80,7 +80,12 @@ def _call(verb: str) -> str:
     return " ".join([verb, *operands])
 
 
+_SHARED = "options for another machine"
+"""A group of options that many commands have; the page shows it once."""
+
+
 def _verb_sections() -> Iterator[str]:
+    shared = ""
     for verb, summary in VERBS.items():
         parser = make_verb_parser(verb)
         yield f"## {verb}"
@@ -93,10 +98,17 @@ def _verb_sections() -> Iterator[str]:
                 for action in group._group_actions
                 if action.dest not in _EVERY_VERB
             ]
-            if actions:
-                yield from _options(group.title or "", actions)
+            table = "\n".join(_options(group.title or "", actions))
+            if group.title == _SHARED and table == (shared := shared or table):
+                yield f"Also the [{_SHARED}](#{_SHARED.replace(' ', '-')})."
+                yield ""
+            elif actions:
+                yield table
                 yield ""
         yield from _last_part(parser.epilog or "")
+    yield f"## {_SHARED.capitalize()}"
+    yield ""
+    yield shared
 
 
 _EVERY_VERB = ("help", "json", "verbose")

@@ -17,8 +17,8 @@ from nvp.cli.parsers import GROUPS, VERBS, find_verb, make_verb_parser
 
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 
-TABLE_HEADER = "| to | verb | what it does |"
-"""The first line of the table of verbs in README.md and in docs/reference/verbs.md."""
+TABLE_HEADER = "| to | command | what it does |"
+"""The first line of the table in README.md and in docs/reference/verbs.md."""
 
 
 def documented_verbs(text: str) -> dict[str, tuple[str, str]]:
