@@ -129,7 +129,7 @@ def test_against_a_receipt(run: Run, env: Path, tmp_path: Path) -> None:
         ),
         ("torch", "1 --index-url=http://x", "install what the receipt names, "),
         ("--index-url=http://x", "1", "install what the receipt names, "),
-        (None, "", "uninstall torch, or write a new receipt"),
+        (None, "", "uninstall --yes torch, or write a new receipt"),
     ],
 )
 def test_the_command_that_brings_a_distribution_back(

@@ -79,7 +79,9 @@ def test_another_abi(source: str, new_abi: bool, tmp_path: Path) -> None:
     theirs, ours = (0, 1) if new_abi else (1, 0)
     assert f"built with _GLIBCXX_USE_CXX11_ABI={theirs}, and torch" in finding.message
     assert f"2.15.0 with _GLIBCXX_USE_CXX11_ABI={ours}" in finding.message
-    assert finding.hint.endswith("install --upgrade demo torch==2.15.0")
+    assert finding.hint.endswith(
+        "install --upgrade --only-binary demo 'demo!=1.0' torch==2.15.0"
+    )
 
 
 @needs_cxx

@@ -94,7 +94,7 @@ def test_bitsandbytes_has_a_library_for_the_cuda_of_torch(
     assert len(findings) == is_found
     for finding in findings:
         assert "only for 11.8" in finding.message
-        assert finding.hint.endswith("install --upgrade bitsandbytes")
+        assert "install --upgrade 'bitsandbytes>=0.4" in finding.hint
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,11 @@ def ctranslate2(*names: str) -> Installed:
 def test_ctranslate2_looks_where_the_loader_looks(tmp_path: Path) -> None:
     own = ctranslate2("libcublas.so.12", "libcudnn_ops.so.9", "libcuda.so.1")
     (finding,) = found("ND307", tmp_path / "a", own)
-    assert "libcublas.so.12, libcudnn_ops.so.9" in finding.message
-    assert "install nvidia-cublas-cu12 nvidia-cudnn-cu12" in finding.hint
+    assert finding.message.endswith(
+        "libcublas.so.12, which is found nowhere; libcudnn_ops.so.9, which is found "
+        "nowhere"
+    )
+    assert "install nvidia-cublas-cu12 'nvidia-cudnn-cu12==9.*'" in finding.hint
     files = {"nvidia/cublas/lib/libcublas.so.12": library()}
     wheel = Installed(name="nvidia-cublas-cu12", version="12.9.1.4", files=files)
     own = ctranslate2("libcublas.so.12")

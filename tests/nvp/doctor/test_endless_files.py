@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nvp.doctor.checks.access import _names_in
+from nvp.doctor.checks.opened import _names_in
 from nvp.doctor.distributions import Distribution
 
 

@@ -32,7 +32,8 @@ def test_a_command_names_the_machine_that_the_checks_are_about(tmp_path: Path) -
     (hint,) = hints(replace(stack, machine_options=options), "ND201")
     assert shlex.split(hint) == [
         *("nvp", "pip", "--python", str(tmp_path / "my env")),
-        *("install", "--upgrade", "--force-reinstall", "demo", *options),
+        *("install", "--upgrade", "--force-reinstall", "--only-binary", "demo"),
+        *("demo!=1.0", *options),
     ]
 
 
@@ -53,7 +54,9 @@ def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) 
         ("ND201", "demo"),
         ("ND201", "torch"),
     ]
-    command = " install --upgrade --force-reinstall demo torch"
+    command = (
+        " install --upgrade --force-reinstall --only-binary demo 'demo!=1.0' torch"
+    )
     assert all(item.hint.endswith(command) for item in found)
 
 
@@ -74,7 +77,7 @@ def test_a_newer_build_from_the_index_of_the_maker(tmp_path: Path) -> None:
         f"own index: {stack.pip(*again, 'torch')}"
     ]
     configured = torch_that_needs_cuda_13(tmp_path, PIP_EXTRA_INDEX_URL=f"x {url}/")
-    assert hints(configured, "ND201") == [stack.pip(*again, "torch")]
+    assert hints(configured, "ND201") == [str(stack.pip(*again, "torch"))]
 
 
 def test_one_of_several_gpus_without_code(tmp_path: Path) -> None:
@@ -142,10 +145,45 @@ def test_where_a_wheel_of_an_extension_for_this_torch_is(tmp_path: Path) -> None
     assert f"Astral publishes builds of flash-attn for CUDA 12.6 at {astral}" in (
         found["flash-attn"].hint
     )
+    wheel = "flash_attn-2.8.3+cu12torch2.7cxx11abiTRUE-cp311-cp311-linux_x86_64.whl"
+    assert found["flash-attn"].hint.startswith(
+        "Dao-AILab has a wheel for torch 2.7.1: "
+    )
+    (command,) = found["flash-attn"].commands
+    assert command.names[0].endswith(wheel)
     assert "https://data.pyg.org/whl/torch-2.7.0+cu126.html" in (
         found["torch-sparse"].hint
     )
-    assert all(item.hint.count("torch==2.7.1") >= 2 for item in found.values())
+    assert all("torch==2.7.1" in item.hint for item in found.values())
+
+
+def test_an_extension_that_has_no_wheel_for_this_torch(tmp_path: Path) -> None:
+    """An index such as PyPI has its source alone, which needs a compiler."""
+    stack = make_stack(
+        tmp_path,
+        Installed(name="torch", version="2.3.1+cu118"),
+        Installed(name="flash-attn", version="2.8.3+cu12torch2.8cxx11abiTRUE"),
+        Installed(name="torch-cluster", version="1.6.3+pt28cu128"),
+        environment=machine("11.8", "8.0"),
+    )
+    names = {f.distribution: f for f in run_checks(stack) if f.code == "ND502"}
+    (command,) = names["flash-attn"].commands
+    assert "flash_attn-2.7.3+cu11torch2.3cxx11abiFALSE-cp311" in str(command)
+    assert "torch-2.3.0+cu118.html" in names["torch-cluster"].hint
+    newer = Installed(name="torch", version="2.12.0+cu130")
+    stack = make_stack(
+        tmp_path / "b",
+        newer,
+        Installed(name="mmcv-full", version="1.0+torch2.8"),
+        Installed(name="torch-sparse", version="0.6.18+pt28cu128"),
+        Installed(name="flash-attn", version="2.8.3+cu12torch2.8cxx11abiTRUE"),
+        environment=machine("12.8", "8.0"),
+    )
+    names = {f.distribution: f for f in run_checks(stack) if f.code == "ND502"}
+    assert "github.com" not in names["flash-attn"].hint
+    for finding in names.values():
+        for command in finding.commands:
+            assert "--only-binary" in str(command)
 
 
 def test_a_command_does_not_grow_with_the_findings(tmp_path: Path) -> None:
@@ -153,13 +191,13 @@ def test_a_command_does_not_grow_with_the_findings(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, *programs, environment=machine("12.8", "5.0"))
     commands = hints(stack, "ND201")
     assert len(commands) == 30
-    assert all(command.count("demo") == 1 for command in commands)
+    assert all(command.count("!=1.0") == 1 for command in commands)
 
 
 def test_a_command_that_removes_something_names_no_machine(tmp_path: Path) -> None:
     stack = make_stack(tmp_path)
     stack = replace(stack, machine_options=["--sm-arch", "9.0"])
-    assert stack.pip("uninstall", "demo").endswith(" uninstall demo")
+    assert str(stack.pip("uninstall", "demo")).endswith(" uninstall demo")
 
 
 def test_what_conda_has_installed_is_replaced_by_conda(tmp_path: Path) -> None:
@@ -170,12 +208,12 @@ def test_what_conda_has_installed_is_replaced_by_conda(tmp_path: Path) -> None:
     (hint,) = hints(stack, "ND207")
     place = shlex.quote(str(tmp_path))
     assert hint == f"conda install --prefix {place} 'pytorch=*=cuda*'"
-    assert stack.reinstall("demo").startswith("nvp pip ")
+    assert str(stack.reinstall("demo")).startswith("nvp pip ")
 
 
 def test_a_version_is_quoted(tmp_path: Path) -> None:
     stack = make_stack(tmp_path)
-    words = stack.pip("install", "triton==3.0;touch x")
+    words = str(stack.pip("install", "triton==3.0;touch x"))
     assert words.endswith(" install 'triton==3.0;touch x'")
 
 
@@ -222,8 +260,9 @@ def test_a_build_for_another_cuda_is_replaced(
     )
     others = [] if torch is None else [Installed(name="torch", version=torch)]
     stack = make_stack(tmp_path, own, *others, environment=machine("12.8", "8.0"))
-    (hint,) = hints(stack, "ND301")
-    command = hint.rpartition(": ")[2]
+    (finding,) = (item for item in run_checks(stack) if item.code == "ND301")
+    hint, (command,) = finding.hint, map(str, finding.commands)
+    assert command in hint
     assert "nvidia-cuda-runtime" not in hint
     assert " install --upgrade --force-reinstall " in command
     assert sorted(command.split()[-len(names.split()) :]) == names.split()

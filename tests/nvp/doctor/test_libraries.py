@@ -90,7 +90,8 @@ def test_a_library_that_is_nowhere(tmp_path: Path) -> None:
         "demo 1.0 is linked with libcudart.so.13, which the loader finds nowhere"
     )
     assert str(finding.path).endswith("demo/plain.so")
-    assert finding.hint.endswith("install nvidia-cuda-runtime")
+    assert " install nvidia-cuda-runtime, and add its folder to" in finding.hint
+    assert finding.hint.endswith("/nvidia/cu13/lib")
 
 
 def test_a_library_of_the_system_is_no_finding(tmp_path: Path) -> None:
@@ -139,7 +140,9 @@ def test_a_file_that_is_missing_is_installed_again(tmp_path: Path) -> None:
     Path(distribution.locate(f"nvidia/cu13/lib/{CUBLAS}")).unlink()
     finding = only(stack)
     assert finding.code == "ND301"
-    assert finding.hint.endswith("install --force-reinstall --no-deps nvidia-cublas")
+    assert finding.hint.endswith(
+        "install --force-reinstall --no-deps nvidia-cublas==13.4.1"
+    )
 
 
 @needs_compiler
@@ -199,7 +202,9 @@ def test_a_damaged_library_is_named(tmp_path: Path) -> None:
     finding = only(stack)
     assert (finding.code, finding.severity) == ("ND301", "error")
     assert "cannot be loaded: not an ELF file" in finding.message
-    assert finding.hint.endswith("install --force-reinstall --no-deps nvidia-cublas")
+    assert finding.hint.endswith(
+        "install --force-reinstall --no-deps nvidia-cublas==13.4.1"
+    )
 
 
 @needs_compiler
@@ -252,7 +257,7 @@ def test_two_cudas_of_one_library(tmp_path: Path) -> None:
         "cublas is installed for CUDA 12 and 13: nvidia-cublas-cu12 12.9.1 (which "
         "nothing requires) and nvidia-cublas 13.4.1 (for demo)"
     )
-    assert finding.hint.endswith("uninstall nvidia-cublas-cu12")
+    assert finding.hint.endswith("uninstall --yes nvidia-cublas-cu12")
 
 
 def test_two_libraries_of_two_cudas_are_none_of_one_purpose(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ class Case:
     programs: Mapping[str, bytes] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     everything: bool = True
+    mode: int = 0o755
 
     def check(self, tmp_path: Path) -> list[Finding]:
         tools = tmp_path / "tools"
@@ -63,7 +64,7 @@ class Case:
         for distribution in stack.distributions.values():
             for item in distribution.files:
                 if "/bin/" in item.path:
-                    os.chmod(distribution.locate(item.path), 0o755)
+                    os.chmod(distribution.locate(item.path), self.mode)
         return run_checks(dataclasses.replace(stack, everything=self.everything))
 
 
@@ -159,8 +160,17 @@ def test_the_finding_says_what_to_set(tmp_path: Path) -> None:
         "12.8, which does not know it"
     )
     assert finding.hint.startswith(
-        "set TRITON_PTXAS_PATH to the ptxas of CUDA 12.9 or newer, or install"
+        "set TRITON_PTXAS_PATH to the ptxas of CUDA 12.9 or newer: nvp pip"
     )
+    install, export = finding.commands
+    assert install.names == ("nvidia-cuda-nvcc>=13.0",)
+    assert str(export).endswith("/site-packages/nvidia/cu13/bin/ptxas")
+
+
+def test_a_ptxas_that_may_not_be_run(tmp_path: Path) -> None:
+    (finding,) = Case(installed=(triton(NEW),), mode=0o644).check(tmp_path)
+    assert finding.code == "ND401"
+    assert finding.hint == f"chmod +x {finding.path}"
 
 
 def test_a_gpu_that_cuda_13_does_not_know_any_more(tmp_path: Path) -> None:

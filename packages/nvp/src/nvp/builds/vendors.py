@@ -170,7 +170,7 @@ def find_elsewhere(
             if all((x.leader, x.backend) == (each.leader, each.backend) for x in same)
         ]
         if index.leader is None or index.gpus:
-            fitting = _find_backends(index, project, environment, cuda)
+            fitting = _find_backends(index, project, environment, cuda, torch)
         best = max(fitting, key=lambda each: each.order, default=None)
         if best is None or (
             best.version
@@ -263,12 +263,17 @@ def _find_backends(
     project: str,
     environment: Environment,
     cuda: CudaVersion | None,
+    torch: str | None = None,
 ) -> list[_Candidate]:
     """Return the backends of an index that may run, by what their labels say.
 
     :param cuda: the one to prefer.
+    :param torch: what the builds have to be for, where it is known what there is.
     """
     names = index.backends or (project.rpartition("-")[2],)
+    builds = index.builds_for(Version(torch).release) if torch else None
+    if builds is not None:
+        names = tuple(row[1] for row in builds)
     candidates = []
     for backend in map(parse_backend, names):
         judgement = judge(needs_of_backend(backend), environment)

@@ -329,6 +329,13 @@ class Need:
         """Return whether a version satisfies it; one that is malformed does not."""
         return allows(self.requirement, version)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it allows one version, or those of one release."""
+        items = list(self.requirement.specifier)
+        exact = any(item.operator in ("==", "===", "~=") for item in items)
+        return exact or len(items) > len({item.version for item in items})
+
 
 def find_needs(
     distributions: Mapping[str, Distribution], installation: Installation

@@ -319,7 +319,7 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
         return finding
     versions = {item["name"]: item["version"] for item in receipt["distributions"]}
     if name not in versions:
-        command = stack.pip("uninstall", name)
+        command = stack.pip("uninstall", "--yes", name)
     else:
         # A receipt may come from anywhere, and a word of it must not be an option.
         wanted = f"{name}=={versions[name]}"
@@ -329,4 +329,5 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
         is_same = installed is not None and installed.version == versions[name]
         options = ["--force-reinstall", "--no-deps"] if is_same else []
         command = stack.pip("install", *options, wanted)
-    return replace(finding, hint=f"{command}, or write a new receipt")
+    hint = f"{command}, or write a new receipt"
+    return replace(finding, hint=hint, commands=(command,))

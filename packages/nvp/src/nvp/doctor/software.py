@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +29,7 @@ from ..gpu_code.files import is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
+from .commands import Command, project_of
 from .distributions import Distribution, Need, RecordedFile, cost_of, find_needs
 from .installation import CODE, FILES, REQUIREMENTS, Installation, Limits
 
@@ -260,34 +260,40 @@ class Software:
         """What the distributions require of each other."""
         return tuple(find_needs(self.distributions, self.installation))
 
-    def pip(self, *words: str) -> str:
+    def pip(self, verb: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
 
-        What it installs is for the machine that the checks are about. The names and
-        versions of distributions come from files, so that every word is quoted.
+        What it installs is for the machine that the checks are about.
         """
-        command = ["nvp", "pip"]
+        program = ["nvp", "pip"]
         python = self.installation.python or self.installation.prefix
         if python != sys.executable:
-            command += ["--python", self.installation.prefix]
-        options = self.machine_options if words[0] == "install" else ()
-        return shlex.join([*command, *words, *options])
+            program += ["--python", self.installation.prefix]
+        machine = self.machine_options if verb == "install" else ()
+        return Command.of_pip(program, verb, *words, machine=machine)
 
-    def reinstall(self, *names: str) -> str:
+    def reinstall(self, *names: str, words: Sequence[str] = ()) -> Command:
         """Return the command line that chooses builds of projects again.
 
         Files that conda has installed are known to conda, and not to pip.
+
+        :param words: more words for pip.
         """
-        installed = filter(None, map(self.distributions.get, names))
+        installed = [x for n in names if (x := self.distributions.get(project_of(n)))]
         if any(item.installer == "conda" for item in installed):
             prefix = self.installation.prefix
             # The package of torch has another name, and a build without CUDA as well.
             packages = ["pytorch=*=cuda*" if x == "torch" else x for x in names]
-            return shlex.join(["conda", "install", "--prefix", prefix, *packages])
-        words = ["install", "--upgrade", "--force-reinstall"]
+            return Command(("conda", "install", "--prefix", prefix), names=(*packages,))
+        options = ["--upgrade", "--force-reinstall"]
         # The checks are about each GPU of the machine.
-        words += ["--every-gpu"] if self.has_several_gpus else []
-        return self.pip(*words, *names)
+        options += ["--every-gpu"] if self.has_several_gpus else []
+        return self.pip("install", *options, *words, *names)
+
+    def restore(self, distribution: Distribution) -> Command:
+        """Return the command line that installs the files of a release once more."""
+        wanted = f"{distribution.name}=={distribution.public_version}"
+        return self.pip("install", "--force-reinstall", "--no-deps", wanted)
 
     @cached_property
     def builds_here(self) -> bool:

@@ -359,6 +359,11 @@ class VendorIndex:
     :param needs: projects of other records that its builds require, for the same CUDA.
     :param releases: the releases that it has, such as ``<0.5``; empty for any.
     :param gpus: the compute capabilities that it is for; empty for all but Tegra.
+    :param builds: where it is known for which torch it has builds: the torch, the
+        backend, and the newest release with the first and the last Python that it has a
+        wheel for.
+    :param file: the template of the URL of such a wheel. ``{abi}`` stands for ``TRUE``
+        where torch has the new C++ ABI, and ``{python}`` for a Python such as ``312``.
     :param source: where it is described.
     :param confidence: ``seen`` in its maker's documentation or in repositories that
         install from it, or ``recalled``, which is not confirmed.
@@ -375,6 +380,8 @@ class VendorIndex:
     needs: tuple[str, ...] = ()
     releases: str = ""
     gpus: tuple[ComputeCapability, ...] = ()
+    builds: tuple[tuple[str, ...], ...] = ()
+    file: str = ""
     source: str
     date: str
     confidence: Literal["seen", "recalled"]
@@ -398,6 +405,17 @@ class VendorIndex:
             torch=f"{torch[0]}.{torch[1]}" if torch else MISSING,
         )
 
+    def builds_for(self, torch: Sequence[int]) -> list[tuple[str, ...]] | None:
+        """Return the builds for a torch; ``None`` where nobody knows."""
+        known = [(*map(int, row[0].split(".")),) for row in self.builds]
+        if not known or (not self.file and (*torch[:2],) > max(known)):
+            return None
+        return [
+            row
+            for row, own in zip(self.builds, known, strict=True)
+            if own == (*torch[:2],)
+        ]
+
 
 @cache
 def vendor_indexes() -> tuple[VendorIndex, ...]:
@@ -405,7 +423,9 @@ def vendor_indexes() -> tuple[VendorIndex, ...]:
     records = json.loads(read_resource("knowledge", "vendor_indexes.json"))
     for record in records:
         record["gpus"] = map(ComputeCapability.parse, record.get("gpus", ()))
-        for key in {"projects", "backends", "needs", "gpus", "platforms"} & {*record}:
+        record["builds"] = map(tuple, record.get("builds", ()))
+        lists = ("projects", "backends", "needs", "gpus", "platforms", "builds")
+        for key in {*lists} & {*record}:
             record[key] = tuple(record[key])
     return tuple(VendorIndex(**record) for record in records)
 

@@ -5,6 +5,14 @@ package declares them all in `CHECKS`.
 """
 
 from ..model import CHECKS
-from . import access, agreement, builds, libraries, toolchain
+from . import access, agreement, builds, libraries, opened, toolchain
 
-__all__ = ["CHECKS", "access", "agreement", "builds", "libraries", "toolchain"]
+__all__ = [
+    "CHECKS",
+    "access",
+    "agreement",
+    "builds",
+    "libraries",
+    "opened",
+    "toolchain",
+]

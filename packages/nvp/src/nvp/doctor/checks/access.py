@@ -1,43 +1,38 @@
-"""ND1xx, ND208 and ND307: whether programs get to the GPUs of the machine.
+"""ND1xx and ND208: whether programs get to the GPUs of the machine.
 
 The driver may be unusable or hidden. And programs need parts of their own: jax has its
-GPU code in a plug-in, bitsandbytes a library for each CUDA, and TensorFlow and
-CTranslate2 open NVIDIA's libraries by name when they are first used. Where one is
-missing, a program runs without the GPU and says little about it.
+GPU code in a plug-in, and bitsandbytes a library for each CUDA. Where one is missing, a
+program runs without the GPU and says little about it.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import CudaVersion, is_failure
-from nvidia_variant_provider.strict_json import open_regular
 
-from ...files import read_resource
-from ...gpu_code.bounds import major_of_name
-from ..distributions import Distribution, allows, holds, parse_requirements
-from ..installation import OPENED, read_head
-from ..loader import LIBRARY_PATH, split_library_path
-from ..model import Finding, Stack, check
+from ...builds.verdicts import judge
+from ...knowledge.builds import build_records
+from ..commands import Command
+from ..distributions import Distribution
+from ..installation import read_head
+from ..model import Finding, Stack, check, platform_of_wheel
+from ..nvidia import find_in_system
 from .forms import find_forms_for_cpus
-from .libraries import find_installed, project_for, purpose_of
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
-
+from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"
 _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
 """The variable that each sandbox sets, and its name."""
+
+_FIRST_NEAR = Version("0.49")
+"""Since then, it takes a library for another minor version of the same CUDA."""
 
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _NEEDED = ("compute", "utility")
@@ -57,28 +52,6 @@ _OTHER_PLUGINS = ("jax-rocm", "jax-metal", "libtpu", "intel-extension-for-openxl
 _OF_BITSANDBYTES = re.compile(
     r"bitsandbytes/libbitsandbytes_cuda([0-9]{3})\.(?:so|dll)"
 )
-_NVIDIA = re.compile(r"nvidia-([a-z0-9-]+?)(?:-cu([0-9]+))?")
-_NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
-
-_PIECE = 1024 * 1024
-_OVERLAP = 64
-"""Bytes of a piece that may begin a name, which the next piece ends."""
-
-_MOST_NAMES = 1000
-"""The most names of one file; programs have ten."""
-
-_SONAMES: Mapping[str, tuple[str, int | None]] = {
-    "cuda-runtime": ("cudart", 0),
-    "cublas": ("cublas", 0),
-    "cufft": ("cufft", -1),
-    "cusolver": ("cusolver", -1),
-    "nccl": ("nccl", None),
-    "cudnn": ("cudnn", None),
-}
-"""The library of each purpose, and its major version beside that of CUDA.
-
-That of the others is in the version that METADATA requires.
-"""
 
 
 @check("ND101", "error")
@@ -164,13 +137,7 @@ def _is_container(stack: Stack) -> bool:
 
 def _first_driver(stack: Stack) -> str | None:
     """Return the libcuda that a program of this machine loads, if there is one."""
-    return _find_in_system(stack, _DRIVER) if stack.is_here else None
-
-
-def _find_in_system(stack: Stack, name: str) -> str | None:
-    """Return the library that a program gets which opens it by its name."""
-    folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
-    return stack.libraries.system.find(name, folders)
+    return find_in_system(stack, _DRIVER) if stack.is_here else None
 
 
 @check("ND105", "warning")
@@ -247,32 +214,41 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
                 path=plugin.folder,
                 message=f"{plugin.title} does not work with {jaxlib.title}: jax uses a "
                 "plug-in of its own version only",
-                hint=_install_extra(stack, f"jax[cuda{cuda}]", jaxlib),
+                hint=install_extra(stack, f"jax[cuda{cuda}]", jaxlib),
                 severity="error",
             )
-    driver = stack.environment.cuda_driver_version
-    if not plugins and driver is not None:
-        newest = min(driver.major, 13)
+    if not plugins and stack.environment.cuda_driver_version is not None:
         yield Finding.of(
             code="ND208",
             distribution="jaxlib",
             path=jaxlib.folder,
             message=f"{jaxlib.title} has no plug-in for CUDA, so that jax computes "
             "without the GPU of this machine",
-            hint=_install_extra(stack, f"jax[cuda{newest}]", jaxlib)
-            if newest >= 12
-            else "install a driver for CUDA 12 or newer: the plug-ins of jax need one",
+            hint=_add_plugin(stack, jaxlib),
         )
 
 
-def _install_extra(stack: Stack, wanted: str, part: Distribution) -> str:
-    """Return the command that adds an extra to a program, and keeps its version.
-
-    :param wanted: such as ``jax[cuda12]``.
-    :param part: has the version of the program, where that is not installed itself.
-    """
-    program = stack.distributions.get(wanted.partition("[")[0], part)
-    return stack.pip("install", f"{wanted}=={program.public_version}")
+def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:
+    """Return the command that adds the plug-in, of this release if it runs here."""
+    driver = stack.environment.cuda_driver_version
+    platform = platform_of_wheel(jaxlib)
+    running: dict[Version, int] = {}
+    for cuda in (12, 13):
+        for row in build_records().get(f"jax-cuda{cuda}-plugin", ()):
+            runs = judge(row.needs, stack.environment).verdict
+            if row.platform == platform and runs in ("runs", "partly"):
+                running[Version(row.version)] = cuda
+    if driver is not None and driver.major < 12:
+        return "install a driver for CUDA 12 or newer: the plug-ins of jax need one"
+    if not running:
+        return "take a newer driver, or another package: no plug-in of jax runs here"
+    newest = max(running)
+    with contextlib.suppress(ValueError):
+        own = Version(jaxlib.public_version)
+        if own > newest or own in running:
+            cuda = running.get(own, running[newest])
+            return install_extra(stack, f"jax[cuda{cuda}]", jaxlib)
+    return stack.pip("install", "--upgrade", f"jax[cuda{running[newest]}]=={newest}")
 
 
 def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
@@ -283,7 +259,6 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
     found = {m[1] for f in own.files if (m := _OF_BITSANDBYTES.fullmatch(f.path))}
     known = sorted(CudaVersion(int(text[:2]), int(text[2:])) for text in found)
     loader = read_head(own.locate("bitsandbytes/cextension.py"))
-    # Since 0.49, it takes a library for another minor version of the same CUDA.
     near = "same major" in loader
     if not known or any(
         cuda == torch.cuda or (near and cuda.major == torch.cuda.major)
@@ -296,121 +271,37 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
         path=own.locate("bitsandbytes"),
         message=f"{own.title} has no library for CUDA {torch.cuda} of torch "
         f"{torch.version}, only for {', '.join(map(str, known))}",
-        hint=stack.pip("install", "--upgrade", own.name),
+        hint=_other_bitsandbytes(stack, own, torch.cuda),
         severity="error",
     )
 
 
-@check("ND307", "warning")
-def find_missing_opened(stack: Stack) -> Iterator[Finding]:
-    """A library that a program opens by name is found nowhere."""
-    if not stack.has_gpu:
-        return
-    for record in json.loads(read_resource("knowledge", "opened_libraries.json")):
-        own = stack.distributions.get(record["project"])
-        if own is None:
-            continue
-        if record["extra"] is None:
-            missing, hint = _missing_of_names(stack, own)
-        else:
-            missing = list(_missing_of_extra(stack, own, record["extra"]))
-            hint = _install_extra(stack, record["install"], own)
-        if missing:
-            yield Finding.of(
-                code="ND307",
-                distribution=own.name,
-                path=own.folder,
-                message=f"{own.title} opens {', '.join(missing)} by name, and without "
-                "it does not use the GPU",
-                hint=hint,
-            )
-
-
-def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[str]:
-    """Yield the libraries that an extra would bring, and that are not there."""
-    variables = stack.installation.marker_variables()
-    for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
-        if not _is_of_extra(requirement, extra, variables):
-            continue
-        name = canonicalize_name(requirement.name)
-        match = _NVIDIA.fullmatch(name)
-        if match is None or match[1] not in _SONAMES:
-            continue
-        allowed, installed = requirement.specifier, stack.distributions.get(name)
-        stem, shift = _SONAMES[match[1]]
-        major = int(match[2] or 13) + (shift or 0)
-        if shift is None:
-            floors = [s.version for s in allowed if s.operator in (">=", "==", "~=")]
-            major = Version(floors[0].removesuffix(".*")).major if floors else 0
-        library = f"lib{stem}.so.{major}"
-        if installed is None:
-            if not _is_in_system(stack, library):
-                yield f"{library}, which is found nowhere,"
-        elif not allows(requirement, installed.version):
-            yield f"{library} of {name}{allowed}, which is {installed.version} here,"
-
-
-def _is_of_extra(
-    requirement: Requirement, extra: str, variables: Mapping[str, str]
-) -> bool:
-    if requirement.marker is None:
-        return False
-    return holds(requirement, {**variables, "extra": extra}) and not holds(
-        requirement, {**variables, "extra": ""}
-    )
-
-
-def _missing_of_names(stack: Stack, own: Distribution) -> tuple[list[str], str]:
-    """Find the libraries that the code of a program names, and that are missing.
-
-    The program looks where the loader looks, and not into NVIDIA's distributions.
-
-    :returns: the libraries, and what to do.
-    """
-    named: set[str] = set()
-    for item in own.files:
-        if ".so" in item.path:
-            named.update(_names_in(own, item.path))
-    # A program names parts of cuDNN, which come with it: one name says enough.
-    first = {purpose_of(name): name for name in sorted(named, reverse=True)}
-    absent = [
-        name
-        for purpose, name in sorted(first.items(), key=str)
-        if purpose in ("cublas", "cudnn") and not _is_in_system(stack, name)
-    ]
-    places = [find_installed(stack, name) for name in absent]
-    if all(places):
-        folders = ":".join(dict.fromkeys(place[1] for place in places if place))
-        wanted = shlex.quote(folders)
-        return absent, f"add the folders that have them to LD_LIBRARY_PATH: {wanted}"
-    cuda = major_of_name(first.get("cublas", ""))
-    projects = {project_for(stack, name, own, cuda) for name in absent}
-    install = stack.pip("install", *sorted(filter(None, projects)))
-    return absent, f"{install}, and add their folders to LD_LIBRARY_PATH"
-
-
-def _names_in(own: Distribution, path: str) -> Iterator[str]:
-    """Yield the names of libraries in a file, as far as there are few of them."""
-    names: set[bytes] = set()
-    try:
-        with open_regular(own.locate(path)) as file:
-            rest = b""
-            # Some files of Linux have no size, and no end: /proc/kmsg waits for more.
-            left = os.fstat(file.fileno()).st_size
-            while piece := file.read(min(_PIECE, left)):
-                left -= len(piece)
-                if not own.limits.take(OPENED, len(piece), of=own.name):
-                    break
-                for match in _NAMES.finditer(rest + piece):
-                    names.add(match[0])
-                    if len(names) > _MOST_NAMES:
-                        return
-                rest = piece[-_OVERLAP:]
-    except (OSError, ValueError):
-        return
-    yield from (name.decode("ascii") for name in names)
-
-
-def _is_in_system(stack: Stack, name: str) -> bool:
-    known = not stack.is_here or stack.libraries.system.is_cache_known
-    return not known or _find_in_system(stack, name) is not None
+def _other_bitsandbytes(
+    stack: Stack, own: Distribution, cuda: CudaVersion
+) -> str | Command:
+    """Return the command for a release with a library for the CUDA of torch."""
+    having: dict[Version, bool] = {}
+    for row in build_records().get(own.name, ()):
+        pieces = [code.name for piece in row.needs.pieces or () for code in piece]
+        found = [m[1] for name in pieces if (m := _OF_BITSANDBYTES.fullmatch(name))]
+        if row.platform == platform_of_wheel(own) and found:
+            version = Version(row.version)
+            near = f"{cuda.major}" if version >= _FIRST_NEAR else "none"
+            exact = f"{cuda.major}{cuda.minor}"
+            having[version] = any(x == exact or x.startswith(near) for x in found)
+    releases = sorted(having)
+    fitting = [version for version in releases if having[version]]
+    if not fitting:
+        return (
+            f"no release of bitsandbytes that nvp knows has a library for CUDA {cuda}: "
+            "take a build of torch for another CUDA, or another package"
+        )
+    # All from the first one of the last row of releases that have it.
+    last = releases.index(fitting[-1])
+    first = last
+    while first > 0 and having[releases[first - 1]]:
+        first -= 1
+    wanted = f"{own.name}>={releases[first]}"
+    if last + 1 < len(releases):
+        wanted += f",<{releases[last + 1]}"
+    return stack.pip("install", "--upgrade", wanted)

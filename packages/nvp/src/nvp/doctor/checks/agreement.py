@@ -19,8 +19,11 @@ from packaging.version import Version
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...builds.needs import Abi, Backend, needs_of_name, parse_backend
-from ...knowledge.builds import PROJECTS
+from ...builds.verdicts import judge
+from ...knowledge.builds import PROJECTS, build_records
+from ...metadata.requirements import parse_requirement
 from ..abi import Extension, qualified_name, torch_libraries
+from ..commands import Advice
 from ..distributions import (
     TRITON,
     Distribution,
@@ -29,7 +32,8 @@ from ..distributions import (
     is_built_for,
 )
 from ..installation import OPENED
-from ..model import Finding, Stack, check
+from ..model import Finding, Stack, check, platform_of_wheel
+from .replacing import find_companions, replace_extension
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
@@ -90,7 +94,7 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
         users = sorted({need.user.name for need, _ in pairs})
         wanted = list(dict.fromkeys(need.text for need, _ in pairs))
         for need, installed in pairs:
-            strict = _is_compiled(need.user) or _is_exact(need)
+            strict = _is_compiled(need.user) or need.is_exact
             yield Finding.of(
                 code="ND305",
                 distribution=need.user.name,
@@ -113,27 +117,36 @@ def _is_library(item: RecordedFile) -> bool:
     return item.path.endswith(_LIBRARIES) or ".so." in item.path
 
 
-def _is_exact(need: Need) -> bool:
-    """Return whether a requirement has one version, or those of one release."""
-    items = list(need.requirement.specifier)
-    exact = any(item.operator in ("==", "===", "~=") for item in items)
-    return exact or len(items) > len({item.version for item in items})
-
-
 def _agree(
     stack: Stack, users: list[str], wanted: list[str], installed: Distribution
-) -> str:
+) -> Advice:
     """Return the commands that replace either side; companions are replaced together.
 
     Nothing is built from source: what is built here is for what is installed here.
     """
-    kept = f"{installed.name}=={installed.public_version}"
-    only = ["--only-binary", ",".join(users)]
+    name = installed.name
+    kept = f"{name}=={installed.public_version}"
+    only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
-    # Where they require different releases, no other one serves all.
-    if len(wanted) > 1:
-        return f"{keep}, which keeps {installed.name}"
-    return f"{keep}, which keeps {installed.name}, or {stack.pip('install', *wanted)}"
+    others = [x for x in find_companions(stack, name) if x.name not in users]
+    # Where others require another release, or only this one, no other serves all.
+    if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
+        return Advice(f"{keep}, which keeps {name}", (keep,))
+    follow = stack.pip("install", *wanted)
+    return Advice(f"{keep}, which keeps {name}, or {follow}", (follow,))
+
+
+def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
+    """Return whether a release that is required may run here, by the table."""
+    needed = parse_requirement(wanted)
+    rows = [
+        row
+        for row in build_records().get(installed.name, ())
+        if row.label is None and row.platform == platform_of_wheel(installed)
+        if needed and needed.specifier.contains(row.version, prereleases=True)
+    ]
+    verdicts = {judge(row.needs, stack.environment).verdict for row in rows}
+    return not (stack.has_gpu and rows) or verdicts != {"cannot"}
 
 
 @check("ND306", "error")
@@ -158,16 +171,19 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         titles = " and ".join(stack.distributions[name].title for name in names)
         winner = _find_winner(path, pairs)
         last = f"; what is there is of {winner.name}" if winner is not None else ""
-        kept = _find_wanted(stack, names)
+        remove = stack.pip("uninstall", "--yes", *names)
+        kept = _required_text(stack, _find_wanted(stack, names))
+        install = stack.pip("install", kept)
         yield Finding.of(
             code="ND306",
             distribution=names[0],
             path=path,
             message=f"{titles} have different files of one name, "
             f"{os.path.basename(path)}{more}{last}",
-            hint=f"remove both and install one of them: "
-            f"{stack.pip('uninstall', '--yes', *names)} && "
-            f"{stack.pip('install', _required_text(stack, kept))}",
+            hint=Advice(
+                f"remove both and install one of them: {remove} && {install}",
+                (remove, install),
+            ),
         )
 
 
@@ -246,7 +262,7 @@ def find_other_abi(stack: Stack) -> Iterator[Finding]:
             message=f"{extension.distribution.title} was built with "
             f"{_FLAGS[theirs]}, and {_torch(stack)} with {_FLAGS[symbols.abi]}: it "
             f"needs {_examples(extension.other_abi)} in the other C++ ABI",
-            hint=_replace(stack, extension.distribution),
+            hint=replace_extension(stack, extension.distribution),
         )
 
 
@@ -270,7 +286,7 @@ def find_other_labels(stack: Stack) -> Iterator[Finding]:
                     path=distribution.folder,
                     message=f"{distribution.name} {distribution.public_version}"
                     f"+{text} is for {' and '.join(differences)}",
-                    hint=_replace(stack, distribution),
+                    hint=replace_extension(stack, distribution),
                 )
                 break
 
@@ -286,7 +302,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
             path=extension.path,
             message=f"{distribution.title} needs {_examples(extension.missing)}, "
             f"which {_torch(stack)} does not have",
-            hint=_replace(stack, distribution),
+            hint=replace_extension(stack, distribution),
         )
 
 
@@ -360,19 +376,3 @@ def _examples(names: tuple[bytes, ...]) -> str:
 
 def _torch(stack: Stack) -> str:
     return stack.distributions["torch"].title
-
-
-def _replace(stack: Stack, distribution: Distribution) -> str:
-    from ...builds.vendors import say_elsewhere
-
-    torch = stack.distributions["torch"].public_version
-    pin = f"torch=={torch}"
-    command = stack.pip("install", "--upgrade", distribution.name, pin)
-    found = stack.elsewhere(distribution, _release(torch))
-    unknown = [item for item in found if item.version is None]
-    sentences = say_elsewhere(
-        unknown, lambda words: stack.pip("install", "--upgrade", *words, pin)
-    )
-    if not sentences:
-        return command
-    return f"{'; '.join(sentences)}; or from your own index: {command}"

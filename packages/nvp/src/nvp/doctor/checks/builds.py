@@ -20,6 +20,7 @@ from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
 from ..distributions import Distribution
 from ..model import Find, Finding, Stack, check, platform_of_wheel
 from .forms import find_form
+from .replacing import replace_builds
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
@@ -62,12 +63,12 @@ def _of_programs(find: Find) -> Find:
         if len(names) > _MOST_TOGETHER:
             yield from rest
             return
+        together = replace_builds(stack, *names)
         for item in rest:
-            name = item.distribution or ""
-            hint = item.hint.replace(
-                replace_builds(stack, name), replace_builds(stack, *names)
-            )
-            yield replace(item, hint=hint)
+            own = replace_builds(stack, item.distribution or "")
+            hint = item.hint.replace(own.text, together.text)
+            commands = together.commands if item.commands else ()
+            yield replace(item, hint=hint, commands=commands)
 
     return find_of_programs
 
@@ -114,14 +115,16 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
         hint = replace_builds(stack, name)
         newest = stack.newest_on_pypi(distribution)
         if stack.has_several_gpus and newest is not None:
-            hint = (
-                f"{name} {newest} is the newest release that runs on each GPU: {hint}"
+            hint = hint.after(
+                f"{name} {newest} is the newest release that runs on each GPU: "
             )
         bare = {capability for capability, _ in pairs}
         rest = [g for g in stack.environment.gpus if g.compute_capability not in bare]
         if rest:
             indices = ",".join(str(gpu.index) for gpu in rest)
-            hint += f"; or leave the others out: CUDA_VISIBLE_DEVICES={indices}"
+            hint = hint.before(
+                f"; or leave the others out: CUDA_VISIBLE_DEVICES={indices}"
+            )
         yield Finding.of(
             code="ND202",
             distribution=name,
@@ -143,8 +146,9 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
                 distribution=distribution.name,
                 path=distribution.locate(piece.code.name),
                 message=f"{distribution.title}: {piece.code.not_known(capability)}",
-                hint="let nvp doctor --live try it, or replace the build: "
-                f"{replace_builds(stack, distribution.name)}",
+                hint=replace_builds(stack, distribution.name).after(
+                    "let nvp doctor --live try it, or replace the build: "
+                ),
             )
         bad = _in_state(pieces, "nothing")
         if not bad or not _runs_a_larger_one(pieces):
@@ -157,8 +161,9 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
             path=distribution.locate(bad[0].code.name),
             message=f"{distribution.title} has no code for compute capability "
             f"{capability} in {names}{more}",
-            hint="check that you do not need what this part does, or replace the "
-            f"build: {replace_builds(stack, distribution.name)}",
+            hint=replace_builds(stack, distribution.name).after(
+                "check that you do not need what this part does, or replace the build: "
+            ),
         )
 
 
@@ -197,8 +202,10 @@ def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
                 message=f"{distribution.title} has only PTX for compute capability "
                 f"{capability}, which needs a driver for CUDA {needed}; this one is "
                 f"for CUDA {driver}",
-                hint=f"install a driver for CUDA {needed} or newer, or replace the "
-                f"build: {replace_builds(stack, distribution.name)}",
+                hint=replace_builds(stack, distribution.name).after(
+                    f"install a driver for CUDA {needed} or newer, or replace the "
+                    "build: "
+                ),
             )
 
 
@@ -244,35 +251,6 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             "this machine has a GPU",
             hint=replace_builds(stack, distribution.name),
         )
-
-
-def replace_builds(stack: Stack, *names: str) -> str:
-    """Return the command that replaces builds, and what is newer elsewhere.
-
-    An index of a maker is named where a build from there runs that is newer than all
-    of PyPI that run, or where nothing of PyPI is known to run.
-    """
-    from ...builds.vendors import say_elsewhere
-
-    installed = [
-        x for name in names if (x := stack.distributions.get(name)) is not None
-    ]
-    found = [
-        item
-        for distribution in installed
-        if distribution.installer != "conda"
-        for item in stack.elsewhere(distribution)
-    ]
-    command = stack.reinstall(*names)
-    if not found:
-        return command
-    again = ("install", "--upgrade", "--force-reinstall")
-    sentences = say_elsewhere(found, lambda words: stack.pip(*again, *words))
-    said = "; ".join(sentences)
-    # Where nothing of PyPI runs, an index such as PyPI would give the same build again.
-    if not any(map(stack.newest_on_pypi, installed)):
-        return said
-    return f"{said}; or from your own index: {command}"
 
 
 def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from ...files import read_resource
+from ..commands import Advice
 from ..distributions import Distribution
 from ..model import Finding, Stack, platform_of_wheel
 
@@ -53,12 +54,13 @@ def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
         if other in stack.distributions:
             continue
         message = f"{own.title} computes without the GPU of this machine"
-        hint = row.get("advice", "")
+        hint = Advice(row.get("advice", ""))
         if wanted:
             remove = stack.pip("uninstall", "--yes", name)
             install = stack.pip("install", *row.get("options", ()), wanted)
             message += f"; {wanted} uses it"
-            hint = f"to use the GPU, put it in its place: {remove} && {install}"
+            said = f"to use the GPU, put it in its place: {remove} && {install}"
+            hint = Advice(said, (remove, install))
         is_required = any(need.name == other for need in stack.requirements)
         yield Finding.of(
             code="ND208",

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...builds.needs import needs_of_name
+from ...builds.verdicts import judge
 from ...findings import Severity
 from ...gpu_code.bounds import major_of_name
 from ...gpu_code.units import is_of_nvidia
+from ...knowledge.builds import build_records
+from ...knowledge.tables import find_vendors
 from ..abi import torch_libraries
-from ..distributions import Distribution, Need
+from ..commands import Advice, Command
+from ..distributions import Distribution
 from ..installation import read_head
 from ..loader import LIBRARY_PATH, Failure, Loaded
 from ..loading import Libraries, Loading, is_of_torch
-from ..model import Finding, Stack, check
-from .builds import replace_builds
+from ..model import Finding, Stack, check, platform_of_wheel
+from ..nvidia import (
+    cuda_of_name,
+    find_installed,
+    folder_of,
+    need_of,
+    project_for,
+    purpose_of,
+)
+from .replacing import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
 """Projects that use it look for NVIDIA's libraries themselves when they need them."""
@@ -72,9 +83,17 @@ def find_two_cudas(stack: Stack) -> Iterator[Finding]:
             message=f"{purpose} is installed for CUDA "
             f"{' and '.join(map(str, sorted(by_cuda)))}: {' and '.join(names)}"
             f"{_loaded_together(stack, purpose)}",
-            hint="keep the programs for each CUDA in environments of their own, or "
-            f"remove what nothing requires: {stack.pip('uninstall', oldest.name)}",
+            hint=_keep_apart(stack, by_cuda.values()),
         )
+
+
+def _keep_apart(stack: Stack, installed: Iterable[Distribution]) -> Advice:
+    said = "keep the programs for each CUDA in environments of their own"
+    unused = [x.name for x in installed if not stack.is_required(x.name)]
+    if not unused:
+        return Advice(said)
+    remove = stack.pip("uninstall", "--yes", unused[0])
+    return Advice(f"{said}, or remove what nothing requires: {remove}", (remove,))
 
 
 def _loaded_together(stack: Stack, purpose: str) -> str:
@@ -207,13 +226,13 @@ def _severity_of_missing(
 
 def _hint_for_missing(
     stack: Stack, owner: Distribution, failures: list[Failure]
-) -> str:
+) -> str | Command | Advice:
     if failures[0].reason:
-        broken = stack.libraries.owner(failures[0].path or "") or owner
-        return stack.pip("install", "--force-reinstall", "--no-deps", broken.name)
+        return stack.restore(stack.libraries.owner(failures[0].path or "") or owner)
     other = _find_other_cuda(stack, owner, failures)
     if other is not None and not other.runs:
-        return f"{other.sentence}: {replace_builds(stack, *other.names)}"
+        again = replace_builds(stack, *other.names).after(f"{other.sentence}: ")
+        return again if other.way is None else again.before(f"; or {other.way}")
     places = [find_installed(stack, failure.name) for failure in failures]
     if folders := dict.fromkeys(place[1] for place in places if place is not None):
         return (
@@ -221,21 +240,38 @@ def _hint_for_missing(
             f"{shlex.quote(os.pathsep.join(folders))}"
         )
     needs = [need_of(stack, failure.name, owner) for failure in failures]
-    again = sorted({n.name for n in needs if n and n.name in stack.distributions})
-    if again:
-        # They are installed, and the files are not there.
-        return stack.pip("install", "--force-reinstall", "--no-deps", *again)
-    texts = {need.text for need in needs if need is not None}
+    texts: dict[str, None] = {}
     cuda = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     for failure, need in zip(failures, needs, strict=True):
-        if need is None and (text := project_for(stack, failure.name, owner, cuda)):
-            texts.add(text)
+        known = None if need is None else stack.distributions.get(need.name)
+        if known is not None and _has_recorded(known, failure.name):
+            # It is installed, and the file is not there.
+            return stack.restore(known)
+        if need is not None and known is None:
+            texts[need.text] = None
+        elif text := project_for(stack, failure.name, owner, cuda):
+            texts[text] = None
     if not texts:
         return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
-    command = stack.pip("install", *sorted(texts))
+    install = stack.pip("install", *sorted(texts))
+    if not any(needs) and not owner.is_library:
+        # No METADATA says that the program looks there.
+        later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
+        path = os.pathsep.join(dict.fromkeys(later))
+        added = f", and add its folder to LD_LIBRARY_PATH: {shlex.quote(path)}"
+        command = Advice.of(install).before(added if path else "")
+    else:
+        command = Advice.of(install)
     if other is None:
         return command
-    return f"{command}; or {other.sentence}: {stack.reinstall(*other.names)}"
+    again = replace_builds(stack, *other.names).after(f"{other.sentence}: ")
+    return Advice(f"{command.text}; or {again.text}", again.commands)
+
+
+def _has_recorded(distribution: Distribution, name: str) -> bool:
+    """Return whether a release has a library, or none that RECORD could name."""
+    names = {item.path.rpartition("/")[2] for item in distribution.files}
+    return name in names or not any(".so" in item for item in names)
 
 
 def _say_preloading(owner: Distribution) -> str:
@@ -251,11 +287,13 @@ class _OtherCuda(NamedTuple):
 
     :param names: what has to be replaced.
     :param runs: whether it runs all the same, with libraries of its own CUDA.
+    :param way: another way to mend it.
     """
 
     sentence: str
     names: tuple[str, ...]
     runs: bool
+    way: str | None = None
 
 
 def _find_other_cuda(
@@ -281,6 +319,7 @@ def _find_other_cuda(
             f"for CUDA {torch.cuda.major}: take builds for one CUDA",
             names,
             runs=False,
+            way=_other_torch(stack, wanted),
         )
     if driver is None or driver.major == wanted:
         return None
@@ -295,6 +334,28 @@ def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
     """Return whether torch shares a process with what a distribution has."""
     linked = torch_libraries(stack, distribution)
     return "torch" in distribution.required or bool(linked)
+
+
+def _other_torch(stack: Stack, cuda: int) -> str | None:
+    """Return the command that installs the same torch for another CUDA."""
+    torch, driver = stack.distributions["torch"], stack.environment.cuda_driver_version
+    if driver is None or driver.major < cuda:
+        return None
+    version, platform = torch.public_version, platform_of_wheel(torch)
+    fitting = [
+        row
+        for row in build_records().get("torch", ())
+        if (row.version, row.platform) == (version, platform)
+        if row.needs.cuda is not None and row.needs.cuda.major == cuda
+        if judge(row.needs, stack.environment).verdict in ("runs", "partly")
+    ]
+    row = min(fitting, key=lambda row: row.label or "", default=None)
+    if row is None:
+        return None
+    words = ["--upgrade", "--force-reinstall", f"torch=={version}"]
+    if row.label is not None:
+        words += ["--index-url", find_vendors("torch")[0].find_url(row.label)]
+    return f"take torch {version} for CUDA {cuda}: {stack.pip('install', *words)}"
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -317,124 +378,3 @@ def _loaded(libraries: Libraries) -> Iterator[tuple[str, Loaded]]:
         for item in process.loaded:
             for name in {*item.names, item.dynamic.soname}:
                 yield name, item
-
-
-_STEM = re.compile(r"lib([a-z0-9-]+(?:_[a-z]+)*?)(?:[-.][0-9a-f]{8,})?\.so.*")
-
-_PURPOSES: Mapping[str, str] = {
-    "cudart": "cuda-runtime",
-    "cublas": "cublas",
-    "cublaslt": "cublas",
-    "nvblas": "cublas",
-    "nvrtc": "cuda-nvrtc",
-    "nvrtc-builtins": "cuda-nvrtc",
-    "cupti": "cuda-cupti",
-    "cufft": "cufft",
-    "cufftw": "cufft",
-    "curand": "curand",
-    "cusolver": "cusolver",
-    "cusolvermg": "cusolver",
-    "cusparse": "cusparse",
-    "cusparselt": "cusparselt",
-    "nccl": "nccl",
-    "nvshmem_host": "nvshmem",
-    "nvjitlink": "nvjitlink",
-    "cufile": "cufile",
-    "cufile_rdma": "cufile",
-    "nvtoolsext": "nvtx",
-    "nvjpeg": "nvjpeg",
-    "nvfatbin": "nvfatbin",
-}
-"""The name of the distribution ``nvidia-...`` by the name of the library."""
-
-_OF_NO_CUDA = frozenset({"cudnn", "cusparselt", "nccl", "nvshmem"})
-"""These have a release for each CUDA major. Since CUDA 13, the others have their own
-version, and no CUDA in the name."""
-
-_DISTRIBUTED = frozenset({*_PURPOSES.values(), *_OF_NO_CUDA, "npp"})
-_NAME = re.compile(r"nvidia-(?P<purpose>[a-z0-9-]+?)(?:-cu(?P<cuda>[0-9]{2}))?")
-_LAYOUT = re.compile(r"nvidia/cu([0-9]{2})/")
-
-
-def purpose_of(name: str) -> str | None:
-    """Return what a library is for, such as ``cublas`` for ``libcublasLt.so.13``."""
-    match = _STEM.fullmatch(name.lower())
-    if match is None:
-        return None
-    if match[1].startswith("cudnn"):
-        return "cudnn"
-    return "npp" if match[1].startswith("npp") else _PURPOSES.get(match[1])
-
-
-def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
-    """Return what one of NVIDIA's distributions is for, and for which CUDA major.
-
-    :returns: ``None`` for a distribution that brings no library of CUDA.
-    """
-    match = _NAME.fullmatch(distribution.name)
-    if match is None or match["purpose"] not in _DISTRIBUTED:
-        return None
-    if match["cuda"]:
-        return match["purpose"], int(match["cuda"])
-    for item in distribution.files:
-        if layout := _LAYOUT.match(item.path):
-            return match["purpose"], int(layout[1])
-    return None
-
-
-def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
-    """Return the installed distribution that has a library, and the file's folder.
-
-    Only the distributions of NVIDIA count, which bring libraries for others, and only
-    files that are there.
-    """
-    for distribution, recorded in stack.nvidia_files.get(name, ()):
-        path = distribution.locate(recorded)
-        if os.path.isfile(path):
-            return distribution, os.path.dirname(path)
-    return None
-
-
-def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
-    """Return the requirement by which a distribution gets a library.
-
-    :param name: the library, such as ``libcublas.so.13``.
-    :param user: the distribution that is linked with it.
-    """
-    purpose = purpose_of(name)
-    if purpose is None:
-        return None
-    pattern = re.compile(rf"nvidia-{purpose}(?:-cu[0-9]+)?")
-    # torch requires cuda-toolkit, which requires nvidia-cublas for an extra. An extra
-    # that no distribution asks for does not count.
-    users = {user.name, *stack.needed_names.get(user.name, ())}
-    fitting = [
-        (place, need)
-        for name in users
-        for place, need in stack.needs_of_libraries.get(name, ())
-        if pattern.fullmatch(need.name)
-    ]
-    return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
-
-
-def project_for(
-    stack: Stack, name: str, user: Distribution, cuda: int | None
-) -> str | None:
-    """Return the project that has a library.
-
-    :param user: the distribution that is linked with it.
-    :param cuda: the CUDA major that the library is for; ``None`` where only what the
-        distribution needs says it.
-    :returns: ``None`` where nobody knows it.
-    """
-    if is_of_torch(name):
-        return "torch"
-    purpose = purpose_of(name)
-    if cuda is None:
-        version = stack.cuda_of(user)
-        cuda = None if version is None else version.major
-    if purpose is None or cuda is None:
-        return None
-    if cuda < 13 or purpose in _OF_NO_CUDA:
-        return f"nvidia-{purpose}-cu{cuda}"
-    return f"nvidia-{purpose}"

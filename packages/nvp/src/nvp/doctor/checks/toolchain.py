@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 
 from nvidia_variant_provider.errors import shown
@@ -13,7 +14,9 @@ from nvidia_variant_provider.machine.environment import (
 from ...gpu_code.units import first_toolkit
 from ...knowledge.tables import gpu_models
 from ..assemblers import Assembler
+from ..commands import Advice, Command
 from ..model import Finding, Stack, check
+from ..nvidia import project_for
 from ..programs import Program
 from ..toolchain import (
     VARIABLE,
@@ -45,12 +48,9 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
                     path=program.path,
                     message=f"the {assembler.tool} of {owner.title} "
                     f"does not work: {program.problem}",
-                    hint=stack.pip(
-                        "install",
-                        "--force-reinstall",
-                        "--no-deps",
-                        f"{owner.name}=={owner.public_version}",
-                    ),
+                    hint=Command(("chmod", "+x", program.path))
+                    if os.path.isfile(program.path) and not _may_run(program.path)
+                    else stack.restore(owner),
                 )
             continue
         unknown = _unknown(program, assembler)
@@ -63,9 +63,10 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
                 message=f"{triton.title} assembles for compute "
                 f"capability {_listed(unknown)} with the {assembler.tool} of CUDA "
                 f"{program.cuda}{brought}, which does not know it",
-                hint=f"set {assembler.variable} to the ptxas of CUDA "
-                f"{_needed(unknown)}, or install the release of torch, with the "
-                f"{triton.name} that it requires, which supports this GPU",
+                hint=_other_assembler(stack, assembler, unknown).before(
+                    "; or install the release of torch, with the "
+                    f"{triton.name} that it requires, which supports this GPU"
+                ),
             )
 
 
@@ -95,9 +96,34 @@ def find_wrong_assembler_paths(stack: Stack) -> Iterator[Finding]:
                 path=program.path,
                 message=f"{assembler.variable} names the ptxas of CUDA {program.cuda}, "
                 f"which does not know compute capability {_listed(unknown)}",
-                hint=f"unset {assembler.variable}, or set it to the ptxas of CUDA "
-                f"{_needed(unknown)}",
+                hint=_other_assembler(stack, assembler, unknown).after(
+                    f"unset {assembler.variable}, or "
+                ),
             )
+
+
+def _may_run(path: str) -> bool:
+    return bool(os.stat(path).st_mode & 0o111) or os.name == "nt"
+
+
+def _other_assembler(
+    stack: Stack, assembler: Assembler, gpus: list[ComputeCapability]
+) -> Advice:
+    """Return where a ptxas that knows the GPUs comes from, and how Triton finds it."""
+    said = f"set {assembler.variable} to the ptxas of CUDA {_needed(gpus)}"
+    first = [x for gpu in gpus if (x := first_toolkit(f"{gpu.sm}{_suffix(gpu)}_real"))]
+    driver = stack.environment.cuda_driver_version
+    if not first or not _needed(gpus).endswith(" or newer"):
+        return Advice(said)
+    # A driver does not load what a toolkit of a newer CUDA major version has made.
+    major = max(max(first).major, min(driver.major, 13) if driver else 12)
+    floor = max(CudaVersion(major, 0), *first)
+    project = "nvidia-cuda-nvcc" + ("" if major > 12 else f"-cu{major}")
+    place = f"cu{major}" if major > 12 else "cuda_nvcc"
+    path = os.path.join(stack.installation.folders[0], "nvidia", place, "bin", "ptxas")
+    install = stack.pip("install", f"{project}>={floor}")
+    export = Command(("export", f"{assembler.variable}={path}"))
+    return Advice(f"{said}: {install} && {export}", (install, export))
 
 
 def _unknown(program: Program, assembler: Assembler) -> list[ComputeCapability]:
@@ -155,7 +181,8 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
     nvrtc = [(item, item.cuda) for item in stack.toolchain.nvrtc if item.cuda]
     if any(cuda.major == torch.cuda.major for _, cuda in nvrtc) or _has_nvrtc(stack):
         return
-    version = stack.distributions["torch"].public_version
+    own = stack.distributions["torch"]
+    wanted = project_for(stack, "libnvrtc.so", own, torch.cuda.major)
     for item, cuda in nvrtc:
         yield Finding.of(
             code="ND404",
@@ -163,7 +190,7 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
             path=item.distribution.folder,
             message=f"the only NVRTC that is installed is of CUDA {cuda}, and "
             f"torch {torch.version} is for CUDA {torch.cuda}",
-            hint=stack.pip("install", "--upgrade", f"torch=={version}"),
+            hint=stack.pip("install", wanted or "nvidia-cuda-nvrtc"),
         )
 
 

@@ -14,6 +14,7 @@ from nvidia_variant_provider.machine.environment import (
 
 from ...gpu_code.units import split_units
 from ...knowledge.tables import PTX, driver_branches, parse_isa, ptx_versions
+from ..commands import Advice, Command
 from ..model import Finding, Stack, declare
 from .proof import GpuProof, Proof, Trial
 
@@ -126,8 +127,9 @@ def _find_blocked(
             message=f"{distribution.title} has only PTX of CUDA "
             f"{needed} for compute capability {capability}, and the driver has refused "
             "to compile such PTX",
-            hint=f"install {_driver_for(needed)}, or replace the build: "
-            + stack.reinstall(distribution.name),
+            hint=Advice.of(stack.reinstall(distribution.name)).after(
+                f"install {_driver_for(needed)}, or replace the build: "
+            ),
         )
 
 
@@ -213,7 +215,7 @@ _STEPS = {
 }
 
 
-def _torch_hint(stack: Stack, name: str, trial: Trial) -> str:
+def _torch_hint(stack: Stack, name: str, trial: Trial) -> str | Command:
     if trial.status == "timeout":
         return _WAIT
     if name == "import":

@@ -1,0 +1,326 @@
+"""ND307: whether programs find the libraries that they open by name.
+
+TensorFlow, CTranslate2 and others open NVIDIA's libraries when they are first used, and
+run without the GPU where one is missing. The loader looks for them in the folders of
+``LD_LIBRARY_PATH`` and in the system. Programs with cuda-pathfinder look into NVIDIA's
+distributions first, and take what they find there, of whatever CUDA it is.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from nvidia_variant_provider.strict_json import open_regular
+
+from ...builds.needs import needs_of_name
+from ...files import read_resource
+from ...gpu_code.bounds import major_of_name
+from ..commands import Advice
+from ..distributions import Distribution, allows, holds, parse_requirements
+from ..installation import OPENED
+from ..model import Finding, Stack, check
+from ..nvidia import (
+    Library,
+    find_in_system,
+    find_installed,
+    libraries,
+    library_of,
+    project_for,
+    purpose_of,
+)
+from .replacing import install_extra
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+logger = logging.getLogger(__name__)
+
+_PATHFINDER = "cuda-pathfinder"
+_NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
+
+_PIECE = 1024 * 1024
+_OVERLAP = 64
+"""Bytes of a piece that may begin a name, which the next piece ends."""
+
+_MOST_NAMES = 1000
+"""The most names of one file; programs have ten."""
+
+_LARGEST = ("cublas", "cudnn")
+"""Of what CTranslate2 names, the rest is for other programs or comes with these."""
+
+
+class _Record(NamedTuple):
+    """What programs open, and where they look.
+
+    :param projects: the programs.
+    :param source: where that is described.
+    :param extra: the extra whose requirements bring what they open.
+    :param opens: the names of the libraries; empty where their own code has the names.
+    :param looks: the places, in order: ``wheels``, ``conda``, ``system`` and
+        ``toolkit``. Those with cuda-pathfinder look into all of them.
+    :param install: what brings the libraries, with places for names.
+    """
+
+    projects: list[str]
+    source: str
+    date: str
+    extra: str | None = None
+    opens: Sequence[str] = ()
+    looks: Sequence[str] = ()
+    install: str | None = None
+
+
+class _Opened(NamedTuple):
+    """A library that a program opens, and that it does not get.
+
+    :param problem: such as ``libnvvm.so.4, which is found nowhere``.
+    :param folder: where it is, if a program only has to look there.
+    """
+
+    name: str
+    problem: str
+    folder: str | None = None
+
+
+@check("ND307", "warning")
+def find_missing_opened(stack: Stack) -> Iterator[Finding]:
+    """A library that a program opens by name is found nowhere, or is another one."""
+    if not stack.has_gpu:
+        return
+    table = json.loads(read_resource("knowledge", "opened_libraries.json"))
+    for record in (_Record(**row) for row in table):
+        for name in record.projects:
+            own = stack.distributions.get(name)
+            if own is None or not (cuda := _cuda_of(stack, own)):
+                continue
+            opened = list(_find_missing(stack, own, record, cuda))
+            if opened:
+                yield Finding.of(
+                    code="ND307",
+                    distribution=own.name,
+                    path=own.folder,
+                    message=f"{own.title} does not use the GPU without what it opens "
+                    f"by name: {'; '.join(x.problem for x in opened)}",
+                    hint=_advise(stack, own, record, cuda, opened),
+                )
+
+
+def _cuda_of(stack: Stack, own: Distribution) -> int | None:
+    """Return the CUDA major whose libraries a program opens."""
+    named = needs_of_name(own.name)
+    if named is not None and named.cuda is not None:
+        return named.cuda.major
+    # The bindings of a CUDA major version load the libraries of that one.
+    bindings = stack.distributions.get("cuda-bindings")
+    if bindings is not None and _has_pathfinder(stack, own):
+        major = bindings.version.partition(".")[0]
+        return int(major) if major.isdecimal() else None
+    driver = stack.environment.cuda_driver_version
+    return None if driver is None else driver.major
+
+
+def _has_pathfinder(stack: Stack, own: Distribution) -> bool:
+    return _PATHFINDER in stack.needed_for(own.name)
+
+
+def _find_missing(
+    stack: Stack, own: Distribution, record: _Record, cuda: int
+) -> Iterator[_Opened]:
+    if record.extra is not None:
+        yield from _missing_of_extra(stack, own, record.extra)
+        return
+    if not record.opens:
+        yield from _missing_of_names(stack, own)
+        return
+    looks = record.looks
+    if _has_pathfinder(stack, own):
+        looks = ("wheels", "conda", "system", "toolkit")
+    for name in record.opens if looks else ():
+        library = libraries()[name.lower()]
+        wanted = library.soname(cuda)
+        if wanted is None:
+            continue
+        found = next(
+            ((x, y) for x in looks for y in _places(stack, library, wanted, x)), None
+        )
+        if found is None:
+            yield _Opened(wanted, f"{wanted}, which is found nowhere")
+            continue
+        place, path = found
+        logger.info("%s opens %s: found by %s, %s", own.title, wanted, place, path)
+        there = os.path.basename(os.path.realpath(path))
+        if not there.startswith(wanted) and ".so." in there:
+            problem = f"{wanted}, and it gets another one by {place}: {path}"
+            yield _Opened(wanted, problem)
+
+
+def _places(stack: Stack, library: Library, wanted: str, place: str) -> Iterator[str]:
+    """Yield the files of a library in one kind of place, in the order of a search.
+
+    cuda-pathfinder's search_steps.py: site-packages, then CONDA_PREFIX, then the
+    loader, then CUDA_PATH or CUDA_HOME, and the toolkit whose libcudart the loader
+    finds.
+    """
+    if place == "wheels":
+        roots, folders = [*stack.installation.folders], library.folders
+        yield from (x for f in folders for r in roots for x in _in(r, f, library))
+        return
+    if place == "system":
+        if not _is_in_system(stack, wanted):
+            names = (name for name in library.sonames if name != wanted)
+            yield from filter(None, (find_in_system(stack, name) for name in names))
+        else:
+            yield find_in_system(stack, wanted) or wanted
+        return
+    variables = ("CONDA_PREFIX",) if place == "conda" else ("CUDA_PATH", "CUDA_HOME")
+    environ = stack.environ if stack.is_here else {}
+    roots = [root for name in variables if (root := environ.get(name))][:1]
+    if place == "toolkit":
+        cudart = libraries()["cudart"].sonames
+        paths = filter(None, (find_in_system(stack, name) for name in cudart))
+        roots += [os.path.dirname(os.path.dirname(path)) for path in paths]
+    below = "nvvm/lib64" if library.name == "nvvm" else "lib64"
+    for root in roots:
+        for folder in (below, "lib"):
+            yield from _in(root, folder, library)
+
+
+def _in(root: str, folder: str, library: Library) -> Iterator[str]:
+    start = os.path.join(glob.escape(root), *folder.split("/"))
+    pattern = os.path.join(start, f"lib{glob.escape(library.name)}.so*")
+    yield from sorted(glob.glob(pattern), reverse=True)
+
+
+def _is_in_system(stack: Stack, name: str) -> bool:
+    known = not stack.is_here or stack.libraries.system.is_cache_known
+    return not known or find_in_system(stack, name) is not None
+
+
+def _advise(
+    stack: Stack,
+    own: Distribution,
+    record: _Record,
+    cuda: int,
+    opened: list[_Opened],
+) -> str | Advice:
+    if record.install is not None:
+        wanted = record.install.format(project=own.name, cuda=cuda)
+        return Advice.of(install_extra(stack, wanted, own))
+    names = [item.name for item in opened]
+    if all(item.folder for item in opened):
+        folders = ":".join(dict.fromkeys(item.folder or "" for item in opened))
+        wanted = shlex.quote(folders)
+        return f"add the folders that have them to LD_LIBRARY_PATH: {wanted}"
+    major = next(filter(None, map(major_of_name, names)), None) or cuda
+    projects = {project_for(stack, name, own, major) for name in names}
+    command = stack.pip("install", *sorted(filter(None, projects)))
+    places = [library_of(name) for name in names]
+    folders = ":".join(
+        dict.fromkeys(
+            os.path.join(stack.installation.folders[0], item.folder(major))
+            for item in places
+            if item is not None
+        )
+    )
+    said = f", and add their folders to LD_LIBRARY_PATH: {shlex.quote(folders)}"
+    return Advice.of(command).before(said)
+
+
+def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[_Opened]:
+    """Yield the libraries that an extra would bring, and that are not there."""
+    variables = stack.installation.marker_variables()
+    for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
+        if not _is_of_extra(requirement, extra, variables):
+            continue
+        name = canonicalize_name(requirement.name)
+        library = _SONAMES.get(name.partition("-cu1")[0])
+        if library is None:
+            continue
+        installed = stack.distributions.get(name)
+        cuda = int(name[-2:]) if name[-5:-2] == "-cu" else 13
+        soname = libraries()[library].soname(cuda) or ""
+        if libraries()[library].each_cuda:
+            allowed = requirement.specifier
+            floors = [s.version for s in allowed if s.operator in (">=", "==", "~=")]
+            major = Version(floors[0].removesuffix(".*")).major if floors else 0
+            soname = f"lib{library}.so.{major}"
+        if installed is None:
+            if not _is_in_system(stack, soname):
+                yield _Opened(soname, f"{soname}, which is found nowhere")
+        elif not allows(requirement, installed.version):
+            said = f"{soname} of {name}{requirement.specifier}"
+            yield _Opened(soname, f"{said}, which is {installed.version} here")
+
+
+_SONAMES: Mapping[str, str] = {
+    "nvidia-cuda-runtime": "cudart",
+    "nvidia-cublas": "cublas",
+    "nvidia-cufft": "cufft",
+    "nvidia-cusolver": "cusolver",
+    "nvidia-nccl": "nccl",
+    "nvidia-cudnn": "cudnn",
+}
+"""The library that an extra is about, by the project that brings it."""
+
+
+def _is_of_extra(
+    requirement: Requirement, extra: str, variables: Mapping[str, str]
+) -> bool:
+    if requirement.marker is None:
+        return False
+    return holds(requirement, {**variables, "extra": extra}) and not holds(
+        requirement, {**variables, "extra": ""}
+    )
+
+
+def _missing_of_names(stack: Stack, own: Distribution) -> Iterator[_Opened]:
+    """Yield the libraries that the code of a program names, and that are missing.
+
+    The program looks where the loader looks, and not into NVIDIA's distributions.
+    """
+    named: set[str] = set()
+    for item in own.files:
+        if ".so" in item.path:
+            named.update(_names_in(own, item.path))
+    # A program names parts of cuDNN, which come with it: one name says enough.
+    first = {purpose_of(name): name for name in sorted(named, reverse=True)}
+    for purpose, name in sorted(first.items(), key=str):
+        if purpose in _LARGEST and not _is_in_system(stack, name):
+            place = find_installed(stack, name)
+            outcome = "is found nowhere"
+            if place is not None:
+                outcome = f"is in {place[0].name}, where it does not look"
+            folder = None if place is None else place[1]
+            yield _Opened(name, f"{name}, which {outcome}", folder)
+
+
+def _names_in(own: Distribution, path: str) -> Iterator[str]:
+    """Yield the names of libraries in a file, as far as there are few of them."""
+    names: set[bytes] = set()
+    try:
+        with open_regular(own.locate(path)) as file:
+            rest = b""
+            # Some files of Linux have no size, and no end: /proc/kmsg waits for more.
+            left = os.fstat(file.fileno()).st_size
+            while piece := file.read(min(_PIECE, left)):
+                left -= len(piece)
+                if not own.limits.take(OPENED, len(piece), of=own.name):
+                    break
+                for match in _NAMES.finditer(rest + piece):
+                    names.add(match[0])
+                    if len(names) > _MOST_NAMES:
+                        return
+                rest = piece[-_OVERLAP:]
+    except (OSError, ValueError):
+        return
+    yield from (name.decode("ascii") for name in names)

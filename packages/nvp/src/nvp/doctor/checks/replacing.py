@@ -1,0 +1,263 @@
+"""Which command replaces a build by one that runs on the machine.
+
+A command changes what is installed: what pip would install again as it is, and what no
+index is known to have, is not asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from packaging.version import Version
+
+from ...knowledge.builds import build_records
+from ...knowledge.tables import VendorIndex, find_vendors
+from ..abi import torch_libraries
+from ..commands import Advice, Command
+from ..distributions import Distribution
+from ..model import Stack, platform_of_wheel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ...builds.vendors import Elsewhere
+
+
+def replace_builds(stack: Stack, *names: str) -> Advice:
+    """Return the command that replaces builds, and what is newer elsewhere.
+
+    What was built for exactly these releases is replaced with them. An index of a maker
+    is named where a build from there runs that is newer than all of PyPI that run, or
+    where nothing of PyPI is known to run.
+    """
+    installed = [x for name in names if (x := stack.distributions.get(name))]
+    if any(item.installer == "conda" for item in installed):
+        return Advice.of(stack.reinstall(*names))
+    if installed and all(
+        item.is_library and not stack.is_required(item.name) for item in installed
+    ):
+        return Advice.of(stack.pip("uninstall", "--yes", *names))
+    built = [item.name for item in installed if item.is_from_source]
+    if built:
+        return Advice(f"build {', '.join(built)} again from source for this machine")
+    companions = find_companions(stack, *names)
+    together = [*installed, *(item for item in companions if not item.is_from_source)]
+    found = {item.name: stack.elsewhere(item) for item in together}
+    stuck = [
+        item for item in together if not found[item.name] and _nothing_runs(stack, item)
+    ]
+    if any(item in stuck for item in installed):
+        return _other_project(stack, [item for item in stuck if item.name in names])
+    moved = [item for item in together if item not in stuck]
+    words = [_requirement(stack, item) for item in moved]
+    unknown = [item.name for item in moved if not _is_in_table(item)]
+    only = ["--only-binary", ",".join(unknown)] if unknown else []
+    command = Advice.of(stack.reinstall(*words, words=only))
+    if left := [item.name for item in companions if item not in moved]:
+        command = command.before(
+            f", and then nvp doctor again: {', '.join(left)} is for what is replaced"
+        )
+    elsewhere = [item for items in found.values() for item in items]
+    if not elsewhere:
+        return command
+    again = ("--upgrade", "--force-reinstall")
+    there = _elsewhere(stack, elsewhere, again)
+    # Where nothing of PyPI runs, an index such as PyPI would give the same build again.
+    if not any(map(stack.newest_on_pypi, installed)):
+        return there
+    return command.after(f"{there.text}; or from your own index: ")
+
+
+def _elsewhere(
+    stack: Stack,
+    items: Sequence[Elsewhere],
+    options: Sequence[str],
+    instead: Mapping[str, str] = MappingProxyType({}),
+    also: Sequence[str] = (),
+) -> Advice:
+    """Return where builds are, with the commands that install them.
+
+    :param instead: what is asked for in the place of a project.
+    :param also: what is asked for besides.
+    """
+    from ...builds.vendors import say_elsewhere
+
+    made: list[Command] = []
+
+    def install(words: Sequence[str]) -> str:
+        wanted = [instead.get(word, word) for word in words]
+        made.append(stack.pip("install", *options, *wanted, *also))
+        return str(made[-1])
+
+    return Advice("; ".join(say_elsewhere(items, install)), tuple(made[:1]))
+
+
+def find_companions(stack: Stack, *names: str) -> list[Distribution]:
+    """Return what was built for exactly the releases of some projects.
+
+    It requires one version of them, or is linked with torch.
+    """
+    found: dict[str, Distribution] = {}
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        users = [n.user for n in stack.requirements if n.name == name and n.is_exact]
+        if name == "torch":
+            users += (x for x in stack.distributions.values() if _is_linked(stack, x))
+        for user in users:
+            if user.name not in {*found, *names} and not user.is_library:
+                found[user.name] = user
+                waiting.append(user.name)
+    return list(found.values())
+
+
+def _is_linked(stack: Stack, distribution: Distribution) -> bool:
+    return bool(torch_libraries(stack, distribution))
+
+
+def _is_in_table(distribution: Distribution) -> bool:
+    platform = platform_of_wheel(distribution)
+    rows = build_records().get(distribution.name, ())
+    return any(row.platform == platform and row.label is None for row in rows)
+
+
+def _nothing_runs(stack: Stack, distribution: Distribution) -> bool:
+    """Return whether the table has a project, and no release that runs here."""
+    if stack.newest_on_pypi(distribution) is not None:
+        return False
+    return _is_in_table(distribution) and distribution.variant_json is None
+
+
+def _requirement(stack: Stack, distribution: Distribution) -> str:
+    """Return what pip is to install, which is not what is there.
+
+    Of what is not in the table, nothing says that an index has another build of the
+    same release.
+    """
+    newest = stack.newest_on_pypi(distribution)
+    same = newest == distribution.version
+    if distribution.variant_json is None and (
+        same or not (newest or _is_in_table(distribution))
+    ):
+        return _another(distribution)
+    return distribution.name
+
+
+def _another(distribution: Distribution) -> str:
+    """Return a requirement on any release but the one that is installed."""
+    try:
+        return f"{distribution.name}!={Version(distribution.version)}"
+    except ValueError:
+        return distribution.name
+
+
+_FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
+
+
+def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
+    """Say what to do where no release of a project runs: others are for other CUDAs."""
+    driver = stack.environment.cuda_driver_version
+    others: dict[str, str] = {}
+    for item in stuck:
+        match = _FOR_CUDA.fullmatch(item.name)
+        if match is None or driver is None:
+            continue
+        for cuda in range(min(driver.major, int(match[2]) - 1), 10, -1):
+            name = f"{match[1]}{cuda}{match[3]}"
+            if name in build_records():
+                jax = stack.distributions.get("jaxlib")
+                if jax is not None and name.startswith("jax-"):
+                    name = f"jax[cuda{cuda}]=={jax.public_version}"
+                others[item.name] = name
+                break
+    if len(others) == len(stuck):
+        remove = stack.pip("uninstall", "--yes", *others)
+        install = stack.pip("install", *dict.fromkeys(others.values()))
+        return Advice(f"{remove} && {install}", (remove, install))
+    names = ", ".join(item.name for item in stuck)
+    return Advice(
+        f"take a newer driver, or another package: no build of {names} that nvp knows "
+        "of, on PyPI or an index of its maker, runs on this machine"
+    )
+
+
+def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
+    """Return the command that adds an extra to a program, and keeps its version.
+
+    :param wanted: such as ``jax[cuda12]``.
+    :param part: has the version of the program, where that is not installed itself.
+    """
+    program = stack.distributions.get(wanted.partition("[")[0], part)
+    return stack.pip("install", f"{wanted}=={program.public_version}")
+
+
+def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
+    """Return what puts an extension in its place that is for the installed torch.
+
+    PyPI has the source alone of what makers have indexes for: what is built from it
+    needs a compiler.
+    """
+    from ...builds.vendors import say_source_build
+
+    name, torch = distribution.name, stack.distributions["torch"]
+    release, pin = torch.public_version, f"torch=={torch.public_version}"
+    different = _another(distribution)
+    only = ("--only-binary", name)
+    ways: list[Command | Advice] = []
+    known: list[str] = []
+    for index in find_vendors(name):
+        if index.file:
+            known += dict.fromkeys(row[0] for row in index.builds)
+        here = platform_of_wheel(distribution) in index.platforms
+        if here and index.file and (url := _find_file(stack, index, release)):
+            install = stack.pip("install", f"{name} @ {url}")
+            said = f"{index.maker} has a wheel for torch {release}: "
+            ways.append(Advice.of(install).after(said))
+    if _is_in_table(distribution) or not find_vendors(name):
+        ways.append(stack.pip("install", "--upgrade", *only, different, pin))
+    minor = _minor(release)
+    for item in stack.elsewhere(distribution, minor) if minor else ():
+        if not item.index.file and item.version is None:
+            options, instead = ("--upgrade", *only), {name: different}
+            ways.append(_elsewhere(stack, [item], options, instead, [pin]))
+    if ways:
+        return Advice.first_of(*ways)
+    to = f", and of some for torch {known[0]} to {known[-1]}" if known else ""
+    build = stack.toolchain.torch
+    source = say_source_build(name, release, build.cuda if build else None)
+    return Advice(
+        f"nvp knows of no wheel of {name} for torch {release}{to}: take another torch, "
+        f"or build {name} from source{f' ({source})' if source else ''}"
+    )
+
+
+def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
+    """Return the URL of the wheel for a torch and the Python of the environment."""
+    build, minor = stack.toolchain.torch, _minor(torch)
+    cuda = None if build is None else build.cuda
+    python = _minor(stack.installation.version or "")
+    if minor is None or python is None or cuda is None:
+        return None
+    symbols = stack.torch_symbols
+    # The wheels of PyPI and of PyTorch have the new form since torch 2.7.
+    abi = (
+        symbols.abi if symbols and symbols.abi else "new" if minor >= (2, 7) else "old"
+    )
+    for _, backend, version, first, last in index.builds_for(minor) or ():
+        fits = (_minor(first) or python) <= python <= (_minor(last) or python)
+        if fits and backend == f"cu{cuda.major}":
+            return index.file.format(
+                version=version,
+                backend=backend,
+                torch=f"{minor[0]}.{minor[1]}",
+                abi=str(abi == "new").upper(),
+                python=f"{python[0]}{python[1]}",
+            )
+    return None
+
+
+def _minor(version: str) -> tuple[int, int] | None:
+    """Return a minor release, such as ``(2, 8)``; a malformed one is none."""
+    match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9t])", version)
+    return (int(match[1]), int(match[2])) if match else None

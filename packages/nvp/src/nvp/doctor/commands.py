@@ -1,0 +1,152 @@
+"""Commands that mend what is wrong, as data: hints show them, and reports collect them.
+
+Each finding has its own commands. Run one after the other, a later command may undo an
+earlier one: pip replaces torch for one extension, and the next extension no longer
+fits. So what is installed is installed by one command, after what is in its way has
+been removed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_BROUGHT = ("nvidia-", "cuda-", "triton")
+_WITH_VALUE = frozenset(
+    {"--only-binary", "--index-url", "--extra-index-url", "--find-links"}
+)
+_OF_INDEXES = frozenset({"--index-url", "--extra-index-url", "--find-links"})
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line.
+
+    :param program: its first words, such as ``nvp pip --python /env``.
+    :param verb: such as ``install``; empty for what is no command of pip.
+    :param options: each option of the verb, with its value.
+    :param names: the requirements, or the rest of the words.
+    :param machine: options that name the machine it is for.
+    """
+
+    program: tuple[str, ...]
+    verb: str = ""
+    options: tuple[tuple[str, ...], ...] = ()
+    names: tuple[str, ...] = ()
+    machine: tuple[str, ...] = ()
+
+    @classmethod
+    def of_pip(
+        cls, program: Iterable[str], verb: str, *words: str, machine: Sequence[str] = ()
+    ) -> Command:
+        """Return a command of pip.
+
+        :param words: options, each followed by its value, and requirements.
+        """
+        options: list[tuple[str, ...]] = []
+        names: list[str] = []
+        following = iter(words)
+        for word in following:
+            if not word.startswith("-"):
+                names.append(word)
+            elif word in _WITH_VALUE:
+                options.append((word, next(following)))
+            else:
+                options.append((word,))
+        return cls(tuple(program), verb, tuple(options), tuple(names), tuple(machine))
+
+    def __str__(self) -> str:
+        options = [word for option in self.options for word in option]
+        verb = [self.verb] if self.verb else []
+        return shlex.join([*self.program, *verb, *options, *self.names, *self.machine])
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether it stays apart: what it installs is nothing for other commands."""
+        return not self.verb or ("--no-deps",) in self.options
+
+    @property
+    def _indexes(self) -> tuple[tuple[str, ...], ...]:
+        """The options that say where it looks: the rest is not for these indexes."""
+        return tuple(option for option in self.options if option[0] in _OF_INDEXES)
+
+
+class Advice(NamedTuple):
+    """What to do, with the commands as they stand in the text.
+
+    :param commands: what mends it, in their order; a text may name other ways besides.
+    """
+
+    text: str
+    commands: tuple[Command, ...] = ()
+
+    @classmethod
+    def of(cls, hint: str | Command | Advice) -> Advice:
+        """Return advice as it is; a command alone is advice."""
+        if isinstance(hint, Advice):
+            return hint
+        return cls(str(hint), (hint,) if isinstance(hint, Command) else ())
+
+    @classmethod
+    def first_of(cls, *ways: str | Command | Advice) -> Advice:
+        """Return advice with several ways, of which the first one is to be run."""
+        advice = [cls.of(way) for way in ways]
+        return cls("; or ".join(item.text for item in advice), advice[0].commands)
+
+    def after(self, words: str) -> Advice:
+        """Return the same with words that stand before it."""
+        return self._replace(text=f"{words}{self.text}")
+
+    def before(self, words: str) -> Advice:
+        """Return the same with words that stand behind it."""
+        return self._replace(text=f"{self.text}{words}")
+
+
+def merge(commands: Iterable[Command]) -> list[Command]:
+    """Return commands that do what others do one by one, in the order to run them."""
+    removed: dict[str, None] = {}
+    others: dict[Command, None] = {}
+    groups: dict[tuple[tuple[str, ...], ...], list[Command]] = {}
+    last: Command | None = None
+    for command in commands:
+        if command._is_alone:
+            others.setdefault(command)
+        elif command.verb == "uninstall":
+            removed.update(dict.fromkeys(command.names))
+            last = command
+        else:
+            groups.setdefault(command._indexes, []).append(command)
+    merged = []
+    if last is not None:
+        merged.append(Command(last.program, last.verb, last.options, tuple(removed)))
+    # What an index is named for, such as torch, is there before what is built for it.
+    taken: set[str] = set()
+    for group in sorted(groups.values(), key=lambda group: not group[0]._indexes):
+        merged += _together(group, taken)
+    return [*merged, *others]
+
+
+def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
+    """Yield one command that installs what several do, but for what has been taken."""
+    names: list[str] = []
+    for name in (name for command in group for name in command.names):
+        if project_of(name) not in taken:
+            taken.add(project_of(name))
+            names.append(name)
+    options = tuple(dict.fromkeys(o for command in group for o in command.options))
+    if ("--force-reinstall",) in options:
+        # What is installed again brings the libraries that it requires.
+        brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
+        for name in brought[: len(names) - 1]:
+            names.remove(name)
+    if names:
+        first = group[0]
+        yield Command(first.program, first.verb, options, tuple(names), first.machine)
+
+
+def project_of(requirement: str) -> str:
+    """Return the project of a requirement, as it is written there."""
+    return re.split(r"[\[<>=!~; @]", requirement, maxsplit=1)[0].lower()

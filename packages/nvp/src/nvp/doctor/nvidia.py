@@ -1,0 +1,194 @@
+"""NVIDIA's libraries: which distribution brings each one, and where that puts it.
+
+The table is compared with the descriptors that cuda-pathfinder publishes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from ..files import read_resource
+from .distributions import Distribution, Need
+from .loader import LIBRARY_PATH, split_library_path
+from .loading import is_of_torch
+from .model import Stack
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Library:
+    """A library of NVIDIA that comes as a wheel.
+
+    :param name: such as ``cublasLt`` for ``libcublasLt.so.13``.
+    :param project: that of the wheel, without the CUDA in its name.
+    :param sonames: its file names, of the newest CUDA first.
+    :param folders: where wheels put it below ``site-packages``, of the newest CUDA
+        first.
+    :param each_cuda: whether a project has the CUDA in its name since CUDA 13 as well.
+        The number of such a library is that of its own release.
+    :param older: the project for CUDA 12, where that is another one.
+    :param source: where it is described.
+    """
+
+    name: str
+    project: str
+    sonames: tuple[str, ...]
+    folders: tuple[str, ...]
+    each_cuda: bool = False
+    older: str | None = None
+    source: str
+    date: str
+
+    def soname(self, cuda: int) -> str | None:
+        """Return the file name for a CUDA major; ``None`` where nobody knows."""
+        if self.each_cuda or not self.sonames or self.sonames[-1].endswith(".so"):
+            return self.sonames[0] if self.sonames else None
+        return self.sonames[0 if cuda > 12 else -1]
+
+    def folder(self, cuda: int) -> str:
+        """Return where the wheel for a CUDA major puts it."""
+        return self.folders[0 if cuda > 12 else -1]
+
+    def project_for(self, cuda: int) -> str:
+        """Return the project for a CUDA major."""
+        if cuda > 12 and not self.each_cuda:
+            return self.project
+        return f"{self.older or self.project}-cu{cuda}"
+
+
+@cache
+def libraries() -> Mapping[str, Library]:
+    """Return the table by the names of the libraries, in small letters."""
+    records = json.loads(read_resource("knowledge", "nvidia_libraries.json"))
+    found = {}
+    for record in records:
+        for key in ("sonames", "folders"):
+            record[key] = tuple(record[key])
+        found[record["name"].lower()] = Library(**record)
+    return found
+
+
+_STEM = re.compile(r"lib([a-z0-9-]+(?:_[a-z]+)*?)(?:[-.][0-9a-f]{8,})?\.so.*")
+_NAME = re.compile(r"(?P<project>[a-z0-9-]+?)(?:-cu(?P<cuda>[0-9]{2}))?")
+_LAYOUT = re.compile(r"nvidia/cu([0-9]{2})/")
+
+
+def library_of(name: str) -> Library | None:
+    """Return the library of a file name; parts of cuDNN and of NPP come with them."""
+    match = _STEM.fullmatch(name.lower())
+    if match is None:
+        return None
+    stem = match[1]
+    if stem.startswith("cudnn"):
+        stem = "cudnn"
+    elif stem.startswith("npp"):
+        stem = "nppc"
+    return libraries().get(stem)
+
+
+def purpose_of(name: str) -> str | None:
+    """Return what a library is for, such as ``cublas`` for ``libcublasLt.so.13``."""
+    library = library_of(name)
+    return None if library is None else _purpose(library.project)
+
+
+def _purpose(project: str) -> str:
+    return project.removeprefix("nvidia-")
+
+
+def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
+    """Return what one of NVIDIA's distributions is for, and for which CUDA major.
+
+    :returns: ``None`` for a distribution that brings no library of CUDA.
+    """
+    match = _NAME.fullmatch(distribution.name)
+    if match is None or not any(
+        item.project == match["project"] for item in libraries().values()
+    ):
+        return None
+    if match["cuda"]:
+        return _purpose(match["project"]), int(match["cuda"])
+    for item in distribution.files:
+        if layout := _LAYOUT.match(item.path):
+            return _purpose(match["project"]), int(layout[1])
+    return None
+
+
+def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
+    """Return the installed distribution that has a library, and the file's folder.
+
+    Only the distributions of NVIDIA count, which bring libraries for others, and only
+    files that are there.
+    """
+    for distribution, recorded in stack.nvidia_files.get(name, ()):
+        path = distribution.locate(recorded)
+        if os.path.isfile(path):
+            return distribution, os.path.dirname(path)
+    return None
+
+
+def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
+    """Return the requirement by which a distribution gets a library.
+
+    :param name: the library, such as ``libcublas.so.13``.
+    :param user: the distribution that is linked with it.
+    """
+    purpose = purpose_of(name)
+    if purpose is None:
+        return None
+    pattern = re.compile(rf"(?:nvidia-)?{purpose}(?:-cu[0-9]+)?")
+    # torch requires cuda-toolkit, which requires nvidia-cublas for an extra. An extra
+    # that no distribution asks for does not count.
+    users = {user.name, *stack.needed_names.get(user.name, ())}
+    fitting = [
+        (place, need)
+        for name in users
+        for place, need in stack.needs_of_libraries.get(name, ())
+        if pattern.fullmatch(need.name)
+    ]
+    return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def project_for(
+    stack: Stack, name: str, user: Distribution, cuda: int | None
+) -> str | None:
+    """Return the project that has a library.
+
+    :param user: the distribution that is linked with it.
+    :param cuda: the CUDA major that the library is for; ``None`` where only what the
+        distribution needs says it.
+    :returns: ``None`` where nobody knows it.
+    """
+    if is_of_torch(name):
+        return "torch"
+    purpose = purpose_of(name)
+    if cuda is None:
+        version = stack.cuda_of(user)
+        cuda = None if version is None else version.major
+    if purpose is None or cuda is None:
+        return None
+    library = library_of(name)
+    if library is None:
+        return None
+    # The number of what has a release for each CUDA is that of its own release.
+    major = name.rpartition(".so.")[2].partition(".")[0]
+    pin = f"=={major}.*" if library.each_cuda and major.isdecimal() else ""
+    return f"{library.project_for(cuda)}{pin}"
+
+
+def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
+    """Return the folder in which a wheel puts a library; ``None`` if nobody knows."""
+    library, folders = library_of(name), stack.installation.folders
+    if library is None or not folders:
+        return None
+    return os.path.join(folders[0], *library.folder(cuda or 12).split("/"))
+
+
+def find_in_system(stack: Stack, name: str) -> str | None:
+    """Return the library that a program gets which opens it by its name."""
+    folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
+    return stack.libraries.system.find(name, folders if stack.is_here else ())
