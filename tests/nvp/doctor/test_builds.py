@@ -79,16 +79,23 @@ def test_ptx_of_a_library_that_a_program_brings_is_no_finding(tmp_path: Path) ->
     assert "ND204" not in [finding.code for finding in run_checks(stack)]
 
 
-@pytest.mark.parametrize(("installer", "is_found"), [("uv", False), ("conda", True)])
+@pytest.mark.parametrize(
+    ("installer", "tag", "is_found"),
+    [
+        ("uv", "Tag: cp39-abi3-manylinux_2_28_x86_64\n", False),
+        ("conda", "Tag: cp39-abi3-manylinux_2_28_x86_64\n", True),
+        ("uv", "", True),
+    ],
+)
 def test_a_wheel_of_the_table_is_what_the_table_says(
-    installer: str, is_found: bool, tmp_path: Path
+    installer: str, tag: str, is_found: bool, tmp_path: Path
 ) -> None:
     """What loads its GPU code from elsewhere has none in its libraries."""
     own = Installed(name="xformers", version="0.0.33", files=CPU_TORCH.files)
     stack = make_stack(tmp_path, own, environment=machine("12.9", "9.0"))
     folder = Path(stack.distributions["xformers"].folder)
     (folder / "INSTALLER").write_text(installer)
-    (folder / "WHEEL").write_text("Tag: cp39-abi3-manylinux_2_28_x86_64\n")
+    (folder / "WHEEL").write_text(tag)
     assert [finding.code for finding in run_checks(stack)] == ["ND207"] * is_found
 
 

@@ -405,6 +405,8 @@ OTHERS = {f"libbitsandbytes_cuda12{x}": ("libcublas.so.12",) for x in "68"}
             "error",
         ),
         ((of_torch("2.9.1+cu130"), with_libraries("a", CUBLAS, "libc10.so")), "note"),
+        # The torch of an extension for CUDA is one for CUDA.
+        ((of_torch("2.9.1+cpu"), with_libraries("a", CUBLAS, "libc10.so")), "error"),
         # The driver runs no build for CUDA 14 and those for CUDA 12.
         ((with_libraries("a", "libcublas.so.14"),), "error"),
         ((with_libraries("a", "libcublas.so.12"),), "warning"),

@@ -267,8 +267,10 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     if distribution.name == "torch" and torch is not None and torch.is_known:
         return torch.cuda is None
     said = [stack.needs_of(distribution)]
-    # conda and compilers make builds that the table does not have.
-    if distribution.installer != "conda" and not distribution.is_from_source:
+    # conda and compilers make builds that the table does not have, and without its tag
+    # nobody knows for which platform a wheel is.
+    is_published = distribution.installer != "conda" and not distribution.is_from_source
+    if is_published and (said == [None] or distribution.read("WHEEL")):
         platform = platform_of_wheel(distribution)
         record = find_record(distribution.name, distribution.version, platform)
         said.append(None if record is None else record.needs)

@@ -297,7 +297,7 @@ class _OtherCuda(NamedTuple):
 
 
 def _find_other_cuda(
-    stack: Stack, owner: Distribution, failures: Iterable[Failure]
+    stack: Stack, owner: Distribution, failures: Sequence[Failure]
 ) -> _OtherCuda | None:
     """Return with what the CUDA of a build does not agree.
 
@@ -306,10 +306,18 @@ def _find_other_cuda(
     """
     wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
+    extends = owner.name != "torch" and _extends_torch(stack, owner)
+    if extends and torch and torch.is_known and torch.cuda is None:
+        if wanted is None and not any("_cuda.so" in f.name for f in failures):
+            return None
+        sentence = (
+            f"{owner.name} is a build for CUDA, and torch {torch.version} for CPUs"
+        )
+        return _OtherCuda(f"{sentence}: take a torch for CUDA", ("torch",), runs=False)
     # A project for one CUDA has no build for another.
     if wanted is None or owner.name == "torch" or needs_of_name(owner.name) is not None:
         return None
-    if torch and torch.cuda and _extends_torch(stack, owner):
+    if torch and torch.cuda and extends:
         pins = (n for n in stack.requirements if n.name == "torch" and n.user is owner)
         names = (owner.name, *["torch"] * any("==" in need.text for need in pins))
         if torch.cuda.major == wanted:
