@@ -162,3 +162,12 @@ def join(place: str, key: str | int) -> str:
     plain = len(key) <= 60 and key.isascii() and key.translate(_PUNCTUATION).isalnum()
     name = key if plain else shown(key)
     return f"{place}.{name}" if place else name
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return names as a message lists them, such as ``a, b and 3 more``.
+
+    :param most: how many are named.
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

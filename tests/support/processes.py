@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 import uv
 from packaging.utils import canonicalize_name
+
+from nvp.cli import main
 
 __all__ = [
     "PIPS",
@@ -22,6 +27,7 @@ __all__ = [
     "installed_labels",
     "make_environment",
     "provider",
+    "provider_process",
 ]
 
 PIPS = ("23.2.1", "24.3.1", "25.3", "26.3")
@@ -113,7 +119,63 @@ def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[st
 def provider(
     *arguments: object, environ: Mapping[str, str], cwd: Path | None = None
 ) -> Done:
-    """Run ``nvp ARGUMENTS``, and wait for its end."""
+    """Run ``nvp ARGUMENTS``, and wait for its end.
+
+    This process has loaded all of nvp, so that the main thread runs it right here: with
+    the variables, the folder and the standard streams that a process of its own has.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return provider_process(*arguments, environ=environ, cwd=cwd)
+    before, folder = dict(os.environ), os.getcwd()
+    with TemporaryFile() as out, TemporaryFile() as err:
+        with _streams(out, err):
+            try:
+                _set_environ(environ)
+                os.chdir(cwd or folder)
+                code = main([*map(str, arguments)])
+            except SystemExit as exit_:
+                code = int(exit_.code or 0)
+            finally:
+                os.chdir(folder)
+                _set_environ(before)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            text = file.read().decode()
+            texts.append(text.replace("\r\n", "\n"))
+    return Done(code, *texts)
+
+
+def _set_environ(environ: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+
+
+@contextmanager
+def _streams(out: IO[bytes], err: IO[bytes]) -> Iterator[None]:
+    """Send stdout and stderr to files, those of programs that are started too."""
+    streams = sys.stdout, sys.stderr
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    try:
+        for stream, number, file in zip(streams, (1, 2), (out, err), strict=True):
+            stream.flush()
+            os.dup2(file.fileno(), number)
+        with (
+            open(1, "w", encoding="utf-8", closefd=False) as sys.stdout,
+            open(2, "w", 1, encoding="utf-8", closefd=False) as sys.stderr,
+        ):
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        for number, copy in kept:
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def provider_process(
+    *arguments: object, environ: Mapping[str, str], cwd: Path | None = None
+) -> Done:
+    """Run ``nvp ARGUMENTS`` in a process of its own, and wait for its end."""
     done = subprocess.run(
         [sys.executable, "-m", "nvp", *map(str, arguments)],
         env=dict(environ),

@@ -68,12 +68,3 @@ def fails(findings: Iterable[Finding], *, strict: bool = False) -> bool:
     """Return whether findings fail a run: errors do, warnings only with ``strict``."""
     failing = (ERROR, WARNING) if strict else (ERROR,)
     return any(finding.severity in failing for finding in findings)
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Return names as a message lists them, such as ``a, b and 3 more``.
-
-    :param most: how many are named.
-    """
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return f"{', '.join(names[:most])}{more}"

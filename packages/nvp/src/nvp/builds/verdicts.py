@@ -44,6 +44,7 @@ class Judgement:
         the one with the highest compute capability.
     :param fits: whether it can be installed with what the user requires, where that
         leaves nothing that runs of a project that the build requires.
+    :param is_silent: no more is known of the build than of any wheel.
     """
 
     verdict: Verdict
@@ -55,21 +56,18 @@ class Judgement:
     asked: bool = True
     lacking: tuple[ComputeCapability, ...] = ()
     fits: bool | None = None
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether no more is known of the build than of any wheel."""
-        said = self.asked and self.reasons != UNKNOWN.reasons
-        return self.verdict == "unknown" and not said
+    is_silent: bool = False
 
 
-UNKNOWN = Judgement(verdict="unknown", reasons=("nothing says what the build needs",))
+UNKNOWN = Judgement(
+    verdict="unknown", reasons=("nothing says what the build needs",), is_silent=True
+)
 
 
 def not_asked(because: str) -> Judgement:
     """Return the verdict on a build whose METADATA might say what it needs."""
     reason = f"its METADATA was not asked for: {because}"
-    return Judgement(verdict="unknown", reasons=(reason,), asked=False)
+    return replace(UNKNOWN, reasons=(reason,), asked=False)
 
 
 _RANKS: tuple[Verdict, ...] = ("runs", "partly", "unknown", "cannot")
@@ -166,7 +164,9 @@ def _judge_by_toolkit(
 ) -> Judgement:
     cuda = needs.cuda
     if cuda is None:
-        return replace(UNKNOWN, reasons=(needs.doubt,)) if needs.doubt else UNKNOWN
+        if not needs.doubt:
+            return UNKNOWN
+        return Judgement(verdict="unknown", reasons=(needs.doubt,))
     from ..knowledge.tables import gpu_models
 
     model = gpu_models().get(capability)

@@ -24,7 +24,7 @@ from nvidia_variant_provider.errors import MissingExtraError, UsageError
 
 from ..builds.needs import needs_of_report
 from ..files import replacing
-from ..findings import listed
+from nvidia_variant_provider.errors import listed
 from ..gpu_code.report import target_key
 from ..knowledge.builds import BuildRecord, needs_in_table
 from ..matrix.style import as_html, as_page

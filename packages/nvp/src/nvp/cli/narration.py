@@ -127,7 +127,7 @@ class Narration:
             if sentence is not None:
                 self.warn(sentence)
         if rest:
-            from ..findings import listed
+            from nvidia_variant_provider.errors import listed
 
             names = listed([f"{item.project} {item.version}" for item in rest], _MOST)
             self.warn(f"{names} will not use it either")

@@ -254,7 +254,7 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
 
     from nvidia_variant_provider.errors import printable
 
-    from ..findings import listed
+    from nvidia_variant_provider.errors import listed
     from ..index.server.kept_urls import find_kept_urls, has_lock
 
     folder = Path.cwd()

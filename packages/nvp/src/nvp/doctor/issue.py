@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nvidia_variant_provider.errors import printable, redacted
 
 from .. import __version__
-from ..findings import listed
+from nvidia_variant_provider.errors import listed
 from ..knowledge.builds import PROJECTS
 from .model import commands_of
 from .runner import Diagnosis

@@ -14,7 +14,7 @@ from typing import Any
 from nvidia_variant_provider.errors import join, shown
 from nvidia_variant_provider.machine.supported import NAMESPACE, SM_ARCH
 
-from ..findings import listed
+from nvidia_variant_provider.errors import listed
 from ..gpu_code.bounds import (
     Runtime,
     library_runtimes,

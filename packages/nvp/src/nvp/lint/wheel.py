@@ -10,7 +10,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, shown
 
-from ..findings import listed
+from nvidia_variant_provider.errors import listed
 from ..index.http.urls import IndexFile
 from ..wheels.archive import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel

@@ -14,6 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -84,7 +85,10 @@ class Client:
         self._contexts: dict[bool, ssl.SSLContext] = {}
         # Streams have their own, so that pages do not wait until they end.
         self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
-        self._nearness = NearnessFinder()
+
+    @cached_property
+    def _nearness(self) -> NearnessFinder:
+        return NearnessFinder()
 
     async def close(self) -> None:
         """Close all connections."""

@@ -168,9 +168,10 @@ class Pip:
                     raise _not_run(self._host, error) from None
             for number in told:  # before the process was known
                 send(number)
-            for line in process.stdout or ():
-                if take is not None:
-                    take(line.decode("utf-8", "surrogateescape"))
+            if take is not None and process.stdout is not None:
+                with process.stdout as lines:
+                    for line in lines:
+                        take(line.decode("utf-8", "surrogateescape"))
             status = process.wait()
             if told and mark is not None:
                 from ...doctor.programs import end_strays
