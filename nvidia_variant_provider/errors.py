@@ -6,6 +6,10 @@ that a caller of the Python API and a reader of ``$?`` can rely on the same code
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 """The characters of keys and labels other than letters and digits.
 

@@ -57,7 +57,7 @@ def test_every_import_obeys_the_contracts() -> None:
 
 CHANGES = {
     "nvidia_variant_provider/errors.py": "from .api import detect",
-    "nvidia_variant_provider/resolution/explain.py": "import nvp.findings",
+    "nvidia_variant_provider/resolution/resolver.py": "import nvp.findings",
     "nvidia_variant_provider/metadata/model.py": "import ctypes",
     "nvp/wheels/__init__.py": "from ..doctor import model",
     "nvp/api/__init__.py": "from ..cli import main",
@@ -73,7 +73,7 @@ MESSAGES = [
     "nvidia_variant_provider.errors is not allowed to import "
     "nvidia_variant_provider.api",
     "nvidia_variant_provider is not allowed to import nvp: "
-    "- nvidia_variant_provider.resolution.explain -> nvp.findings",
+    "- nvidia_variant_provider.resolution.resolver -> nvp.findings",
     "nvidia_variant_provider.metadata.model -> ctypes",
     "nvp.wheels is not allowed to import nvp.doctor",
     "nvp.api is not allowed to import nvp.cli",

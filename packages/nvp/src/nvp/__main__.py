@@ -78,8 +78,8 @@ def _has_busy_thread() -> bool:
     Such a thread waits for a server or a keyring, and Python would wait for the thread.
     """
     # Most verbs have not imported the index.
-    threads = sys.modules.get("nvp.index.threads")
-    return threads is not None and threads.is_running()
+    client = sys.modules.get("nvp.index.http.client")
+    return client is not None and client.is_running()
 
 
 if __name__ == "__main__":

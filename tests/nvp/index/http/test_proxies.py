@@ -11,7 +11,7 @@ from support.index_server import serve
 from support.proxy import serve_proxy
 
 from nvp.index.http.client import Client
-from nvp.index.http.proxies import find_proxy
+from nvp.index.http.connecting import find_proxy
 from nvp.index.http.urls import Settings, UpstreamError
 
 DEAD = "http://me:secret@127.0.0.1:9"

@@ -10,14 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import client
+from nvp.index.http import replies
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.client import (
-    PASSING,
-    Client,
-    pause_before,
-)
-from nvp.index.http.replies import read_retry_after
+from nvp.index.http.client import Client
+from nvp.index.http.replies import PASSING, pause_before, read_retry_after
 from nvp.index.http.urls import PassingError, Settings, UpstreamError
 
 
@@ -44,7 +40,7 @@ def test_the_time_between_attempts_grows() -> None:
     error = PassingError("busy")
     pauses = [pause_before(attempt, error) for attempt in range(1, 20)]
     for attempt, pause in enumerate(pauses):
-        longest = min(client._LONGEST, client._FIRST * 2**attempt)
+        longest = min(replies._LONGEST, replies._FIRST * 2**attempt)
         assert pause is not None
         assert longest / 2 <= pause <= longest
 

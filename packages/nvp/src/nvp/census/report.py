@@ -20,11 +20,10 @@ from typing import IO, Any
 
 from packaging.version import Version
 
-from nvidia_variant_provider.errors import MissingExtraError, UsageError
+from nvidia_variant_provider.errors import MissingExtraError, UsageError, listed
 
 from ..builds.needs import needs_of_report
 from ..files import replacing
-from nvidia_variant_provider.errors import listed
 from ..gpu_code.report import target_key
 from ..knowledge.builds import BuildRecord, needs_in_table
 from ..matrix.style import as_html, as_page

@@ -252,9 +252,8 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
     """
     from pathlib import Path
 
-    from nvidia_variant_provider.errors import printable
+    from nvidia_variant_provider.errors import listed, printable
 
-    from nvidia_variant_provider.errors import listed
     from ..index.server.kept_urls import find_kept_urls, has_lock
 
     folder = Path.cwd()

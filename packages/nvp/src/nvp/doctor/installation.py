@@ -16,11 +16,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nvidia_variant_provider.errors import UsageError, shown
+from nvidia_variant_provider.errors import UsageError, listed, shown
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..findings import Reported
-from nvidia_variant_provider.errors import listed
 from .programs import find_program
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")

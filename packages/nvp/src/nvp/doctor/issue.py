@@ -11,10 +11,9 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nvidia_variant_provider.errors import printable, redacted
+from nvidia_variant_provider.errors import listed, printable, redacted
 
 from .. import __version__
-from nvidia_variant_provider.errors import listed
 from ..knowledge.builds import PROJECTS
 from .model import commands_of
 from .runner import Diagnosis

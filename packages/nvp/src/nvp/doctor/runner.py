@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nvidia_variant_provider.detection.presence import system_root
+from nvidia_variant_provider.errors import listed
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..findings import fails
-from nvidia_variant_provider.errors import listed
 from ..metadata.requirements import parse_requirement
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers

@@ -11,10 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nvidia_variant_provider.errors import join, shown
+from nvidia_variant_provider.errors import join, listed, shown
 from nvidia_variant_provider.machine.supported import NAMESPACE, SM_ARCH
 
-from nvidia_variant_provider.errors import listed
 from ..gpu_code.bounds import (
     Runtime,
     library_runtimes,

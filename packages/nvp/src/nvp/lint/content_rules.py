@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.errors import listed, shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
 
-from nvidia_variant_provider.errors import listed
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
 from ..gpu_code.files import MAX_DEFECTS

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import InputError, listed, shown
 
-from nvidia_variant_provider.errors import listed
 from ..index.http.urls import IndexFile
 from ..wheels.archive import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel

@@ -19,11 +19,10 @@ from typing import IO
 
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
-from ..threads import LoopThread
-from .client import Client, too_large
+from .client import Client, LoopThread
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, wait_until
-from .replies import content_length
+from .replies import content_length, too_large
 from .urls import (
     CompleteResponse,
     IndexFile,

@@ -9,34 +9,41 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import random
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
-from .connecting import NearnessFinder, make_connections, make_tls_context
-from .proxies import CHECK_PROXY, find_proxy, is_of_proxy
+from .connecting import (
+    NearnessFinder,
+    find_proxy,
+    make_connections,
+    make_tls_context,
+)
 from .replies import (
+    check_status,
     content_length,
     decode,
     find_target,
     make_reply,
-    read_retry_after,
+    not_allowed,
+    pause_before,
+    too_large,
+    translate_error,
 )
 from .urls import (
     CompleteResponse,
     PassingError,
     Settings,
-    TooLargeError,
     TooSlowError,
     UpstreamError,
     server_of,
@@ -51,16 +58,6 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 """Returns user and password for a URL, from the user's keyring or netrc file."""
 
 _REDIRECTS = 10
-
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
-429, RFC 8470 for 425)."""
-
-_FIRST = 0.5
-"""Seconds before the first new attempt; the time doubles with each further one."""
-
-_LONGEST = 60.0
-"""Seconds that a census waits at most, whatever the server asks for."""
 
 
 class Client:
@@ -215,14 +212,14 @@ class Client:
             response = await self._follow(url, dict(headers), streams=streams)
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
-                _check_status(response, url, most=300 if streams else 400)
+                check_status(response, url, most=300 if streams else 400)
                 yield response
             finally:
                 await response.aclose()
         except httpx.HTTPError as error:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
-            raise _translate_error(error, url, timeout, proxy) from None
+            raise translate_error(error, url, timeout, proxy) from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -256,7 +253,7 @@ class Client:
         self, url: str, headers: dict[str, str], *, streams: bool
     ) -> httpx.Response:
         if not self.is_allowed(url):
-            raise _not_allowed(url)
+            raise not_allowed(url)
         client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
@@ -329,76 +326,60 @@ async def _send_with(
     return await client.send(request, stream=True, follow_redirects=False)
 
 
-def _check_status(response: httpx.Response, url: str, *, most: int) -> None:
-    """Raise an error where a server sends neither a file nor a part of one.
+_NAME = "nvidia-variant-provider index"
 
-    :param most: the first status that is an error; pip and uv read a page of any status
-        below 400.
-    :raises UpstreamError: the status is that of an error.
-    :raises PassingError: it is one that may pass, such as 503.
+_PATIENCE = 3.0
+"""Seconds in which a thread should end. A keyring or the look-up of a name may take
+longer, and cannot be cancelled."""
+
+
+class LoopThread:
+    """A thread that runs an event loop until it is closed.
+
+    The portals of anyio do the same, but wait without a limit when they are closed: a
+    keyring that does not respond would keep Ctrl-C from ending the program.
     """
-    status = response.status_code
-    if status < most:
-        return
-    message = f"HTTP {status} {response.reason_phrase}".rstrip()
-    reply = make_reply(response)
-    if status in PASSING:
-        error = PassingError(message, url, status=status, reply=reply)
-        error.wait = read_retry_after(response.headers)
-        raise error
-    hint = UpstreamError.usual_hint
-    if status == 401:
-        hint = "give credentials: in its URL, a netrc file or a keyring"
-    raise UpstreamError(message, url, status=status, reply=reply, hint=hint)
+
+    def __init__(self) -> None:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+
+        async def work() -> None:
+            self._closed = asyncio.Event()
+            started.set_result(asyncio.get_running_loop())
+            await self._closed.wait()
+
+        # A daemon: a request that hangs does not keep the process alive.
+        self._thread = threading.Thread(
+            target=asyncio.run, args=[work()], name=_NAME, daemon=True
+        )
+        self._thread.start()
+        self.loop = started.result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start ``work``, and return what its result will be in."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``work``."""
+        return self.submit(work).result()
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Cancel all work and end the thread, or leave it alone if it does not end.
+
+        :param last: what is still done, such as closing connections.
+        """
+
+        async def end() -> None:
+            try:
+                if last is not None:
+                    await last
+            finally:
+                self._closed.set()
+
+        self.submit(end())
+        self._thread.join(_PATIENCE)
 
 
-def too_large(
-    url: str, limit: int, hint: str = "check that this is the right file"
-) -> TooLargeError:
-    """Return the error for a response of more than ``limit`` bytes."""
-    message = f"larger than {limit >> 20} MiB"
-    return TooLargeError(message, url, hint=hint)
-
-
-def _not_allowed(url: str) -> UpstreamError:
-    """Return the error for a URL that the settings do not allow."""
-    if urlsplit(url).scheme != "http":
-        return UpstreamError("only http and https are read", url, status=403)
-    message = "is neither https nor a trusted host"
-    return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
-
-
-def _translate_error(
-    error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
-) -> UpstreamError:
-    """Return an error of httpx as one of this package, without secrets.
-
-    :param timeout: the seconds after which a server counts as silent.
-    :param proxy: the URL of the proxy that was asked.
-    """
-    reason = redacted(str(error)) or type(error).__name__
-    if isinstance(error, httpx.TimeoutException):
-        reason = f"no response within {timeout:g} s"
-    places: dict[str, Any] = {}
-    if proxy is not None and is_of_proxy(error):
-        reason = f"the proxy {redacted(proxy)} does not work: {reason}"
-        places["hint"] = CHECK_PROXY
-    if isinstance(error, httpx.TimeoutException):
-        return PassingError(reason, url, **places)
-    message = f"cannot be read: {reason}"
-    # httpx has an error of the protocol for a redirect that has no valid URL, too.
-    if isinstance(error, httpx.TransportError) and "location header" not in reason:
-        return PassingError(message, url, status=502, **places)
-    return UpstreamError(message, url, **places)
-
-
-def pause_before(attempt: int, error: PassingError) -> float | None:
-    """Return how many seconds to wait; ``None`` if the server asks for too many.
-
-    :param attempt: the number of the new attempt, from 1 on.
-    """
-    if error.wait is not None:
-        return error.wait if error.wait <= _LONGEST else None
-    pause: float = min(_LONGEST, _FIRST * 2 ** (attempt - 1))
-    # Workers that failed together do not all come again at the same moment.
-    return pause * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret
+def is_running() -> bool:
+    """Return whether such a thread runs, although the verb has ended."""
+    return any(thread.name == _NAME for thread in threading.enumerate())

@@ -1,17 +1,38 @@
-"""What is made of the responses of servers: their bodies, headers and redirects."""
+"""What is made of responses: their bodies, headers and redirects, and errors."""
 
 from __future__ import annotations
 
 import email.utils
+import random
 import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from .urls import CompleteResponse, UpstreamError, split_credentials
+from nvidia_variant_provider.errors import redacted
+
+from .connecting import CHECK_PROXY, is_of_proxy
+from .urls import (
+    CompleteResponse,
+    PassingError,
+    TooLargeError,
+    UpstreamError,
+    split_credentials,
+)
+
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
+429, RFC 8470 for 425)."""
+
+_FIRST = 0.5
+"""Seconds before the first new attempt; the time doubles with each further one."""
+
+_LONGEST = 60.0
+"""Seconds that a census waits at most, whatever the server asks for."""
 
 
 def find_target(response: httpx.Response) -> str:
@@ -81,3 +102,78 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, date.timestamp() - time.time())
     except (OverflowError, ValueError):
         return None
+
+
+def check_status(response: httpx.Response, url: str, *, most: int) -> None:
+    """Raise an error where a server sends neither a file nor a part of one.
+
+    :param most: the first status that is an error; pip and uv read a page of any status
+        below 400.
+    :raises UpstreamError: the status is that of an error.
+    :raises PassingError: it is one that may pass, such as 503.
+    """
+    status = response.status_code
+    if status < most:
+        return
+    message = f"HTTP {status} {response.reason_phrase}".rstrip()
+    reply = make_reply(response)
+    if status in PASSING:
+        error = PassingError(message, url, status=status, reply=reply)
+        error.wait = read_retry_after(response.headers)
+        raise error
+    hint = UpstreamError.usual_hint
+    if status == 401:
+        hint = "give credentials: in its URL, a netrc file or a keyring"
+    raise UpstreamError(message, url, status=status, reply=reply, hint=hint)
+
+
+def too_large(
+    url: str, limit: int, hint: str = "check that this is the right file"
+) -> TooLargeError:
+    """Return the error for a response of more than ``limit`` bytes."""
+    message = f"larger than {limit >> 20} MiB"
+    return TooLargeError(message, url, hint=hint)
+
+
+def not_allowed(url: str) -> UpstreamError:
+    """Return the error for a URL that the settings do not allow."""
+    if urlsplit(url).scheme != "http":
+        return UpstreamError("only http and https are read", url, status=403)
+    message = "is neither https nor a trusted host"
+    return UpstreamError(message, url, status=403, hint="see pip's --trusted-host")
+
+
+def translate_error(
+    error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
+) -> UpstreamError:
+    """Return an error of httpx as one of this package, without secrets.
+
+    :param timeout: the seconds after which a server counts as silent.
+    :param proxy: the URL of the proxy that was asked.
+    """
+    reason = redacted(str(error)) or type(error).__name__
+    if isinstance(error, httpx.TimeoutException):
+        reason = f"no response within {timeout:g} s"
+    places: dict[str, Any] = {}
+    if proxy is not None and is_of_proxy(error):
+        reason = f"the proxy {redacted(proxy)} does not work: {reason}"
+        places["hint"] = CHECK_PROXY
+    if isinstance(error, httpx.TimeoutException):
+        return PassingError(reason, url, **places)
+    message = f"cannot be read: {reason}"
+    # httpx has an error of the protocol for a redirect that has no valid URL, too.
+    if isinstance(error, httpx.TransportError) and "location header" not in reason:
+        return PassingError(message, url, status=502, **places)
+    return UpstreamError(message, url, **places)
+
+
+def pause_before(attempt: int, error: PassingError) -> float | None:
+    """Return how many seconds to wait; ``None`` if the server asks for too many.
+
+    :param attempt: the number of the new attempt, from 1 on.
+    """
+    if error.wait is not None:
+        return error.wait if error.wait <= _LONGEST else None
+    pause: float = min(_LONGEST, _FIRST * 2 ** (attempt - 1))
+    # Workers that failed together do not all come again at the same moment.
+    return pause * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret

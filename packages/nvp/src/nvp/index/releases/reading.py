@@ -26,7 +26,7 @@ from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requiremen
 from ...knowledge.tables import find_vendors
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
-from ..http.client import Client
+from ..http.client import Client, LoopThread
 from ..http.urls import split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
@@ -36,7 +36,6 @@ from ..selection.reader import UNAVAILABLE, Progress, Reader
 from ..selection.shown import ShownPage
 from ..selection.wheel_files import is_large
 from ..server.upstream import make_upstream
-from ..threads import LoopThread
 from .rows import make_table
 
 logger = logging.getLogger(__name__)
