@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+# ruff: noqa: E402
+import os
+import sys
+
+# Where this variable is set, each process of a run would compile all of its modules
+# anew: a test starts many, and pip alone has hundreds of modules.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 import gc
 import itertools
 import json
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -49,7 +51,7 @@ class ComparedWheel(model.Resource):
         return None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class CopiedWheel(model.Resource):
     """A wheel that was downloaded whole, in a file that ends with this object.
 
@@ -60,15 +62,24 @@ class CopiedWheel(model.Resource):
 
     file: BinaryIO
     url: str
-    size: int
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        # Also where garbage is collected of which both are a part.
+        weakref.finalize(self, self.file.close)
 
     @property
     def original(self) -> CopiedWheel:
         """The wheel that is sent, which is this one."""
         return self
+
+    @property
+    def size(self) -> int:
+        """The bytes that have been downloaded."""
+        with self._turn:
+            return self.file.seek(0, os.SEEK_END)
 
     @property
     def place(self) -> str:

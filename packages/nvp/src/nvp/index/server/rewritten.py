@@ -150,8 +150,9 @@ async def pass_on(
 
     :param pieces: as for `rewrite_pieces`, and so are ``hashes`` and what is raised.
     """
-    # It is closed with the last reference to it, since others may read it later.
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
+    # On Windows it is a wrapper of such a file.
+    copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
     holding = HoldingBack()
     comparison, new = Comparison(wheel.sha256, wheel.parts), hashlib.sha256()
     size = sent = 0
@@ -164,8 +165,6 @@ async def pass_on(
             sent += len(passed)
             yield passed
     _settle(wheel, comparison)
-    # On Windows it is a wrapper of such a file.
-    copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place, size=size)
     plan = await wheel.plan(copy)
     if plan is None:
         async for piece in copy.pieces(sent):
