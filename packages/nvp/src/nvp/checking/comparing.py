@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.errors import listed, printable
 
 from ..builds.verdicts import Verdict
-from ..findings import Reported, listed
+from ..findings import Reported
 from ..fleet.serving import Group
 from ..matrix.cells import Place, describe_lanes
 from .model import WORST, CheckedPin, CheckReport

@@ -6,9 +6,8 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.errors import listed, printable
 
-from ..findings import listed
 from ..fleet.serving import Group
 from .model import WORST, CheckedFile, CheckedPin, CheckReport
 

@@ -20,12 +20,11 @@ from nvidia_variant_provider.errors import InputError
 
 from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
-from ..http.client import Client
+from ..http.client import Client, LoopThread
 from ..http.urls import Settings
 from ..pip.settings import Indexes
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.wheel_files import check_metadata, find_wheels
-from ..threads import LoopThread
 from .machines import open_sources
 from .reading import Sources, Watch
 
