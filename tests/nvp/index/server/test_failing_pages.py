@@ -178,3 +178,18 @@ def test_no_installer_goes_on_after_a_defect_of_this_program(
         # A file is not taken for a page.
         root = running.urls[0].removesuffix("simple/")
         assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 404
+
+
+@pytest.mark.parametrize("where", ["simple/torch/", "f/torch/-/00000000/torch-1.0.zip"])
+def test_an_index_that_leads_back_to_this_server(where: str) -> None:
+    """It would ask itself until it has no connection left, for two minutes."""
+    answers: dict[str, Answer] = {}
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        root = running.urls[0].removesuffix("simple/")
+        answers[PAGE] = Answer(status=302, headers={"Location": f"{root}{where}"})
+        assert running.page().text.startswith("error:")
+        assert "leads back to this server" in running.warnings[0]
+        assert len(server.requests) == 1

@@ -11,6 +11,7 @@ import http.client
 import io
 import json
 import os
+import re
 import time
 import zipfile
 from collections.abc import Callable
@@ -225,7 +226,7 @@ def test_parts_are_found_again_in_the_file_alone(data: st.DataObject) -> None:
     other = data.draw(st.binary(min_size=len(body), max_size=len(body) + 1))
 
     def compare(content: bytes) -> bool:
-        comparison = Comparison(None, [parts])
+        comparison = Comparison({}, [parts])
         position = 0
         while position < len(content):
             size = data.draw(st.integers(1, len(content)))
@@ -279,6 +280,39 @@ def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
                 ask(url)
             assert "its METADATA was read from another file" in running.warnings[-1]
             assert ask(url).status == 403
+
+
+@pytest.mark.parametrize("algorithm", ["sha512", "md5"])
+def test_a_wheel_that_is_rewritten_has_any_hash_of_pip(
+    algorithm: str, tmp_path: Path
+) -> None:
+    """pip would check it. It gets no hash of the new wheel."""
+    publish(tmp_path, TORCH, "torch", "2.8.0")
+    variants = {**TORCH, "variants": {"cu128": TORCH["variants"]["cu128"]}}
+    needs = ["honest; 'cu128' in variant_label"]
+    path = stub_wheel(
+        *(tmp_path / "torch", "torch", "2.8.0", "cu128"),
+        variant_json=variants,
+        requires=needs,
+    )
+    write_page(tmp_path / "torch")
+    answers = answers_of(tmp_path)
+    right = hashlib.new(algorithm, path.read_bytes()).hexdigest()
+    page = answers["/simple/torch/"]
+    for digest in (right.upper(), "0" * len(right)):
+        text = re.sub(rb"#sha256=\w+", f"#{algorithm}={digest}".encode(), page.body)
+        answers["/simple/torch/"] = replace(page, body=text)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/") as running,
+        ):
+            url = next(u for n, u in running.page().files.items() if "cu128" in n)
+            if digest != "0" * len(right):
+                assert zipfile.ZipFile(io.BytesIO(ask(url).body)).testzip() is None
+            else:
+                with pytest.raises(http.client.IncompleteRead):
+                    ask(url)
+                assert f"its {algorithm} is not the one" in running.warnings[-1]
 
 
 @needs_root

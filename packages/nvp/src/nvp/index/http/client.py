@@ -30,6 +30,7 @@ from .connecting import (
     make_tls_context,
 )
 from .replies import (
+    OWN,
     check_status,
     content_length,
     decode,
@@ -322,7 +323,7 @@ async def _send_with(
     if pair is not None:
         basic = base64.b64encode(":".join(pair).encode()).decode("ascii")
         headers = {**headers, "Authorization": f"Basic {basic}"}
-    request = client.build_request("GET", url, headers=headers)
+    request = client.build_request("GET", url, headers={**headers, **OWN})
     return await client.send(request, stream=True, follow_redirects=False)
 
 

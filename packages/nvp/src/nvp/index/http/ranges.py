@@ -92,26 +92,37 @@ class Parts:
         return True
 
 
-class Comparison:
-    """Compares a file that arrives with its hash, and with parts that were read before.
+_ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
+"""The hashes that pip checks. An index may give one of them alone."""
 
-    :param sha256: the hash that a page gives, if it gives one.
+
+class Comparison:
+    """Compares a file that arrives with a hash, and with parts that were read before.
+
+    :param hashes: what a page gives, by algorithm.
     :param parts: what was read of the file before.
     """
 
-    def __init__(self, sha256: str | None, parts: Iterable[Parts] = ()) -> None:
-        self._expected = sha256
+    def __init__(self, hashes: Mapping[str, str], parts: Iterable[Parts] = ()) -> None:
+        self._name = next((name for name in _ALGORITHMS if name in hashes), "sha256")
+        # Without an algorithm of pip, no file is the one expected, as for pip.
+        self._expected = hashes.get(self._name, "" if hashes else None)
         self._parts = [
             (item.size, *part, hashlib.sha256())
             for item in parts
             for part in item.hashes
         ]
         self._digest = hashlib.sha256()
+        self._checked = self._digest
+        if self._name != "sha256":
+            self._checked = hashlib.new(self._name, usedforsecurity=False)
         self._position = 0
 
     def feed(self, piece: bytes) -> None:
         """Take the next piece of the file."""
         self._digest.update(piece)
+        if self._checked is not self._digest:
+            self._checked.update(piece)
         first, self._position = self._position, self._position + len(piece)
         for _, start, end, _, digest in self._parts:
             if start < self._position and end > first:
@@ -127,8 +138,10 @@ class Comparison:
 
         :raises ChangedFileError: it is another one than was expected.
         """
-        if self._expected is not None and self.sha256 != self._expected.lower():
-            raise ChangedFileError("its sha256 is not the one that the page gives")
+        found = self._checked.hexdigest()
+        if self._expected is not None and found != self._expected.lower():
+            message = f"its {self._name} is not the one that the page gives"
+            raise ChangedFileError(message)
         for size, _, _, expected, digest in self._parts:
             if size != self._position or digest.hexdigest() != expected:
                 raise ChangedFileError("its METADATA was read from another file")

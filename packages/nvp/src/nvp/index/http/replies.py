@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import random
+import secrets
 import time
 import zlib
 from collections.abc import Mapping
@@ -27,6 +28,10 @@ from .urls import (
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
 429, RFC 8470 for 425)."""
+
+OWN = {"Nvp-Process": secrets.token_hex(16)}
+"""The header of each request by which a server in this process knows its own client: an
+index can name this server, which would then ask itself until no connection is left."""
 
 _FIRST = 0.5
 """Seconds before the first new attempt; the time doubles with each further one."""
@@ -104,6 +109,11 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+def is_own(headers: Mapping[str, str]) -> bool:
+    """Return whether a request or a response is of this process."""
+    return any(headers.get(name) == text for name, text in OWN.items())
+
+
 def check_status(response: httpx.Response, url: str, *, most: int) -> None:
     """Raise an error where a server sends neither a file nor a part of one.
 
@@ -116,6 +126,8 @@ def check_status(response: httpx.Response, url: str, *, most: int) -> None:
     if status < most:
         return
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
+    if is_own(response.headers):
+        raise UpstreamError("leads back to this server", url)
     reply = make_reply(response)
     if status in PASSING:
         error = PassingError(message, url, status=status, reply=reply)

@@ -149,13 +149,13 @@ class EvaluatedWheel(model.Resource):
 
     :param original: where the wheel is.
     :param plan: what is written instead.
-    :param sha256: the hash of the original, if the page gives it.
+    :param hashes: those of the original that the page gives, by algorithm.
     :param parts: what was read of it to plan that.
     """
 
     original: model.Resource
     plan: RewritePlan
-    sha256: str | None
+    hashes: Mapping[str, str]
     parts: tuple[Parts, ...] = ()
     settle: Settle = lambda _: None
     context: model.Context = field(default_factory=model.Context)
@@ -251,7 +251,7 @@ class Evaluator:
                 await self._index.get_resource(project, file.filename)
             ),
             plan=plan,
-            sha256=file.hashes.get("sha256"),
+            hashes=file.hashes,
             parts=read,
             settle=functools.partial(self._reader.metadata.settle, file, read),
         )
@@ -283,7 +283,7 @@ class Evaluator:
         read = tuple(self._reader.metadata.find_parts(file))
         return HeldWheel(
             original=original,
-            sha256=file.hashes.get("sha256"),
+            hashes=file.hashes,
             refusal=refusal,
             plan=plan,
             parts=read,

@@ -7,7 +7,7 @@ import io
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import BinaryIO, TypeVar
@@ -30,11 +30,11 @@ Settle = Callable[["ChangedFileError | None"], None]
 class ComparedWheel(model.Resource):
     """A wheel that is compared on its way with the parts that METADATA was read from.
 
-    :param sha256: its hash, if the page gives it.
+    :param hashes: those that the page gives, by algorithm.
     """
 
     original: model.HttpResource
-    sha256: str | None
+    hashes: Mapping[str, str]
     parts: tuple[Parts, ...]
     settle: Settle
     context: model.Context = field(default_factory=model.Context)

@@ -208,7 +208,7 @@ class Reader:
         file, parts = unverified
         return ComparedWheel(
             original=resource,
-            sha256=file.hashes.get("sha256"),
+            hashes=file.hashes,
             parts=(parts,),
             settle=functools.partial(self.metadata.settle, file, (parts,)),
         )
@@ -245,7 +245,7 @@ class Reader:
         without_ranges()
         logger.info("%s: downloading it to look into it", name)
         resource = await index.get_resource(project, name)
-        comparison = Comparison(digest)
+        comparison = Comparison(file.hashes)
         try:
             with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
                 async with AsyncExitStack() as stack:

@@ -28,6 +28,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
 from ..http.kept_keys import LABEL_KEY
+from ..http.replies import OWN, is_own
 from ..http.urls import (
     CompleteResponse,
     PassingError,
@@ -66,7 +67,7 @@ _PORT = re.compile(r":\d*\Z")
 
 
 class HostCheck:
-    """Refuses requests whose ``Host`` is not one of the server's own names.
+    """Refuses requests whose ``Host`` is none of the server's names, and its own ones.
 
     A page in the user's browser could otherwise read the index, by a name that its
     author points at this machine (DNS rebinding). Starlette's TrustedHostMiddleware
@@ -81,9 +82,12 @@ class HostCheck:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         app = self._app
-        if scope["type"] == "http" and "*" not in self._hosts:
-            host = Headers(scope=scope).get("host", "").lower()
-            if _PORT.sub("", host) not in self._hosts:
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            host = _PORT.sub("", headers.get("host", "").lower())
+            if is_own(headers):
+                app = Response(status_code=508, headers=OWN)
+            elif host not in self._hosts and "*" not in self._hosts:
                 app = PlainTextResponse("Invalid host header", status_code=400)
         await app(scope, receive, send)
 

@@ -43,7 +43,7 @@ async def rewrite_pieces(
     :raises InputError: the original is not the wheel that was planned.
     """
     rewriting = Rewriting(wheel.plan)
-    comparison, new = Comparison(wheel.sha256, wheel.parts), hashlib.sha256()
+    comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
     async for piece in pieces:
         comparison.feed(piece)
         for made in rewriting.feed(piece):
@@ -73,7 +73,7 @@ async def check_pieces(
 
     :raises ChangedFileError: it is another one.
     """
-    comparison = Comparison(wheel.sha256, wheel.parts)
+    comparison = Comparison(wheel.hashes, wheel.parts)
     last = b""
     async for piece in pieces:
         comparison.feed(piece)
@@ -154,7 +154,7 @@ async def pass_on(
     # On Windows it is a wrapper of such a file.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
     holding = HoldingBack()
-    comparison, new = Comparison(wheel.sha256, wheel.parts), hashlib.sha256()
+    comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
     size = sent = 0
     async for piece in pieces:
         comparison.feed(piece)
@@ -291,7 +291,7 @@ class RewrittenWheels(RepositoryContainer):
 
 def _digest(wheel: EvaluatedWheel) -> str:
     """Identify what is written: by the original, and by all that replaces parts."""
-    digest = hashlib.sha256(f"{wheel.sha256 or wheel.place}\n".encode())
+    digest = hashlib.sha256(f"{wheel.hashes.get('sha256') or wheel.place}\n".encode())
     for part in wheel.plan.parts:
         digest.update(part if isinstance(part, bytes) else repr(part).encode())
     return digest.hexdigest()
