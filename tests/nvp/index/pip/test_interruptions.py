@@ -120,8 +120,17 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return make_environment(tmp_path_factory.mktemp("environment") / "bare")
 
 
-@pytest.mark.parametrize("number", ENDING)
-@pytest.mark.parametrize("case", ["a download", "a build", "another pip"])
+@pytest.mark.parametrize(
+    ("case", "number"),
+    [
+        ("a download", signal.SIGTERM),
+        ("a build", signal.SIGHUP),
+        ("another pip", signal.SIGTERM),
+        pytest.param("a download", signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param("a build", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("another pip", signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_pip_ends_before_its_index(
     case: str, number: signal.Signals, pip: Pip, bare: Environment, tmp_path: Path
 ) -> None:

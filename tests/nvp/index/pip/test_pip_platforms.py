@@ -47,7 +47,9 @@ def words(platform: str, *more: object) -> tuple[object, ...]:
     return ("--platform", platform, "--only-binary", ":all:", *more)
 
 
-@pytest.mark.parametrize("version", [PIPS[0], PIPS[-1]])
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
 def test_the_rows_of_the_platform_count(
     version: str, pypi: str, pip_of: Callable[[str], Pip], tmp_path: Path
 ) -> None:

@@ -146,11 +146,14 @@ COMPILE += ["pyproject.toml", "-o", "requirements.txt"]
     ("requires", "commands", "named"),
     [
         ("helper", [LOCK], []),
-        ("", [[UV, "add", "--frozen", "helper"], LOCK], []),
+        pytest.param(
+            *("", [[UV, "add", "--frozen", "helper"], LOCK], []),
+            marks=pytest.mark.slow,
+        ),
         ("", [[UV, "add", "--no-sync", *LOCK[2:], "helper"]], ["pyproject.toml"]),
         # The variants have URLs of the server alone.
         ("torch", [LOCK], ["uv.lock"]),
-        ("torch", [COMPILE], []),
+        pytest.param("torch", [COMPILE], [], marks=pytest.mark.slow),
         ("helper", [[*COMPILE, "--emit-index-url"]], ["requirements.txt"]),
     ],
 )
