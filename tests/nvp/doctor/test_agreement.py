@@ -149,12 +149,27 @@ def test_one_path_of_two(
     pairs = [(first, "1.0", library()), (last, "1.1", library("90_real"))]
     stack = make_stack(tmp_path, *shared(path, *pairs), environment=GPU)
     (finding,) = of("ND306", run_checks(stack))
-    assert finding.severity == "error"
+    assert finding.severity == "warning"
     assert f"what is there is of {last}" in finding.message
     both = " ".join(sorted(names))
     remove, _, install = finding.hint.partition(" && ")
     assert remove.endswith(f"uninstall --yes {both}")
     assert f"install {kept}" in install
+
+
+def test_files_of_both_do_not_work_together(tmp_path: Path) -> None:
+    """Installers write several wheels at the same time."""
+    names = [f"onnxruntime/{name}.so" for name in "ab"]
+    first = Installed(name="onnxruntime", files=dict.fromkeys(names, library()))
+    gpu = dict.fromkeys(names, library("90_real"))
+    last = Installed(name="onnxruntime-gpu", files=gpu)
+    stack = make_stack(tmp_path, first, last, environment=GPU)
+    Path(stack.distributions["onnxruntime"].locate(names[1])).write_bytes(library())
+    (finding,) = of("ND306", run_checks(stack))
+    assert finding.severity == "error"
+    assert finding.message.endswith(
+        "what is there is of onnxruntime and onnxruntime-gpu"
+    )
 
 
 def test_the_driver_and_the_gpu_say_which_one_is_meant(tmp_path: Path) -> None:

@@ -51,6 +51,52 @@ def test_a_plugin_of_another_release(tmp_path: Path) -> None:
     assert finding.hint.endswith("'jax[cuda12]==0.9.0.1'")
 
 
+def part(
+    name: str, version: str = "0.10.2", requires: tuple[str, ...] = ()
+) -> Installed:
+    return Installed(name=f"jax-cuda12-{name}", version=version, requires=requires)
+
+
+NEEDS_PJRT = ("jax-cuda12-pjrt==0.10.2",)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([part("plugin", requires=NEEDS_PJRT)], "without jax-cuda12-pjrt"),
+        ([part("plugin"), part("pjrt", "0.10.1")], "jax-cuda12-pjrt 0.10.1 does not"),
+        (
+            [part("plugin", "0.10.1"), part("pjrt", "0.10.1")],
+            "jax-cuda12-pjrt 0.10.1 and jax-cuda12-plugin 0.10.1 do not",
+        ),
+        ([part("plugin", requires=NEEDS_PJRT), part("pjrt")], None),
+    ],
+)
+def test_the_parts_of_a_plugin(
+    parts: list[Installed], said: str | None, tmp_path: Path
+) -> None:
+    findings = run_checks(make_stack(tmp_path, JAX, JAXLIB, *parts, environment=GPU))
+    findings = [item for item in findings if item.code in ("ND208", "ND305")]
+    assert len(findings) == (said is not None)
+    for finding in findings:
+        assert str(said) in finding.message
+        assert finding.hint.endswith("'jax[cuda12]==0.10.2'")
+
+
+@pytest.mark.parametrize(("driver", "other"), [("12.8", 13), ("13.0", 12)])
+def test_plugins_for_two_cudas(driver: str, other: int, tmp_path: Path) -> None:
+    plugins = [
+        Installed(name=f"jax-cuda{cuda}-{name}", version="0.10.2")
+        for cuda in (12, 13)
+        for name in ("plugin", "pjrt")
+    ]
+    (finding,) = found(
+        "ND208", tmp_path, JAX, JAXLIB, *plugins, on=machine(driver, "9.0")
+    )
+    assert "plug-ins for CUDA 12 and 13" in finding.message
+    assert finding.hint.endswith(f" jax-cuda{other}-pjrt jax-cuda{other}-plugin")
+
+
 @pytest.mark.parametrize(
     "installed",
     [
@@ -120,6 +166,7 @@ def test_onnxruntime_where_a_gpu_is(
         ("paddlepaddle", "3.2.0", "manylinux_2_28_x86_64", " paddlepaddle-gpu"),
         ("tensorflow-cpu", "2.20.0", "win_amd64", " 'tensorflow[and-cuda]'"),
         ("tensorflow", "2.20.0", "win_amd64", "WSL 2"),
+        ("jaxlib", "0.10.2", "win_amd64", "WSL 2"),
         ("tensorflow", "2.10.1", "win_amd64", ""),
         ("tensorflow", "99.0", "manylinux_2_17_x86_64", ""),
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.containers import library
+from support.containers import library, linked
 from support.gpu_wheels import binary
 from support.shared_objects import SharedObject, needs_compiler
 from support.stacks import Installed, machine, make_stack, run_checks
@@ -184,6 +184,22 @@ def test_an_extension_that_has_no_wheel_for_this_torch(tmp_path: Path) -> None:
     for finding in names.values():
         for command in finding.commands:
             assert "--only-binary" in str(command)
+
+
+def test_an_extension_for_cpus_stays_with_the_torch_that_is_there(
+    tmp_path: Path,
+) -> None:
+    files = {"torch_scatter/_scatter_cpu.so": linked("libc10.so")}
+    stack = make_stack(
+        tmp_path,
+        Installed(name="torch", version="2.8.0+cu128"),
+        Installed(name="torch-scatter", version="2.1.2+pt28cpu", files=files),
+        environment=machine("12.8", "8.0"),
+    )
+    (hint,) = hints(stack, "ND207")
+    assert "https://data.pyg.org/whl/torch-2.8.0+cu128.html" in hint
+    assert "torch-2.10" not in hint
+    assert "torch==2.8.0" in hint
 
 
 def test_a_command_does_not_grow_with_the_findings(tmp_path: Path) -> None:

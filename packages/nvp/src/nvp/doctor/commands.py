@@ -126,14 +126,19 @@ def merge(commands: Iterable[Command]) -> list[Command]:
     taken: set[str] = set()
     for group in sorted(groups.values(), key=lambda group: not group[0]._indexes):
         merged += _together(group, taken)
-    return [*merged, *others]
+    # What another command installs is not put back as it was.
+    done = {x for x in others if x.names and taken.issuperset(map(project_of, x.names))}
+    return [*merged, *(command for command in others if command not in done)]
 
 
 def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
     """Yield one command that installs what several do, but for what has been taken."""
     names: list[str] = []
     for name in (name for command in group for name in command.names):
-        if project_of(name) not in taken:
+        same = [x for x in names if project_of(x) == project_of(name)]
+        if same:
+            names[names.index(same[0])] = _with_extras(same[0], name)
+        elif project_of(name) not in taken:
             taken.add(project_of(name))
             names.append(name)
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
@@ -145,6 +150,15 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
     if names:
         first = group[0]
         yield Command(first.program, first.verb, options, tuple(names), first.machine)
+
+
+def _with_extras(requirement: str, other: str) -> str:
+    """Return a requirement with the extras of another one of the same project."""
+    own, added = (re.search(r"\[(.*?)\]", text) for text in (requirement, other))
+    if own is not None or added is None:
+        return requirement
+    end = len(project_of(requirement))
+    return f"{requirement[:end]}{added[0]}{requirement[end:]}"
 
 
 def project_of(requirement: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
@@ -24,7 +24,7 @@ from ..distributions import Distribution
 from ..installation import read_head
 from ..model import Finding, Stack, check, platform_of_wheel
 from ..nvidia import find_in_system
-from .forms import find_forms_for_cpus
+from .forms import find_form, find_forms_for_cpus
 from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"
@@ -47,7 +47,7 @@ _CONSUMER = ("GeForce", "TITAN")
 """CUDA Compatibility: "The forward compatible upgrade is supported on data center GPUs
 and on select NGC-Ready RTX boards"."""
 
-_PLUGIN = re.compile(r"jax-cuda([0-9]+)-plugin")
+_PART = re.compile(r"jax-cuda([0-9]+)-(plugin|pjrt)")
 _OTHER_PLUGINS = ("jax-rocm", "jax-metal", "libtpu", "intel-extension-for-openxla")
 _OF_BITSANDBYTES = re.compile(
     r"bitsandbytes/libbitsandbytes_cuda([0-9]{3})\.(?:so|dll)"
@@ -198,25 +198,44 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
     jaxlib = stack.distributions.get("jaxlib")
     others = [n for n in stack.distributions if n.startswith(_OTHER_PLUGINS)]
     # Releases of jaxlib before the plug-ins had the GPU code themselves.
-    if jaxlib is None or others or "cuda" in jaxlib.version:
+    if jaxlib is None or others or "cuda" in jaxlib.version or find_form(jaxlib):
         return
-    plugins = {
-        int(match[1]): distribution
-        for name, distribution in stack.distributions.items()
-        if (match := _PLUGIN.fullmatch(name))
-    }
+    parts: dict[int, dict[str, Distribution]] = {}
+    for name, distribution in stack.distributions.items():
+        if match := _PART.fullmatch(name):
+            parts.setdefault(int(match[1]), {})[match[2]] = distribution
+    plugins = {cuda: own["plugin"] for cuda, own in parts.items() if "plugin" in own}
     for cuda, plugin in plugins.items():
+        lacking = f"jax-cuda{cuda}-pjrt"
         # jaxlib/plugin_support.py does not use a plug-in of another version.
-        if plugin.public_version != jaxlib.public_version:
-            yield Finding.of(
-                code="ND208",
-                distribution=plugin.name,
-                path=plugin.folder,
-                message=f"{plugin.title} does not work with {jaxlib.title}: jax uses a "
-                "plug-in of its own version only",
-                hint=install_extra(stack, f"jax[cuda{cuda}]", jaxlib),
-                severity="error",
+        others = [
+            item.title
+            for item in parts[cuda].values()
+            if item.public_version != jaxlib.public_version
+        ]
+        if others:
+            message = (
+                f"{' and '.join(others)} {'do' if others[1:] else 'does'} not work "
             )
+            message += (
+                f"with {jaxlib.title}: jax uses a plug-in of its own version only"
+            )
+        elif lacking in plugin.required and "pjrt" not in parts[cuda]:
+            message = (
+                f"{plugin.title} does not work without {lacking}, which is missing"
+            )
+        else:
+            continue
+        yield Finding.of(
+            code="ND208",
+            distribution=plugin.name,
+            path=plugin.folder,
+            message=message,
+            hint=install_extra(stack, f"jax[cuda{cuda}]", jaxlib),
+            severity="error",
+        )
+    if len(plugins) > 1:
+        yield _say_two_plugins(stack, plugins)
     if not plugins and stack.environment.cuda_driver_version is not None:
         yield Finding.of(
             code="ND208",
@@ -226,6 +245,25 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
             "without the GPU of this machine",
             hint=_add_plugin(stack, jaxlib),
         )
+
+
+def _say_two_plugins(stack: Stack, plugins: Mapping[int, Distribution]) -> Finding:
+    driver = stack.environment.cuda_driver_version
+    runs = [cuda for cuda in plugins if driver is None or cuda <= driver.major]
+    kept = max(runs, default=min(plugins))
+    names = [
+        name
+        for name in stack.distributions
+        if (match := _PART.fullmatch(name)) and int(match[1]) != kept
+    ]
+    return Finding.of(
+        code="ND208",
+        distribution=plugins[kept].name,
+        path=plugins[kept].folder,
+        message=f"jax has plug-ins for CUDA {' and '.join(map(str, sorted(plugins)))}, "
+        "and starts one of them only",
+        hint=stack.pip("uninstall", "--yes", *names),
+    )
 
 
 def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:

@@ -39,6 +39,9 @@ _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
 """The most bytes that are read to tell whose file it is."""
 
+_MOST_HASHED = 4
+"""The most files of two distributions that are read for that."""
+
 
 @check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
@@ -88,7 +91,9 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     unmet: dict[str, list[tuple[Need, Distribution]]] = {}
     for need, installed in _unmet(stack, is_built_for):
         # What is not there at all, pip and the import say themselves.
-        if installed is not None and _is_of_gpu(need.user):
+        # The parts of jax are of one version: ND208.
+        is_other = installed is not None and not need.name.startswith("jax-cuda")
+        if installed is not None and is_other and _is_of_gpu(need.user):
             unmet.setdefault(need.name, []).append((need, installed))
     for pairs in unmet.values():
         users = sorted({need.user.name for need, _ in pairs})
@@ -149,7 +154,7 @@ def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
     return not (stack.has_gpu and rows) or verdicts != {"cannot"}
 
 
-@check("ND306", "error")
+@check("ND306", "warning")
 def find_shared_files(stack: Stack) -> Iterator[Finding]:
     """Two distributions have installed different files under one path."""
     owners: dict[str, list[tuple[Distribution, RecordedFile]]] = {}
@@ -166,11 +171,13 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
             names = tuple(distribution.name for distribution, _ in pairs)
             shared.setdefault(names, {})[path] = pairs
     for names, files in shared.items():
-        path, pairs = min(files.items(), key=lambda pair: pair[1][0][1].size or 0)
+        smallest = sorted(files.items(), key=lambda pair: pair[1][0][1].size or 0)
+        path, _ = smallest[0]
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         titles = " and ".join(stack.distributions[name].title for name in names)
-        winner = _find_winner(path, pairs)
-        last = f"; what is there is of {winner.name}" if winner is not None else ""
+        found = [_find_winner(*pair) for pair in smallest[:_MOST_HASHED]]
+        winners = sorted({winner.name for winner in found if winner is not None})
+        last = f"; what is there is of {' and '.join(winners)}" if winners else ""
         remove = stack.pip("uninstall", "--yes", *names)
         kept = _required_text(stack, _find_wanted(stack, names))
         install = stack.pip("install", kept)
@@ -184,6 +191,8 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
                 f"remove both and install one of them: {remove} && {install}",
                 (remove, install),
             ),
+            # All files of one work together.
+            severity="error" if len(winners) > 1 else None,
         )
 
 

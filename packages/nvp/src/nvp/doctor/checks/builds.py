@@ -17,10 +17,12 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
+from ..abi import torch_libraries
+from ..commands import Advice
 from ..distributions import Distribution
 from ..model import Find, Finding, Stack, check, platform_of_wheel
 from .forms import find_form
-from .replacing import replace_builds
+from .replacing import replace_builds, replace_extension
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
@@ -249,8 +251,18 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
             path=distribution.folder,
             message=f"{distribution.title} is a build without GPU code, although "
             "this machine has a GPU",
-            hint=replace_builds(stack, distribution.name),
+            hint=_replace_cpu_build(stack, distribution),
         )
+
+
+def _replace_cpu_build(stack: Stack, distribution: Distribution) -> Advice:
+    torch = stack.toolchain.torch
+    # An extension stays with a torch that uses the GPU.
+    if torch is not None and torch.cuda is not None:
+        linked = torch_libraries(stack, distribution)
+        if linked and distribution.name not in PROJECTS:
+            return replace_extension(stack, distribution)
+    return replace_builds(stack, distribution.name)
 
 
 def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
