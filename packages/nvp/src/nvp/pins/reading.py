@@ -14,7 +14,7 @@ from nvidia_variant_provider.strict_json import parse_json, read_bytes
 from .model import PinnedFile
 from .toml_text import parse_toml
 
-LIMIT = 32 * 1024 * 1024
+LIMIT = 16 * 1024 * 1024
 """The most bytes of a file. Lock files of large workspaces have some 8 MB."""
 
 _MARKS = (
@@ -26,7 +26,9 @@ _MARKS = (
 )
 """What text files of Windows begin with: PowerShell redirects as UTF-16."""
 
-_TOML = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_-]+\s*=\s*[^=\s])")
+_TOML = re.compile(
+    r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
+)
 _NOT_READ = (
     "is neither a lock file that is known nor a requirements file",
     "name a pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, requirements "
@@ -53,6 +55,7 @@ def read_pins(path: str) -> PinnedFile:
 
 
 _HINT = "check the file, or make it again"
+_OF_SYSTEM = "check the path"
 
 
 def _read(text: str, path: str) -> PinnedFile:
@@ -110,7 +113,11 @@ def _settings(path: str) -> Mapping[str, Any]:
 
 
 def _read_text(path: str) -> str:
-    data = read_bytes(path, limit=LIMIT)
+    try:
+        data = read_bytes(path, limit=LIMIT)
+    except InputError as error:
+        hint = error.hint if error.hint == _OF_SYSTEM else _NOT_READ[1]
+        raise InputError(error.message, path=error.path, hint=hint) from None
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
     try:
         text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding)

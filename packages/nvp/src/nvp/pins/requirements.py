@@ -33,9 +33,16 @@ if TYPE_CHECKING:
 
 _DEEPEST = 20
 _MOST_FILES = 200
-_MOST_LINES = 2_000_000
-_COMMENT = re.compile(r"(^|\s+)#.*$")
-_HASHES = re.compile(r"(?:--hash[= ]\S+\s*)+")
+_LONGEST = 8 * 1024 * 1024
+"""The most characters of a file and those that it names. With hashes, 200 packages have
+400,000."""
+
+_LONGEST_LINE = 20_000
+"""The most characters of a requirement, without its hashes."""
+
+_MOST_BLOCKS = 100
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
+_HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+\s*)+")
 _HASH = re.compile(r"--hash[= ](\S+)")
 _FOLLOWED = {"-r": False, "--requirement": False, "-c": True, "--constraint": True}
 _INDEXES = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
@@ -70,7 +77,8 @@ class _Reading:
     indexes: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     files: int = 0
-    lines: int = 0
+    length: int = 0
+    asked: int = 0
 
 
 def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
@@ -90,6 +98,9 @@ def read_script(text: str, path: str) -> PinnedFile | None:
     :returns: ``None`` for a text that has no such block.
     :raises InputError: the block is not valid.
     """
+    if text.count("# /// ") > 2 * _MOST_BLOCKS:
+        message = f"has more than {_MOST_BLOCKS} blocks of metadata"
+        raise InputError(message, hint="keep one of dependencies")
     blocks = [x for x in _SCRIPT.finditer(text) if x["type"] == "script"]
     if not blocks:
         return None
@@ -136,7 +147,6 @@ def _finished(
             f"{len(left)} constraints are on packages that no line asks for, such as "
             f"{left[0]}: they are not judged"
         )
-    check_count(len(pins))
     return PinnedFile(
         path=path,
         form=form,
@@ -161,11 +171,11 @@ def _read_text(
     if reading.files > _MOST_FILES:
         message = f"names more than {_MOST_FILES} other files"
         raise InputError(message, path=above[0], hint="put them into one file")
-    lines = text.splitlines()
-    reading.lines += len(lines)
-    if reading.lines > _MOST_LINES:
-        raise InputError("has too many lines", path=path, hint="split it")
-    for number, line in _logical_lines(lines):
+    reading.length += len(text)
+    if reading.length > _LONGEST:
+        message = f"has more than {_LONGEST >> 20} MiB, with the files that it names"
+        raise InputError(message, path=path, hint="this is no requirements file")
+    for number, line in _logical_lines(text.splitlines()):
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
         except InputError as error:
@@ -205,7 +215,7 @@ def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
     first: int | None = None
     parts: list[str] = []
     for number, given in enumerate(lines, 1):
-        comment = _COMMENT.match(given)
+        comment = given.lstrip().startswith("#")
         if given.endswith("\\") and not comment:
             first = number if first is None else first
             parts.append(given.strip("\\"))
@@ -242,7 +252,7 @@ def _read_line(
         return None
     match = _OPTION.fullmatch(line)
     option, value = (match[1], match[2].strip()) if match else (line, "")
-    value = _unquoted(value)
+    value = next(iter(_words(value)), "")
     if option in _FOLLOWED:
         if not value:
             raise InputError(f"{option} names no file", hint=_HINT)
@@ -252,6 +262,8 @@ def _read_line(
             reading.indexes[value] = None
         else:
             reading.indexes = {value: None, **reading.indexes}
+    reading.asked += 1
+    check_count(reading.asked)
     if option in _EDITABLE and not constrains:
         name = re.search(r"[#&]egg=([A-Za-z0-9._-]+)", value)
         what = check_name(name[1], "") if name else shown(value)
@@ -259,22 +271,27 @@ def _read_line(
     return None
 
 
-def _unquoted(value: str) -> str:
+def _words(text: str) -> list[str]:
+    """Split options as a shell does.
+
+    :raises InputError: a quotation mark is left open, or the text is too long.
+    """
+    _check_length(text)
     try:
-        words = shlex.split(value)
+        return shlex.split(text)
     except ValueError:
         raise InputError("a quotation mark is left open", hint=_HINT) from None
-    return words[0] if words else ""
+
+
+def _check_length(text: str) -> None:
+    if len(text) > _LONGEST_LINE:
+        raise InputError(f"has {len(text):,} characters", hint=_HINT)
 
 
 def _hashes(options: str) -> list[str]:
     if _HASHES.fullmatch(options):
         return _HASH.findall(options)
-    try:
-        words = shlex.split(options)
-    except ValueError:
-        raise InputError("a quotation mark is left open", hint=_HINT) from None
-    return _HASH.findall(" ".join(words))
+    return _HASH.findall(" ".join(_words(options)))
 
 
 def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
@@ -282,6 +299,9 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
 
     :param where: has its line and its hashes.
     """
+    reading.asked += 1
+    check_count(reading.asked)
+    _check_length(text)
     bare = re.split(r"\s;|#", text)[0].strip()
     requirement = parse_requirement(text)
     if requirement is None:

@@ -198,6 +198,10 @@ def _expand(platform: str) -> list[str]:
             message = f"{shown(platform)} is not a platform that is known"
             hint = "give one such as manylinux_2_28_x86_64, linux_aarch64 or win_amd64"
             raise UsageError(message, path="--platform", hint=hint)
+        if mac := re.fullmatch(r"macosx_([0-9]{1,2})_([0-9]{1,2})_([a-z0-9_]+)", name):
+            from packaging.tags import mac_platforms
+
+            return list(mac_platforms((int(mac[1]), int(mac[2])), mac[3]))
         return [name]
     machine = match["machine"]
     minor = legacy[match["year"]] if match["year"] else int(match["minor"] or 0)

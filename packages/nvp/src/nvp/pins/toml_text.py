@@ -22,9 +22,15 @@ else:
 
 AGAIN = "make the lock file again"
 
-_MOST_TABLES = 500_000
-"""The most tables and lists of a document: each takes memory."""
+_MOST_SIGNS = 500_000
+"""The most signs that begin a value, beside the lists of files: each takes memory and
+time. A lock file of 200 packages has 30,000."""
 
+_DEEPEST = 50
+"""The most parts of a key with dots, for which `tomllib` takes time by their square."""
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DOTTED = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
 _TEXT = r'"[^"\\\x00-\x08\x0a-\x1f\x7f]*"'
 _SIMPLE = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}})"
 _FLAT = rf"\{{ ?{_SIMPLE}(?:, {_SIMPLE})* ?\}}"
@@ -41,23 +47,26 @@ def parse_toml(text: str) -> dict[str, Any]:
 
     :raises InputError: it is not TOML, or would take too much memory.
     """
-    if text.count("{") + text.count("[") > _MOST_TABLES:
-        raise InputError("has too many tables for a lock file", hint=AGAIN)
     lists: list[list[dict[str, Any]]] = []
 
     def set_aside(match: re.Match[str]) -> str:
-        items = [_read_table(line) for line in match[2].splitlines()]
+        lines = match[2].split("\n")[:-1]
+        items = [_read_table(line) for line in lines]
         found = [item for item in items if item is not None]
         # A comma is missing, or a key is given twice: this is for tomllib to refuse.
-        if len(found) < len(items) or match[2].count("},\n") < len(items) - 1:
+        if len(found) < len(items) or not all(x.endswith(",") for x in lines[:-1]):
             return match[0]
         lists.append(found)
         return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
 
+    # Inside a text of several lines, the list is a part of that text.
+    plain = '"""' in text or "'''" in text or "set aside" in text
+    rest = text if plain else _LIST.sub(set_aside, text)
+    if sum(map(rest.count, "{[,=.")) > _MOST_SIGNS:
+        raise InputError("has too many values for a lock file", hint=AGAIN)
+    if _has_deep_keys(rest):
+        raise InputError("has keys of too many parts", hint=AGAIN)
     try:
-        # Inside a text of several lines, the list is a part of that text.
-        plain = '"""' in text or "'''" in text or "set aside" in text
-        rest = text if plain else _LIST.sub(set_aside, text)
         document: dict[str, Any] = tomllib.loads(rest)
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
@@ -66,6 +75,12 @@ def parse_toml(text: str) -> dict[str, Any]:
     if lists:
         _put_back(document, lists)
     return document
+
+
+def _has_deep_keys(text: str) -> bool:
+    lines = (line for line in text.splitlines() if line.count(".") > _DEEPEST)
+    keys = (match[0] for line in lines for match in _DOTTED.finditer(line))
+    return any(len(re.findall(_PART, key)) > _DEEPEST for key in keys)
 
 
 def _read_table(text: str) -> dict[str, Any] | None:
