@@ -211,25 +211,26 @@ def test_the_guide_agrees_with_our_table_of_gpus(gpu: str) -> None:
         assert runs_machine_code(target, ComputeCapability.parse(capability))
 
 
-@pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("gpu", GPUS)
 class TestGuide:
-    def test_resolve(self, gpu: str, cpu: str) -> None:
+    def test_resolve(self, gpu: str) -> None:
         capability, architecture = GPUS[gpu]
-        answers, runs = CPUS[cpu]
-        for workloads in (False, True):
-            expected = decide(architecture, runs, workloads=workloads)
-            label = select(environment(capability, CUDA), answers, workloads=workloads)
-            assert label == expected
+        where = environment(capability, CUDA)
+        for cpu, (answers, runs) in CPUS.items():
+            for workloads in (False, True):
+                expected = decide(architecture, runs, workloads=workloads)
+                label = select(where, answers, workloads=workloads)
+                assert label == expected, cpu
 
-    def test_old_driver(self, gpu: str, cpu: str) -> None:
+    def test_old_driver(self, gpu: str) -> None:
         """An old driver gets a CPU build, and with the opt-in the one for the GPU."""
         capability, architecture = GPUS[gpu]
-        answers, runs = CPUS[cpu]
         where = environment(capability, CudaVersion(12, 4))
-        assert select(where, answers) == decide(None, runs, workloads=False)
-        label = select(where, answers, relaxed=True)
-        assert label == decide(architecture, runs, workloads=False)
+        for cpu, (answers, runs) in CPUS.items():
+            expected = decide(None, runs, workloads=False)
+            assert select(where, answers) == expected, cpu
+            expected = decide(architecture, runs, workloads=False)
+            assert select(where, answers, relaxed=True) == expected, cpu
 
 
 @pytest.mark.parametrize("cpu", CPUS)
