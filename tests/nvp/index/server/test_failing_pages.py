@@ -73,6 +73,23 @@ def test_an_installer_gets_the_status_of_a_page(
             Answer(headers={"Content-Encoding": "gzip, gzip"}, body=b"no"),
             "not a project page",
         ),
+        # One page, and half of a page.
+        (
+            Answer(
+                headers={"Content-Encoding": "gzip"},
+                body=gzip.compress(b"<a href=torch-1.0.zip>") * 2,
+                kind="text/html",
+            ),
+            "not compressed as it says",
+        ),
+        (
+            Answer(
+                headers={"Content-Encoding": "gzip"},
+                body=gzip.compress(b"<a href=torch-1.0.zip>")[:-8],
+                kind="text/html",
+            ),
+            "not compressed as it says",
+        ),
     ],
 )
 def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> None:

@@ -80,7 +80,12 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
     forms = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}.get(coding, ())
     for bits in forms if reply.raw else ():
         with suppress(zlib.error):
-            return zlib.decompressobj(bits).decompress(reply.raw, limit + 1)
+            engine = zlib.decompressobj(bits)
+            body = engine.decompress(reply.raw, limit + 1)
+            is_all = engine.eof and not engine.unused_data
+            # pip goes on with what comes after the end, and uv wants the end.
+            if is_all or len(body) > limit or not reply.is_whole:
+                return body
     return None if forms and reply.raw else reply.raw
 
 
