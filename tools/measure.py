@@ -6,6 +6,10 @@
 requirement there. ``python -m tools.measure REQUIREMENT`` prints the record of one
 toolkit and writes nothing.
 
+A toolkit that is announced and not yet on the index stands in ``announced`` there, with
+the values of its documents. ``python -m tools.measure --announced`` adds these to the
+measured ones without a download; a measured record replaces the announced one.
+
 A record keeps its date as long as the measured values stay the same.
 """
 
@@ -33,16 +37,43 @@ def main() -> None:
     """Measure, and write or print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("requirement", nargs="?", help="print the record of this one")
-    requirement = parser.parse_args().requirement
-    if requirement:
-        print(render(measure_toolkit(fetch(requirement))), end="")
+    parser.add_argument(
+        "--announced", action="store_true", help="add announced toolkits, measure none"
+    )
+    options = parser.parse_args()
+    if options.requirement:
+        print(render(measure_toolkit(fetch(options.requirement))), end="")
         return
     pins = read(SOURCES / "toolkits.json")
+    announced = pins.get("announced", [])
+    if options.announced:
+        known = read(KNOWLEDGE / "toolkits.json")
+        measured = [kit for kit in known if kit["source"].startswith(_MEASURED)]
+        _write("toolkits", with_announced(measured, announced))
+        return
     assemblers = [fetch(pin) for pin in pins["toolkits"]]
-    _write("toolkits", map(measure_toolkit, assemblers))
+    _write(
+        "toolkits", with_announced(list(map(measure_toolkit, assemblers)), announced)
+    )
     by_release = {assembler.release(): assembler for assembler in assemblers}
     chosen = [by_release[release] for release in pins["ptx_targets"]]
     _write("ptx_targets", map(measure_ptx_targets, chosen))
+
+
+_MEASURED = "ptxas of "
+"""How the source of a measured record begins."""
+
+
+def with_announced(
+    measured: list[dict[str, Any]], announced: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the measured records, without dates, and the announced ones after them."""
+    versions = {kit["version"] for kit in measured}
+    kept = [kit for kit in announced if kit["version"] not in versions]
+    return [
+        {key: value for key, value in kit.items() if key != "date"}
+        for kit in (*measured, *kept)
+    ]
 
 
 def measure_toolkit(ptxas: Ptxas) -> dict[str, Any]:
@@ -51,7 +82,7 @@ def measure_toolkit(ptxas: Ptxas) -> dict[str, Any]:
         "version": ptxas.release().rpartition(".")[0],
         "ptx_isa": ptxas.isa(),
         "targets": ptxas.targets(),
-        "source": f"ptxas of {ptxas.requirement}, "
+        "source": f"{_MEASURED}{ptxas.requirement}, "
         "which assembled a kernel for each target",
     }
 

@@ -35,8 +35,24 @@ def test_measured_tables_have_the_form_of_the_script(name: str) -> None:
 
 def test_every_pinned_toolkit_is_measured() -> None:
     """If this fails, run ``python -m tools.measure``."""
-    measured = [row["source"].split()[2].rstrip(",") for row in TOOLKITS]
+    sources = [row["source"] for row in TOOLKITS]
+    measured = [
+        source.split()[2].rstrip(",")
+        for source in sources
+        if source.startswith("ptxas of ")
+    ]
     assert measured == PINS["toolkits"]
+
+
+def test_announced_toolkits_stand_until_they_are_measured() -> None:
+    pinned = {"version": "13.4", "source": "ptxas of x==13.4.92", "date": "2026-11-21"}
+    announced = {"version": "13.6", "source": "NVIDIA, release notes"}
+    stale = {"version": "13.4", "source": "NVIDIA, an announcement"}
+    both = measure.with_announced([pinned], [stale, announced])
+    assert both == [
+        {"version": "13.4", "source": "ptxas of x==13.4.92"},
+        announced,
+    ]
     ptxas = [row["ptxas"] for row in read(KNOWLEDGE / "ptx_targets.json")]
     assert ptxas == PINS["ptx_targets"]
 
