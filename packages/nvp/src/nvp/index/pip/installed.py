@@ -361,12 +361,8 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
 def _find_torch(run: PipRun) -> str | None:
     """Return the version of torch that pip has taken, or that is there."""
     taken = (item.version for item in run.installed if item.project == "torch")
-    there = (
-        distribution.version
-        for project, distribution in _distributions(_paths(run.command))
-        if project == "torch"
-    )
-    return next(taken, None) or next(there, None)
+    found = distributions(name="torch", path=_paths(run.command))
+    return next(taken, None) or next((each.version for each in found), None)
 
 
 def _paths(command: PipCommand) -> list[str]:
