@@ -264,7 +264,7 @@ def compare_big(environment: Environment, url: str, index: Path, runs: int) -> N
         # The ordinary web server sends no ranges, by which METADATA is read.
         index_of(environment, str(index)) as (rewriting, rewriter),
     ):
-        own = ["nvidia_variant_provider", "pip"]
+        own = ["nvp", "pip"]
         sides = {
             "pip download, direct": ["pip", *download, "-i", url, "plain"],
             "from the index, streamed": ["pip", *download, "-i", streaming, "variant"],
@@ -339,7 +339,7 @@ def compare_packages(
     samples = take_turns(
         {
             "pip": side(["pip"]),
-            "nvp pip": side(["nvidia_variant_provider", "pip"]),
+            "nvp pip": side(["nvp", "pip"]),
         },
         runs,
     )

@@ -132,7 +132,7 @@ def selectors(environment: Environment, url: str, page: str) -> dict[str, Pick]:
 
     def ours(machine: Machine) -> str | None:
         given = ["--cuda-driver", machine[0], "--sm-arch", machine[1]]
-        return pip(["nvidia_variant_provider", "pip", *given])
+        return pip(["nvp", "pip", *given])
 
     same = pip(["pip"])
     pickers: dict[str, Pick] = {"this project": ours, "pip": lambda _: same}

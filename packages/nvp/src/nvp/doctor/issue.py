@@ -21,7 +21,6 @@ from .runner import Diagnosis
 LONGEST_SHARED = 60
 """The most lines of what is short enough for a comment."""
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(|`")
 """What starts a tag, the target of a link or an image, or code."""
@@ -52,7 +51,7 @@ def issue_lines(
 
 
 def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> str:
-    text = _URL.sub(lambda match: redacted(match[0]), text)
+    text = redacted(text)
     for pattern, replacement in personal:
         text = pattern.sub(replacement, text)
     return text
