@@ -73,7 +73,6 @@ def check(
     from ..fleet.serving import Group, group_machines
     from ..pins.environments import pins_of_environment
     from ..pins.reading import read_pins
-    from ..pins.targets import find_target
 
     environ = os.environ if environ is None else environ
     pinned = [read_pins(os.fspath(path)) for path in files]
@@ -89,9 +88,9 @@ def check(
     checked = []
     for file in pinned:
         notes.update(dict.fromkeys(file.notes))
-        target = find_target(
-            file.requires_python, platforms=platforms, python_version=python_version
-        )
+        target = file.target(platforms, python_version)
+        if (reason := file.why_not(target)) is not None:
+            notes.setdefault(f"{file.path}: {reason}")
         asker = Asker(
             environ=environ,
             indexes=indexes,

@@ -7,7 +7,7 @@ ND306, ND403 and ND502.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
@@ -31,11 +31,11 @@ def find_disagreements(
 
     What is not pinned at all is no disagreement: a file may be a part of more.
     """
-    pins: dict[str, Pin] = {}
+    pins: dict[str, list[Pin]] = {}
     for item in items:
-        pins.setdefault(item.pin.name, item.pin)
+        pins.setdefault(item.pin.name, []).append(item.pin)
     known = {id(item.pin): item for item in builds}
-    for pin in pins.values():
+    for pin in (item.pin for item in items):
         own = known.get(id(pin))
         texts = [
             *(pin.requires or ()),
@@ -47,28 +47,30 @@ def find_disagreements(
 
 
 def _find_unmet(
-    pin: Pin, texts: dict[str, None], pins: dict[str, Pin], target: PinTarget
+    pin: Pin, texts: Iterable[str], pins: Mapping[str, list[Pin]], target: PinTarget
 ) -> Iterator[Disagreement]:
     """Yield requirements on GPU code that the pinned versions do not meet."""
     said: set[str] = set()
     for text in texts:
         match = _COUNTING.match(text)
         name = canonicalize_name(match[1]) if match else ""
-        other = pins.get(name)
-        if other is None or other.version is None or name in said or not _counts(name):
+        versions = [other.version for other in pins.get(name, ())]
+        if not versions or None in versions or name in said or not _counts(name):
             continue
         requirement = parse_requirement(text)
         if requirement is None or not requirement.specifier:
             continue
         variables = {**target.variables, "extra": ""}
-        if not holds(requirement, variables) or allows(requirement, str(other.version)):
+        # A file may pin two versions for machines that nobody can tell apart.
+        met = any(allows(requirement, str(version)) for version in versions)
+        if met or not holds(requirement, variables):
             continue
         said.add(name)
         wanted = f"{requirement.name}{requirement.specifier}"
         yield Disagreement(
             pin=pin,
             others=(name,),
-            message=f"{pin.title} requires {wanted}, and {name} is {other.version}",
+            message=f"{pin.title} requires {wanted}, and {name} is {versions[0]}",
         )
 
 
@@ -111,16 +113,14 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
             )
 
 
-def _find_twins(pins: dict[str, Pin], builds: set[str]) -> Iterator[Disagreement]:
+def _find_twins(
+    pins: Mapping[str, list[Pin]], builds: set[str]
+) -> Iterator[Disagreement]:
     """Yield distributions that install one package, such as onnxruntime-gpu."""
     stems: dict[str, list[Pin]] = {}
-    for name, pin in pins.items():
-        stem = name
-        while (
-            not name.startswith("nvidia-") and (short := _BACKEND.sub("", stem)) != stem
-        ):
-            stem = short
-        stems.setdefault(stem, []).append(pin)
+    for name, (pin, *_) in pins.items():
+        if not name.startswith("nvidia-"):
+            stems.setdefault(stem_of(name), []).append(pin)
     for twins in stems.values():
         if len(twins) > 1 and any(pin.name in builds for pin in twins):
             first, *others = sorted(twins, key=lambda pin: pin.name)
@@ -131,3 +131,13 @@ def _find_twins(pins: dict[str, Pin], builds: set[str]) -> Iterator[Disagreement
                 message=f"{titles} install files of the same names: the one that is "
                 "installed last counts",
             )
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a project without what says which build it is.
+
+    It is onnxruntime of onnxruntime-gpu, and faiss of faiss-gpu-cu12.
+    """
+    while (short := _BACKEND.sub("", name)) != name:
+        name = short
+    return name

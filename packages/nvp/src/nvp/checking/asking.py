@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from ..index.releases.reading import Watch
 
 
+_MOST_UNNAMED = 16
+_LARGE = 64_000_000
+"""Bytes of a wheel whose size alone says that it may have GPU code."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
     """Reads METADATA and GPU code of wheels, as far as the user allows.
@@ -45,10 +50,13 @@ class Asker:
 
     def __call__(self, known: Sequence[Known]) -> Sequence[Known]:
         """Return what is known of packages when this has been read."""
+        unnamed = sum(not item.is_named for item in known)
         places = [
             place
             for place, item in enumerate(known)
             if item.lacks_metadata or (self.inspect and _may_be_read(item))
+            # Of many wheels that are merely large, few are for GPUs.
+            if item.is_named or unnamed <= _MOST_UNNAMED or _size(item) >= _LARGE
         ]
         if not places:
             return known
@@ -101,6 +109,10 @@ class Asker:
         except ProviderError as error:  # There is no index, or no pip to ask for one.
             self.warn(f"no METADATA was read: {error}")
             return [Found()] * len(left)
+
+
+def _size(item: Known) -> int:
+    return (item.wheel.size if item.wheel else None) or 0
 
 
 def _may_be_read(item: Known) -> bool:

@@ -49,7 +49,9 @@ from ..wheels.archive import platform_of
 SMALLEST = 1_000_000
 """Bytes of the smallest wheel that may hold GPU code where nothing else says so."""
 
-_FOR_GPUS = re.compile(r"(?:^|-)(?:gpu|cuda|tensorrt|triton|cudnn|nccl)(?:-|[0-9]|$)")
+_FOR_GPUS = re.compile(r"(?!nvidia-|cuda-).*(?:^|-)(?:gpu|cuda|tensorrt)(?:-|[0-9]|$)")
+"""Of NVIDIA's own projects, many are headers, compilers and bindings."""
+
 _OF_CUDA = ("nvidia-", "cuda-")
 _NAME_ALONE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^]]*\])?\s*(;.*)?")
 
@@ -118,7 +120,8 @@ class Known:
     def with_metadata(self, requires: Sequence[str]) -> Known:
         """Return it with what the ``Requires-Dist`` of its METADATA say."""
         listed = requirements_on(requires, self.platform)
-        needs, known = needs_of_requirements(listed, self.pin.name), self.needs
+        known = self.needs or self.named
+        needs = needs_of_requirements(listed, self.pin.name)
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
@@ -177,7 +180,7 @@ class Known:
             reason = f"it is labelled {self.backend.label}: for other makers' hardware"
         elif environment.cuda_driver_version is None:
             reason = "nothing says whether it needs a GPU"
-        elif self.pin.version is None or (self.wheel is None and self.pin.origin):
+        elif self.wheel is None and (self.pin.origin or self.pin.has_sdist):
             reason = "it is built where it is installed, so that no wheel says it"
         else:
             reason = "nothing says what the build needs"
@@ -237,13 +240,14 @@ def find_known(
         pin.name in PROJECTS
         or backend is not None
         or named is not None
-        or _FOR_GPUS.search(pin.name) is not None
-        or _has_vendors(pin.name)
+        or _FOR_GPUS.match(pin.name) is not None
+        # Without a label, it has GPU code only where it requires what has it.
+        or (_has_vendors(pin.name) and pin.requires is None)
     )
     if is_named or known.required or (known.needs and known.needs.cuda is not None):
         return known
     large = wheel is not None and (wheel.size or 0) >= SMALLEST
-    if large and known.lacks_metadata:
+    if large and pin.requires is None:
         return replace(known, is_named=False)
     return None
 

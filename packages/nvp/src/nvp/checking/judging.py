@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,9 +16,12 @@ from ..builds.verdicts import Judgement
 from ..fleet.serving import Group
 from ..pins.model import Choice, Pin, PinnedFile, SelectedPin
 from ..pins.targets import PinTarget
-from .agreement import find_disagreements
+from .agreement import find_disagreements, stem_of
 from .evidence import Judged, Known, find_known, table_of
 from .model import CheckedFile, CheckedPin, Disagreement
+
+_CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
+"""What tells apart the parts of one program for several CUDA versions."""
 
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
 """Reads more of packages of which too little is known, and returns what is known."""
@@ -128,7 +132,7 @@ def _select(
 
 
 def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
-    """Find choices that pin one project at different versions.
+    """Find choices that pin different builds of one program.
 
     Files of poetry and pylock.toml do not say which extras exclude each other.
     """
@@ -136,7 +140,8 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
     for choice in file.choices:
         own = pinned.setdefault(choice, {})
         for item in file.select(frozenset({*file.defaults, choice}), target):
-            own.setdefault(item.pin.name, set()).add(id(item.pin))
+            name = _CUDA.sub("", stem_of(item.pin.name))
+            own.setdefault(name, set()).add(id(item.pin))
     return {
         choice
         for pair in combinations(pinned, 2)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from nvidia_variant_provider.errors import listed, printable
 
 from ..fleet.serving import Group
+from ..pins.model import Choice
 from .model import WORST, CheckedFile, CheckedPin, CheckReport
 
 WIDTH = 80
@@ -163,6 +164,7 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
     """Say why builds do not run, once for all for which the same is said."""
     heads = marks(len(report.machines))
     said: dict[tuple[str, str], tuple[list[CheckedPin], dict[str, None]]] = {}
+    libraries: dict[tuple[str, tuple[Choice, ...]], str] = {}
     for item in file.pins:
         for mark, judgement in zip(heads, item.judgements, strict=True):
             if judgement.verdict in ("runs", "cpu"):
@@ -170,6 +172,9 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
             reason = "; ".join(judgement.reasons[:2])
             if many:  # The list of machines says it.
                 reason = BUT.sub("", reason)
+            if item.known.is_library:
+                first = libraries.setdefault((judgement.verdict, item.choices), reason)
+                reason = first
             key = judgement.verdict, reason
             items, groups = said.setdefault(key, ([], {}))
             if item not in items:
@@ -178,15 +183,17 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
     for (verdict, reason), (items, groups) in said.items():
         where = f" on {' '.join(groups)}" if many else ""
         word = {"cannot": "cannot run", "partly": "runs partly"}.get(verdict, verdict)
-        yield f"  {say_titles(items)}: {word}{where}: {reason}"
+        libraries_alone = all(item.known.is_library for item in items)
+        who = _name(items) if libraries_alone else say_titles(items)
+        yield f"  {who}: {word}{where}: {reason}"
 
 
 def _choices(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
     listed = ", ".join(map(str, file.varying))
     yield f"  One of these is installed: {listed}"
+    needs: dict[str, list[str]] = {}
     for number, mark in enumerate(marks(len(report.machines))):
         verdict, choices = file.best[number]
-        who = mark if many else THIS
         names = " or ".join(map(str, choices))
         said = {
             "runs": f"needs {names}",
@@ -195,7 +202,8 @@ def _choices(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
             "unknown": f"may need {names}: nothing is known to run",
             "cannot": "none of them runs",
         }
-        yield f"  {who}: {said[verdict]}"
+        needs.setdefault(said[verdict], []).append(mark if many else THIS)
+    yield from (f"  {' '.join(who)}: {text}" for text, who in needs.items())
 
 
 def _summary(report: CheckReport) -> Iterator[str]:

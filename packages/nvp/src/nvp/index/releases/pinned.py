@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
+from ...findings import listed
 from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
 from ..http.client import Client, LoopThread
@@ -31,9 +33,10 @@ from .reading import Sources, Watch
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 20.0
-"""Seconds for the METADATA of one wheel."""
+"""Seconds for the METADATA of one wheel, and for that of all before the last begins."""
 
 _AT_ONCE = 8
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,19 +128,24 @@ def read_pinned(
     """
     sources = open_sources(indexes, environ, cache)
     turns = asyncio.Semaphore(_AT_ONCE)
+    until = time.monotonic() + _PATIENCE
+    late: list[str] = []
 
     async def read(wheel: Pinned) -> Found:
+        title = f"{wheel.project} {wheel.version}"
         async with turns:
+            if time.monotonic() > until:
+                late.append(title)
+                return Found()
             try:
                 return await _read(wheel, sources, is_taken, inspects, watch)
             except UNAVAILABLE as error:
                 logger.debug("%s: %s", wheel.project, error)
-                warn(f"{wheel.project} {wheel.version}: no index sends its METADATA")
+                warn(f"{title}: no index sends its METADATA")
             except asyncio.TimeoutError:
-                late = f"no METADATA after {_PATIENCE:g} s"
-                warn(f"{wheel.project} {wheel.version}: {late}")
+                late.append(title)
             except (InputError, OSError) as error:
-                warn(f"{wheel.project} {wheel.version}: {error}")
+                warn(f"{title}: {error}")
             return Found()
 
     async def read_all() -> list[Found]:
@@ -148,9 +156,12 @@ def read_pinned(
 
     thread = LoopThread()
     try:
-        return thread.call(read_all())
+        found = thread.call(read_all())
     finally:
         thread.close()
+    if late:
+        warn(f"no METADATA in {_PATIENCE:g} s of {listed(late, _NAMED)}")
+    return found
 
 
 async def _read(
@@ -186,12 +197,12 @@ async def _find_on_indexes(
 ) -> tuple[model.File | None, SimpleRepository]:
     """Find the wheel that an installer takes of a release on the user's indexes."""
     best: tuple[int, model.File, SimpleRepository] | None = None
-    failure: BaseException | None = None
+    failures: list[BaseException] = []
     for index in sources.indexes:
         try:
             page = await index.get_project_page(wheel.project)
         except (InputError, *UNAVAILABLE) as error:
-            failure = failure or error
+            failures.append(error)
             continue
         for each in find_wheels(page.files, wheel.project):
             name = each.file.filename
@@ -199,6 +210,6 @@ async def _find_on_indexes(
             rank = is_taken(name) if same else None
             if rank is not None and (best is None or rank < best[0]):
                 best = rank, each.file, index
-    if best is None and failure is not None:
-        raise failure
+    if len(failures) == len(sources.indexes):
+        raise failures[0]
     return (best[1], best[2]) if best else (None, sources.indexes[0])
