@@ -70,6 +70,7 @@ def check(
     from ..checking.model import CheckReport
     from ..checking.text import THIS
     from ..files import cache_folder
+    from ..findings import listed as listed_names
     from ..fleet.serving import Group, group_machines
     from ..pins.environments import pins_of_environment
     from ..pins.reading import read_pins
@@ -111,6 +112,12 @@ def check(
                 ask=asker,
             )
         )
+        others = [item.pin.title for item in checked[-1].pins if item.known.stands_in]
+        if others:
+            names = listed_names(others, 3)
+            notes.setdefault(
+                f"{file.path}: no wheel for Python {target.python}: {names}"
+            )
     report = CheckReport(
         machines=tuple(listed), files=tuple(checked), notes=tuple(notes)
     )

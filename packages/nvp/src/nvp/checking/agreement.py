@@ -61,11 +61,14 @@ def _find_unmet(
         if requirement is None or not requirement.specifier:
             continue
         variables = {**target.variables, "extra": ""}
+        if not holds(requirement, variables):
+            continue
+        # What the file says of a package itself comes first, and then the table.
+        said.add(name)
         # A file may pin two versions for machines that nobody can tell apart.
         met = any(allows(requirement, str(version)) for version in versions)
-        if met or not holds(requirement, variables):
+        if met:
             continue
-        said.add(name)
         wanted = f"{requirement.name}{requirement.specifier}"
         yield Disagreement(
             pin=pin,

@@ -2,8 +2,8 @@
 
 The steps and the rules are those by which `releases` judges a page, for one wheel of
 each project: the table of builds, the label, what `inspect` has kept, METADATA, and the
-name. What a build requires is judged by what is pinned with it; where that is not
-pinned, by the table.
+name. A build cannot run where nothing runs that satisfies what it requires: of the
+releases in the table, and of what is pinned with it.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class Known:
     :param requires: what it requires, as texts; `needs` may know more.
     :param is_named: something but the size of its wheel says that it may use a GPU.
     :param is_listed: the table has it.
+    :param stands_in: ``wheel`` is for another Python than is installed for.
     """
 
     pin: Pin
@@ -79,6 +80,7 @@ class Known:
     requires: tuple[str, ...] = ()
     is_named: bool = True
     is_listed: bool = False
+    stands_in: bool = False
 
     @property
     def release(self) -> Version:
@@ -198,9 +200,15 @@ def find_known(
     :returns: ``None`` for a package that is no GPU build by anything that is known.
     """
     pin, wheel = item
+    # Where a file has wheels for another Python alone, one stands for the build.
+    stands_in = wheel is None
+    if wheel is None and platform_of(platform or ""):
+        ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)
+        wheel = next(ours, None)
+    stands_in = stands_in and wheel is not None
     if wheel is not None:
         stands = "any" if wheel.filename.endswith("-any.whl") else None
-        stands = stands or platform_of(wheel.filename.rpartition("-")[2])
+        stands = stands or platform_of(_platforms(wheel))
     else:
         stands = platform if platform_of(platform or "") else None
     version, backend = pin.version, _backend_of(pin)
@@ -233,6 +241,7 @@ def find_known(
         named=named,
         requires=requires,
         is_listed=record is not None,
+        stands_in=stands_in,
     )
     if (needs is None or needs.evidence == "label") and requires and own:
         known = known.with_metadata(requires)
@@ -252,10 +261,14 @@ def find_known(
     return None
 
 
+def _platforms(wheel: PinnedWheel) -> str:
+    return wheel.filename.rpartition("-")[2]
+
+
 def table_of(
     project: str, platform: str | None, environment: Environment
 ) -> dict[Version, list[Judgement]]:
-    """Judge the releases of a project by the table, where none is pinned."""
+    """Judge the releases of a project by the table."""
     judged: dict[Version, list[Judgement]] = {}
     for row in build_records().get(project, ()):
         if row.label is None and row.platform in (platform, "any"):

@@ -202,11 +202,10 @@ def _judge_for(
     def judged_of(project: str) -> Judged:
         if project not in judged:
             judged[project] = {}  # Two projects may require each other.
-            releases: dict[Version, list[Judgement]] = {}
+            releases = table_of(project, platform, environment)
             for item in by_name.get(project, ()):
-                judgement = judge(item)
-                releases.setdefault(item.release, []).append(judgement)
-            judged[project] = releases or table_of(project, platform, environment)
+                releases.setdefault(item.release, []).append(judge(item))
+            judged[project] = releases
         return judged[project]
 
     def judge(item: Known) -> Judgement:

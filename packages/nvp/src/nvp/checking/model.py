@@ -57,7 +57,7 @@ class CheckedPin:
             "version": str(pin.version) if pin.version else None,
             "file": pin.path,
             "line": pin.line,
-            "wheel": wheel.filename if wheel else None,
+            "wheel": wheel.filename if wheel and not self.known.stands_in else None,
             "choices": list(map(str, self.choices)),
             "verdict": worst.verdict,
             "evidence": worst.evidence,

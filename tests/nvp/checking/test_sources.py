@@ -1,0 +1,112 @@
+"""What is read of wheels that the table of builds does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import Run
+from support.containers import library
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel, write_page
+
+VERB = "check"
+TAG = "py3-none-manylinux_2_17_x86_64"
+OLD = ("--cuda-driver", "12.8", "--sm-arch", "9.0", "--platform", "linux_x86_64")
+CUDA_13 = ["nvidia-cuda-runtime==13.0.96"]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    """An index with a build that METADATA tells, and one that its code tells."""
+    folder = tmp_path / "index"
+    stub_wheel(folder / "gpu-demo", "gpu-demo", "1.0", tag=TAG, requires=CUDA_13)
+    members = {"code/lib.so": library("80_real")}
+    stub_wheel(folder / "gpu-code", "gpu-code", "1.0", tag=TAG, members=members)
+    stub_wheel(folder / "plain", "plain", "1.0", tag=TAG, requires=CUDA_13)
+    for name in ("gpu-demo", "gpu-code", "plain"):
+        write_page(folder / name)
+    return folder
+
+
+@pytest.fixture
+def url(index: Path) -> Iterator[str]:
+    """A server of the wheels that sends parts of them."""
+    wheels = {
+        f"/{path.name}": Answer(body=path.read_bytes()) for path in index.rglob("*.whl")
+    }
+    with serve_answers(wheels) as server:
+        yield server.url.rstrip("/")
+
+
+def pin(folder: Path, *lines: str) -> Path:
+    path = folder / "requirements.txt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_metadata_of_the_users_index_decides(
+    run: Run, index: Path, tmp_path: Path
+) -> None:
+    path = pin(tmp_path, "gpu-demo==1.0", "plain==1.0")
+    outcome = run(path, *OLD, "--index-url", index, "--json")
+    (found,) = outcome.data["requirements"]
+    assert (found["name"], found["verdict"], found["evidence"]) == (
+        *("gpu-demo", "cannot", "metadata"),
+    )
+    assert outcome.code == 1
+
+
+def test_offline_asks_nobody(run: Run, tmp_path: Path) -> None:
+    outcome = run(pin(tmp_path, "gpu-demo==1.0"), *OLD, "--offline", "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.data["requirements"][0]["verdict"] == "unknown"
+
+
+def test_the_code_is_read_where_the_user_asks_for_it(
+    run: Run, index: Path, tmp_path: Path
+) -> None:
+    path = pin(tmp_path, "gpu-code==1.0")
+    words = (path, *OLD, "--index-url", index, "--json")
+    assert run(*words).data["unknown"] == 1
+    outcome = run(*words, "--inspect")
+    (found,) = outcome.data["requirements"]
+    assert (found["verdict"], found["evidence"]) == ("cannot", "inspected")
+    assert "no code for compute capability 9.0" in found["reasons"][0]
+
+
+LOCK = """\
+lock-version = "1.0"
+created-by = "test"
+[[packages]]
+name = "plain"
+version = "1.0"
+[[packages.wheels]]
+name = "plain-1.0-{tag}.whl"
+url = "{url}/plain-1.0-{tag}.whl"
+size = {size}
+hashes = {{ sha256 = "{digest}" }}
+"""
+
+
+@pytest.mark.parametrize(("size", "listed"), [(2_000_000, True), (10_000, False)])
+def test_a_large_wheel_is_asked_at_its_recorded_url(
+    size: int, listed: bool, run: Run, url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pylock.toml"
+    path.write_text(LOCK.format(tag=TAG, url=url, size=size, digest="0" * 64))
+    outcome = run(path, *OLD, "--json", "--index-url", tmp_path / "no-index")
+    found = [(x["name"], x["verdict"]) for x in outcome.data["requirements"]]
+    assert found == ([("plain", "cannot")] if listed else [])
+
+
+def test_a_url_that_nobody_answers_is_a_warning(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "pylock.toml"
+    text = LOCK.replace("plain", "gpu-demo").replace("gpu-demo-1.0", "gpu_demo-1.0")
+    url = "http://127.0.0.1:9"
+    path.write_text(text.format(tag=TAG, url=url, size=2_000_000, digest="0" * 64))
+    outcome = run(path, *OLD, "--json", "--index-url", tmp_path)
+    assert outcome.code == 0
+    assert outcome.data["unknown"] == 1
+    assert outcome.err.startswith("warning: gpu-demo 1.0: ")
