@@ -70,7 +70,6 @@ def check(
     from ..checking.model import CheckReport
     from ..checking.text import THIS
     from ..files import cache_folder
-    from ..findings import listed as listed_names
     from ..fleet.serving import Group, group_machines
     from ..pins.environments import pins_of_environment
     from ..pins.reading import read_pins
@@ -81,9 +80,9 @@ def check(
         pinned.append(pins_of_environment(python, environ))
     if machines is None:
         found = detect(environ) if environment is None else environment
-        listed: Sequence[Group] = [Group(names=(THIS,), environment=found)]
+        machine_groups: Sequence[Group] = [Group(names=(THIS,), environment=found)]
     else:
-        listed = group_machines(machines)
+        machine_groups = group_machines(machines)
     notes: dict[str, None] = {}
     indexes = {"url": index_url, "extra": extra_index_urls, "platforms": platforms}
     checked = []
@@ -106,7 +105,7 @@ def check(
             check_file(
                 file,
                 target,
-                listed,
+                machine_groups,
                 chosen=file.choose(extras, groups) if extras or groups else None,
                 every_gpu=every_gpu,
                 ask=asker,
@@ -114,12 +113,12 @@ def check(
         )
         others = [item.pin.title for item in checked[-1].pins if item.known.stands_in]
         if others:
-            names = listed_names(others, 3)
+            names = listed(others, 3)
             notes.setdefault(
                 f"{file.path}: no wheel for Python {target.python}: {names}"
             )
     report = CheckReport(
-        machines=tuple(listed), files=tuple(checked), notes=tuple(notes)
+        machines=tuple(machine_groups), files=tuple(checked), notes=tuple(notes)
     )
     if not suggest:
         return report

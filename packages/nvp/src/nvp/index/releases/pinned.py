@@ -17,9 +17,8 @@ from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, listed
 
-from ...findings import listed
 from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
 from ..http.client import Client, LoopThread
