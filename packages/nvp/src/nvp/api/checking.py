@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from nvidia_variant_provider.api import detect
+from nvidia_variant_provider.errors import listed
 from nvidia_variant_provider.machine.environment import Environment
 
 TYPE_CHECKING = False
