@@ -456,3 +456,10 @@ def test_what_several_wheels_have_is_one_finding(
     assert ("call onnxruntime.preload_dlls()" in finding.hint) == has_function
     folders = [f"{tmp_path}/lib/python3.11/site-packages/nvidia/{x}/lib" for x in names]
     assert finding.hint.endswith(f"to LD_LIBRARY_PATH: {':'.join(folders)}")
+
+
+def test_what_the_driver_refuses_needs_no_libraries(tmp_path: Path) -> None:
+    stack = make_stack(
+        tmp_path, PLAIN, environment=machine("12.8", "9.0"), root=tmp_path / "empty"
+    )
+    assert [finding.code for finding in run_checks(stack)] == ["ND201"]

@@ -290,6 +290,16 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     return bool(uses) and not any(uses)
 
 
+def find_refused(stack: Stack) -> frozenset[str]:
+    """Return the names of the builds that the driver cannot start."""
+    driver = stack.environment.cuda_driver_version
+    return frozenset(
+        distribution.name
+        for distribution, needs in _builds(stack)
+        if driver is not None and refusal_of_driver(needs, driver) is not None
+    )
+
+
 def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
     """Yield the distributions with GPU code that could be read, with their needs."""
     for distribution, _ in stack.with_gpu_code():
@@ -312,7 +322,7 @@ def _pieces_by_gpu(
     if driver is None:
         return
     builds = list(_builds(stack))
-    refused = {item.name for item, n in builds if refusal_of_driver(n, driver)}
+    refused = find_refused(stack)
     brought = stack.needed_for(*refused)
     for distribution, needs in builds:
         name = distribution.name

@@ -29,6 +29,7 @@ from ..nvidia import (
     project_for,
     purpose_of,
 )
+from .builds import find_refused
 from .replacing import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
@@ -39,7 +40,11 @@ _PATHFINDER = "cuda-pathfinder"
 def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
     """A library that GPU code is linked with is found nowhere."""
     groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
+    refused = find_refused(stack)
     for loading, failure in _failures(stack):
+        # What cannot start is replaced, whatever it lacks: ND201.
+        if loading.distribution.name in refused:
+            continue
         # What a library is linked with is missing for all that load the library.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
@@ -213,7 +218,7 @@ def _severity_of_missing(
     if find_installed(stack, failure.name) is not None:
         # A program that is imported before may load it.
         return "warning"
-    other = _find_other_cuda(stack, owner, loading.failures)
+    other = _find_other_cuda(stack, owner, [failure])
     if other is None and not stack.is_here:
         # Another machine may have the library in its system.
         return "note"
