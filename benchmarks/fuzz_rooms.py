@@ -55,6 +55,7 @@ from nvp.index.http.pages import (  # noqa: E402
 )
 from nvp.index.pip.locks import parse_toml, read_lock  # noqa: E402
 from nvp.inventories.reading import read_inventory  # noqa: E402
+from nvp.pins.reading import read_pins  # noqa: E402
 
 __all__ = ["CORPUS", "ROOMS", "Room"]
 
@@ -142,6 +143,11 @@ def _read_pages(data: bytes, _: Path) -> None:
         serialize(page, form)
 
 
+def _mutate_pins(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
+    seed = rng.choice(seeds)
+    return _json(rng, [seed]) if _parsed(seed) else _mutate_lock(rng, [seed])
+
+
 def _mutate_lock(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     seed = rng.choice(seeds)
     if rng.random() < 0.8:
@@ -157,6 +163,15 @@ def _read_locks(data: bytes, folder: Path) -> None:
     path.write_bytes(data)
     for package in read_lock(str(path)).packages:
         _ = package.labels
+
+
+def _read_pins(data: bytes, folder: Path) -> None:
+    path = folder / "pins"
+    path.write_bytes(data)
+    pinned = read_pins(str(path))
+    target = pinned.target()
+    for chosen in pinned.alternatives()[:5]:
+        pinned.select(chosen, target)
 
 
 def _read_inventories(data: bytes, folder: Path) -> None:
@@ -285,6 +300,12 @@ _ALL = (
     ),
     Room(name="pages", mutate=_of_form, read=_read_pages),
     Room(name="locks", mutate=_mutate_lock, read=_read_locks),
+    Room(
+        name="pins",
+        fixtures="pins/*-*/*",  # without the largest one
+        mutate=_mutate_pins,
+        read=_read_pins,
+    ),
     Room(
         name="inventories",
         fixtures="inventories/*",

@@ -41,6 +41,7 @@ _LONGEST_LINE = 20_000
 """The most characters of a requirement, without its hashes."""
 
 _MOST_BLOCKS = 100
+_LONGEST_BLOCK = 256 * 1024
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 _HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+\s*)+")
 _HASH = re.compile(r"--hash[= ](\S+)")
@@ -106,6 +107,9 @@ def read_script(text: str, path: str) -> PinnedFile | None:
         return None
     if len(blocks) > 1:
         raise InputError("has several blocks of dependencies", hint="keep one")
+    if len(blocks[0]["content"]) > _LONGEST_BLOCK:
+        message = f"has a block of more than {_LONGEST_BLOCK >> 10} KiB"
+        raise InputError(message, hint="this is no block of dependencies")
     start = text.count("\n", 0, blocks[0].start("content")) + 1
     given = blocks[0]["content"].splitlines()
     document = parse_toml("\n".join(line[2:] for line in given))
