@@ -54,9 +54,7 @@ def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) 
         ("ND201", "demo"),
         ("ND201", "torch"),
     ]
-    command = (
-        " install --upgrade --force-reinstall --only-binary demo 'demo!=1.0' torch"
-    )
+    command = " install --upgrade --force-reinstall --only-binary demo 'demo!=1.0' 'torch!=1.0'"
     assert all(item.hint.endswith(command) for item in found)
 
 
@@ -74,10 +72,10 @@ def test_a_newer_build_from_the_index_of_the_maker(tmp_path: Path) -> None:
     command = stack.pip(*again, "--index-url", url, "torch")
     assert hints(stack, "ND201") == [
         f"torch 2.14.1+cu126 runs here, from PyTorch's index: {command}; or from your "
-        f"own index: {stack.pip(*again, 'torch')}"
+        f"own index: {stack.pip(*again, 'torch!=1.0')}"
     ]
     configured = torch_that_needs_cuda_13(tmp_path, PIP_EXTRA_INDEX_URL=f"x {url}/")
-    assert hints(configured, "ND201") == [str(stack.pip(*again, "torch"))]
+    assert hints(configured, "ND201") == [str(stack.pip(*again, "torch!=1.0"))]
 
 
 def test_one_of_several_gpus_without_code(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_one_of_several_gpus_without_code(tmp_path: Path) -> None:
     assert finding.severity == "warning"
     assert finding.hint == (
         "torch 2.10.0 is the newest release that runs on each GPU: "
-        f"{stack.pip(*again, '--every-gpu', 'torch')}; or leave the others out: "
+        f"{stack.pip(*again, '--every-gpu', 'torch!=1.0')}; or leave the others out: "
         "CUDA_VISIBLE_DEVICES=1"
     )
 
@@ -258,10 +256,10 @@ def test_the_options_of_the_command_line_go_into_the_hints(
 @pytest.mark.parametrize(
     ("needed", "torch", "requires", "names"),
     [
-        ("libcublas.so.13", "2.9.1+cu129", ["torch==2.9.1"], "torch vllm"),
-        ("libcudart.so.12", "2.9.1+cu130", ["torch==2.9.1"], "torch vllm"),
-        ("libcudart.so.11.0", "2.9.1+cu128", ["torch"], "vllm"),
-        ("libcublasLt.so.11", None, [], "vllm"),
+        ("libcublas.so.13", "2.9.1+cu129", ["torch==2.9.1"], "torch vllm!=1.0"),
+        ("libcudart.so.12", "2.9.1+cu130", ["torch==2.9.1"], "torch vllm!=1.0"),
+        ("libcudart.so.11.0", "2.9.1+cu128", ["torch"], "vllm!=1.0"),
+        ("libcublasLt.so.11", None, [], "vllm!=1.0"),
     ],
 )
 def test_a_build_for_another_cuda_is_replaced(
@@ -281,4 +279,4 @@ def test_a_build_for_another_cuda_is_replaced(
     assert command in hint
     assert "nvidia-cuda-runtime" not in hint
     assert " install --upgrade --force-reinstall " in command
-    assert sorted(command.split()[-len(names.split()) :]) == names.split()
+    assert sorted(shlex.split(command)[-len(names.split()) :]) == names.split()

@@ -167,7 +167,8 @@ def project_for(
         return "torch"
     purpose = purpose_of(name)
     if cuda is None:
-        version = stack.cuda_of(user)
+        torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
+        version = stack.cuda_of(user) or (torch and torch.cuda) or driver
         cuda = None if version is None else version.major
     if purpose is None or cuda is None:
         return None

@@ -236,7 +236,9 @@ def _hint_for_missing(
         return stack.restore(stack.libraries.owner(failures[0].path or "") or owner)
     other = _find_other_cuda(stack, owner, failures)
     if other is not None and not other.runs:
-        again = replace_builds(stack, *other.names).after(f"{other.sentence}: ")
+        again = replace_builds(stack, *other.names[:1], beside=other.names[1:]).after(
+            f"{other.sentence}: "
+        )
         return again if other.way is None else again.before(f"; or {other.way}")
     places = [find_installed(stack, failure.name) for failure in failures]
     if folders := dict.fromkeys(place[1] for place in places if place is not None):
@@ -269,7 +271,9 @@ def _hint_for_missing(
         command = Advice.of(install)
     if other is None:
         return command
-    again = replace_builds(stack, *other.names).after(f"{other.sentence}: ")
+    again = replace_builds(stack, *other.names[:1], beside=other.names[1:]).after(
+        f"{other.sentence}: "
+    )
     return Advice(f"{command.text}; or {again.text}", again.commands)
 
 

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from ...builds.vendors import Elsewhere
 
 
-def replace_builds(stack: Stack, *names: str) -> Advice:
+def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
     """Return the command that replaces builds, and what is newer elsewhere.
 
     What was built for exactly these releases is replaced with them. An index of a maker
     is named where a build from there runs that is newer than all of PyPI that run, or
     where nothing of PyPI is known to run.
+
+    :param beside: what is chosen again as well, and may stay as it is.
     """
     installed = [x for name in names if (x := stack.distributions.get(name))]
     if any(item.installer == "conda" for item in installed):
@@ -41,8 +43,13 @@ def replace_builds(stack: Stack, *names: str) -> Advice:
     built = [item.name for item in installed if item.is_from_source]
     if built:
         return Advice(f"build {', '.join(built)} again from source for this machine")
-    companions = find_companions(stack, *names)
-    together = [*installed, *(item for item in companions if not item.is_from_source)]
+    companions = find_companions(stack, *names, *beside)
+    others = [x for name in beside if (x := stack.distributions.get(name))]
+    together = [
+        *installed,
+        *others,
+        *(item for item in companions if not item.is_from_source),
+    ]
     found = {item.name: stack.elsewhere(item) for item in together}
     stuck = [
         item for item in together if not found[item.name] and _nothing_runs(stack, item)
@@ -50,7 +57,7 @@ def replace_builds(stack: Stack, *names: str) -> Advice:
     if any(item in stuck for item in installed):
         return _other_project(stack, [item for item in stuck if item.name in names])
     moved = [item for item in together if item not in stuck]
-    words = [_requirement(stack, item) for item in moved]
+    words = [_another(x) if x.name in names else x.name for x in moved]
     unknown = [item.name for item in moved if not _is_in_table(item)]
     only = ["--only-binary", ",".join(unknown)] if unknown else []
     command = Advice.of(stack.reinstall(*words, words=only))
@@ -129,23 +136,13 @@ def _nothing_runs(stack: Stack, distribution: Distribution) -> bool:
     return _is_in_table(distribution) and distribution.variant_json is None
 
 
-def _requirement(stack: Stack, distribution: Distribution) -> str:
-    """Return what pip is to install, which is not what is there.
-
-    Of what is not in the table, nothing says that an index has another build of the
-    same release.
-    """
-    newest = stack.newest_on_pypi(distribution)
-    same = newest == distribution.version
-    if distribution.variant_json is None and (
-        same or not (newest or _is_in_table(distribution))
-    ):
-        return _another(distribution)
-    return distribution.name
-
-
 def _another(distribution: Distribution) -> str:
-    """Return a requirement on any release but the one that is installed."""
+    """Return a requirement on any release but the one that is installed.
+
+    Of a release with variants, another one may fit.
+    """
+    if distribution.variant_json is not None:
+        return distribution.name
     try:
         return f"{distribution.name}!={Version(distribution.version)}"
     except ValueError:
