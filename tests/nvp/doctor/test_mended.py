@@ -68,7 +68,6 @@ def cuda(project: str, version: str, folder: str, name: str) -> Installed:
 
 
 ORT = "onnxruntime/capi/onnxruntime_pybind11_state.so"
-CUDA_12 = linked("libcudart.so.12")
 CUDA_13 = linked("libcudart.so.13")
 GPU = library("80_real")
 NEW_GPU = library("100_real")
@@ -82,7 +81,7 @@ INDEX: list[Installed] = [
     build("torchvision", "0.23.0", "torch==2.8.0"),
     build("torchaudio", "2.6.0", "torch==2.6.0"),
     build("torchaudio", "2.8.0", "torch==2.8.0"),
-    build("vllm", "0.11.0", "torch==2.8.0", code=CUDA_12),
+    build("vllm", "0.11.0", "torch==2.8.0", code=GPU),
     build("vllm", "0.21.0", code=CUDA_13),
     Installed(
         name="jax",
