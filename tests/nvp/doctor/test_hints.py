@@ -54,7 +54,10 @@ def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) 
         ("ND201", "demo"),
         ("ND201", "torch"),
     ]
-    command = " install --upgrade --force-reinstall --only-binary demo 'demo!=1.0' 'torch!=1.0'"
+    command = (
+        " install --upgrade --force-reinstall --only-binary demo 'demo!=1.0' "
+        "'torch!=1.0'"
+    )
     assert all(item.hint.endswith(command) for item in found)
 
 
