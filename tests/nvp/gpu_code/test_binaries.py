@@ -28,7 +28,7 @@ def contents(report: LibraryReport | None) -> dict[str, Any]:
     """Return what expectations have: the fields that are neither empty nor derived."""
     assert report is not None
     data = report.to_dict()
-    derived = ("path", "size", "cuda_runtime")
+    derived = ("path", "size", "cuda_runtime", "toolkit")
     return {key: value for key, value in data.items() if value and key not in derived}
 
 

@@ -54,6 +54,21 @@ from nvp.lint.labels import check_meaning
         ([lib("80_real")], ["nvidia-cuda-runtime>=13.1,<14"], "13.0", "13.0"),
         ([lib("80_real")], ["cuda-toolkit==13.0.2; extra == 'cuda'"], "11.0", "11.0"),
         ([lib(needed=["libcudart.so.12"])], [], "12.0", "12.0"),
+        # What the bytes show, whatever a library is linked with.
+        ([lib("80_real", static_cudart=12)], [], "12.0", "12.0"),
+        ([lib("80_real", static_cudart=11)], [], "11.0", "11.0"),
+        ([lib("80_real", toolkit="13.0")], ["nvidia-nccl-cu12"], "13.0", "13.0"),
+        ([lib("80_real", toolkit="13.4", static_cudart=13)], [], "13.4", "13.0"),
+        # A program loads one of these, and no driver is older than all of them.
+        (
+            [
+                lib("80_real", path="l_cuda118.so", needed=["libcudart.so.11.0"]),
+                lib("80_real", path="l_cuda132.so", needed=["libcudart.so.13"]),
+            ],
+            [],
+            "11.8",
+            "11.8",
+        ),
         ([lib()], [], None, None),
     ],
 )

@@ -6,11 +6,15 @@ import struct
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.containers import (
     BINARIES,
     container,
     entry,
     inspect_bytes,
+    inspect_on_disk,
+    library,
     write_wheel,
 )
 
@@ -258,3 +262,79 @@ def test_the_files_of_a_wheel_share_one_budget(
     path = write_wheel(tmp_path / "demo-1.0-py3-none-any.whl", members)
     (defect,) = api.inspect(path).all_defects
     assert "not everything was read" in defect.message
+
+
+CUDART = b"\0CUDA driver version is insufficient for CUDA runtime version\0"
+TWELVE = b"\0cuKernelSetCacheConfig\0"
+THIRTEEN = b"\0cuMemDiscardAndPrefetchBatchAsync\0"
+
+
+@pytest.mark.parametrize(
+    ("texts", "major"),
+    [
+        (CUDART, 11),
+        (CUDART + TWELVE, 12),
+        (TWELVE + bytes(5000) + CUDART + THIRTEEN, 13),
+        # A program that asks the driver for a function has no runtime.
+        (TWELVE + THIRTEEN, 0),
+        (CUDART[:-1], 0),
+    ],
+)
+@given(borders=st.lists(st.integers(0, 40_000), max_size=8))
+@settings(max_examples=20)
+def test_a_static_runtime_is_found_however_the_file_is_cut(
+    borders: list[int], texts: bytes, major: int
+) -> None:
+    code = library("80_real")
+    for data in (code + texts, code + texts + container(entry()), code + bytes(9)):
+        expected = major if texts in data else 0
+        report = inspect_bytes(data, borders=borders)
+        assert report is not None
+        assert report.static_cudart == expected
+        assert report.cuda_runtime == ((expected,) if expected else ())
+        on_disk = inspect_on_disk(data)
+        assert on_disk is not None
+        assert on_disk.static_cudart == expected
+
+
+def test_a_text_inside_of_gpu_code_is_no_runtime() -> None:
+    inside = entry(payload=CUDART + TWELVE + bytes(32 * 1024))
+    report = inspect_bytes(library() + container(inside))
+    assert report is not None
+    assert report.static_cudart == 0
+
+
+@pytest.mark.parametrize(
+    ("pieces", "toolkit"),
+    [
+        ([entry(arch=80)], ""),
+        ([entry(arch=80, version=(1, 8))], "13.0"),
+        # CUDA 12.8 writes this form for Blackwell too.
+        ([entry(arch=100, version=(1, 8)), entry(arch=90)], ""),
+        ([entry(1, 80, version=(8, 7))], ""),
+        ([entry(arch=80, flags=0x8011, size=40_000)], "12.0"),
+    ],
+)
+def test_the_form_of_an_entry_tells_its_toolkit(
+    pieces: list[bytes], toolkit: str
+) -> None:
+    report = inspect_bytes(library() + container(*pieces))
+    assert report is not None
+    assert report.toolkit == toolkit
+
+
+@pytest.mark.parametrize(
+    ("name", "toolkit"),
+    [
+        ("new-80.cubin", "13.5"),
+        ("old-100.cubin", "12.9"),
+        ("concatenated.so", "13.4"),
+        ("plain.so", "13.0"),
+        ("plain.dll", "13.0"),
+        # All of its machine code is without kernels.
+        ("host-only.so", ""),
+    ],
+)
+def test_real_binaries_tell_their_toolkit(name: str, toolkit: str) -> None:
+    (report,) = api.inspect(BINARIES / name).libraries
+    assert report.toolkit == toolkit

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from support.command import Run
 from support.containers import container, library
-from support.content_cases import CASES
-from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel
+from support.content_cases import CASES, STATIC
+from support.documents import document as document_of
+from support.documents import nvidia
+from support.gpu_wheels import PLAIN, PLAIN_SO, Wheel, one
 
 from nvp import api
 from nvp.gpu_code import compression, inspection
@@ -96,6 +98,75 @@ def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> Non
     wheel = Wheel(libraries=libraries, lower="11.8", sm=["80_real", "120_real"])
     codes = {f.code for f in api.validate([wheel.write(tmp_path)])}
     assert {"NV307", "NV512"} <= codes
+
+
+@pytest.mark.parametrize(
+    ("wheel", "advice"),
+    [
+        # The least that `inspect` says, and not the oldest toolkit for the targets.
+        (
+            Wheel(libraries=one("80_real", isa=(8, 7)), sm=["80_real"], lower="12.6"),
+            "a lower bound of 12.0 would reach them",
+        ),
+        (
+            Wheel(
+                libraries=one("80_real", "90_virtual", isa=(8, 7)),
+                sm=["80_real"],
+                lower="12.4",
+            ),
+            "a lower bound of 12.0 would reach them",
+        ),
+        (Wheel(libraries=STATIC, sm=["80_real"], lower="12.0"), None),
+        # NV506 says that the bound is too low already, and so does NV505.
+        (Wheel(libraries=STATIC, sm=["80_real"], lower="11.8"), None),
+        (Wheel(libraries=PLAIN_SO, sm=PLAIN, lower="13.2"), None),
+        (Wheel(libraries=PLAIN_SO, sm=PLAIN[:3], lower="12.9"), None),
+    ],
+)
+def test_a_bound_is_loosened_to_what_the_bytes_allow(
+    wheel: Wheel, advice: str | None, tmp_path: Path
+) -> None:
+    path = wheel.write(tmp_path)
+    # The metadata file of the release says it once more, and no other bound.
+    document = document_of({"cu130": nvidia(wheel.lower, sm=wheel.sm)})
+    (tmp_path / "demo-1.0-variants.json").write_text(json.dumps(document))
+    for target in (path, tmp_path):
+        hints = [f.hint for f in api.validate([target]) if f.code == "NV310"]
+        assert hints == ([advice] if advice else [])
+
+
+def test_one_wrong_spelling_is_one_finding(tmp_path: Path) -> None:
+    targets = ["75_real", "80_real", "90_real", "100_real"]
+    for python in ("cp311", "cp312"):
+        Wheel(
+            libraries=one(*targets, "120_virtual", isa=(9, 0)),
+            sm=["sm_75", *targets[1:], "120_virtual"],
+            tag=f"{python}-{python}-linux_x86_64",
+        ).write(tmp_path)
+    document = document_of(
+        {"cu130": nvidia("13.0", sm=["sm_75", *targets[1:], "120_virtual"]), "null": {}}
+    )
+    Wheel(libraries={}, label="null", variant={}, tag="py3-none-any").write(tmp_path)
+    (tmp_path / "demo-1.0-variants.json").write_text(json.dumps(document))
+    findings = api.validate([tmp_path], ignore=["NV206"])
+    assert [(f.code, f.hint) for f in findings] == [("NV302", "did you mean 75_real?")]
+
+
+def test_a_narrow_label_is_one_finding_and_can_be_marked(
+    run: Run, tmp_path: Path
+) -> None:
+    targets = ["75_real", "80_real", "90_real", "100_real", "120_real", "120_virtual"]
+    path = Wheel(libraries=one(*targets), label="cu130_hopper", sm=["90_real"]).write(
+        tmp_path
+    )
+    (finding,) = [f for f in api.validate([path]) if f.severity == "warning"]
+    assert finding.code == "NV502"
+    assert "75_real, 80_real, 100_real, 120_real, 120_virtual" in finding.message
+    assert run(path, "--strict").code == 1
+    assert run(path, "--strict", "--ignore", "NV502:cu130_hopper").code == 0
+    assert run(path, "--strict", "--ignore", "NV5:cu130_*,NV1").code == 0
+    assert run(path, "--strict", "--ignore", "NV502:cu130").code == 1
+    assert run(path, "--strict", "--ignore", "NV599:cu130").code == 2
 
 
 def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> None:

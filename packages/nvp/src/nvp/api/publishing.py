@@ -85,7 +85,8 @@ def validate(
     :param paths: files, folders or URLs of project pages. What cannot be read is a
         finding, not an error.
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
-    :param ignore: prefixes of the rules to leave out.
+    :param ignore: prefixes of the rules to leave out; ``NV502:cu130_hopper`` leaves
+        one out for a label, and ``NV502:cu130_*`` for all labels of that form.
     :param hashes: download wheels of a page completely, to compare their sha256.
     :param jobs: how many members of a wheel are read at the same time, by default as
         many as there are cores, and at most four.

@@ -34,6 +34,9 @@ paths PATH...
 --relaxed
   with --suggest, the lower bound of CUDA's minor-version compatibility, and no PTX
   that drivers of that bound refuse
+--pyproject
+  with --suggest, print the section for pyproject.toml that variantlib reads when it
+  makes the wheel, instead of the variant.json
 --jobs
 """
 
@@ -63,8 +66,10 @@ def execute(
     from ..metadata.checking import to_text
 
     require_positive(options, "jobs")
-    if options.relaxed and not options.suggest:
-        raise UsageError("--relaxed is about a suggestion", hint="give --suggest too")
+    for name in ("relaxed", "pyproject"):
+        if getattr(options, name) and not options.suggest:
+            message = f"--{name} is about a suggestion"
+            raise UsageError(message, hint="give --suggest too")
     text: list[str | Table] = []
     asides: list[str] = []
     files: list[Mapping[str, object]] = []
@@ -85,8 +90,16 @@ def execute(
         if options.suggest:
             suggestion = _suggest(report, relaxed=options.relaxed)
             data["suggestion"] = suggestion and suggestion.to_dict()
-            text += to_text(suggestion.metadata).splitlines() if suggestion else []
-            asides += _aside(report, suggestion, relaxed=options.relaxed)
+            if suggestion:
+                document = to_text(suggestion.metadata)
+                document = suggestion.pyproject if options.pyproject else document
+                text += document.splitlines()
+            asides += _aside(
+                report,
+                suggestion,
+                relaxed=options.relaxed,
+                pyproject=options.pyproject,
+            )
         else:
             text += [""] if text else []
             text += _text(report)
@@ -190,15 +203,20 @@ def _suggest(report: WheelReport, *, relaxed: bool) -> Suggestion | None:
 
 
 def _aside(
-    report: WheelReport, suggestion: Suggestion | None, *, relaxed: bool
+    report: WheelReport,
+    suggestion: Suggestion | None,
+    *,
+    relaxed: bool,
+    pyproject: bool,
 ) -> list[str]:
     """Return what to do with the document, or why there is none."""
     from ..gpu_code.claims import find_claim
-    from ..gpu_code.describe import how_to_add
+    from ..gpu_code.describe import cost_lines, how_to_add
 
+    claim = find_claim(report)
     if suggestion is not None:
-        return how_to_add(suggestion)
-    bound = find_claim(report).relaxed
+        return [*cost_lines(claim), *how_to_add(suggestion, pyproject=not pyproject)]
+    bound = claim.relaxed
     if relaxed and _suggest(report, relaxed=False) and bound.version is None:
         return [f"{report.path}: there is no looser bound: {bound.reason}"]
     return [f"{report.path}: it has no GPU code of its own that properties could name"]

@@ -22,7 +22,8 @@ paths PATH...
   check only these rules, such as NV301, or families, such as NV3; separate several by
   commas
 --ignore CODE...
-  leave out these rules or families
+  leave out these rules or families; NV502:cu130_hopper leaves out a rule for one label,
+  such as one that is narrow on purpose, and NV502:cu130_* for all labels of that form
 --strict
   exit with code 1 for warnings as well
 --no-hash
@@ -86,4 +87,7 @@ def execute(
 
 
 def _codes(words: list[str]) -> list[str]:
-    return [code.strip().upper() for word in words for code in word.split(",")]
+    choices = [
+        code.strip().partition(":") for word in words for code in word.split(",")
+    ]
+    return [f"{code.upper()}{colon}{label}" for code, colon, label in choices]

@@ -77,10 +77,34 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
     return max(CudaVersion(lower.major), min(known, default=lower))
 
 
+def oldest_driver(version: CudaVersion, units: Iterable[Unit]) -> CudaVersion:
+    """Return the oldest driver of the major that loads any of the libraries.
+
+    A driver older than all libraries that are alternatives by CUDA has none to load.
+    """
+    return max([CudaVersion(version.major), *filter(None, map(_oldest_choice, units))])
+
+
+def _oldest_choice(unit: Unit) -> CudaVersion | None:
+    named = [_named_choice(item) for item in unit.libraries] if unit.by_cuda else []
+    known = [runtime.version for runtime in named if runtime is not None]
+    return min(known) if known and len(known) == len(named) else None
+
+
+def _named_choice(library: LibraryReport) -> Runtime | None:
+    """Return the CUDA that one of several alternatives is named after."""
+    names = re.findall(_CHOSEN, library.path)
+    if not names:
+        return None
+    source = f"{library.path} is named after the CUDA that it is for"
+    return Runtime(version=_version(*names[-1]), source=source)
+
+
 def _relaxed(
     version: CudaVersion, units: Sequence[Unit], real: Sequence[str], *, native: bool
 ) -> Bound:
-    floor = relaxed_version(version, real) if real else CudaVersion(version.major)
+    oldest = oldest_driver(version, units)
+    floor = max(oldest, relaxed_version(version, real)) if real else oldest
     newest = newest_ptx(units)
     # The oldest driver compiles the PTX too if the PTX is not newer than the driver.
     old = newest is not None and newest <= floor
@@ -101,6 +125,8 @@ def _relaxed(
         reason += f"; its PTX is from CUDA {newest} or older, and runs as well"
     elif newest is not None:
         reason += f"; its PTX is from CUDA {newest}, and must not be declared then"
+    if oldest.minor:
+        reason += f"; the oldest of the libraries to choose from is for CUDA {oldest}"
     return Bound(version=floor, reason=reason)
 
 
@@ -120,7 +146,7 @@ def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None
     runtimes = linked_runtimes(report, choices)
     for unit in units:
         if unit.by_cuda:
-            each = [library_runtimes(report, item) for item in unit.libraries]
+            each = [_choice_runtimes(report, item) for item in unit.libraries]
             newest = [max(group, key=attrgetter("version")) for group in each if group]
             # A library without a CUDA dependency works with every CUDA version.
             if len(newest) == len(each):
@@ -128,10 +154,18 @@ def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None
     return max(runtimes, key=attrgetter("version"), default=None)
 
 
+def _choice_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
+    named = _named_choice(library)
+    return [*([named] if named else []), *library_runtimes(report, library)]
+
+
 def _unit_bound(report: WheelReport, unit: Unit) -> Bound:
-    bounds = [_library_bound(report, item) for item in unit.libraries]
     if not unit.by_cuda:
-        return _highest(bounds)
+        return _highest([_library_bound(report, item) for item in unit.libraries])
+    bounds = []
+    for item in unit.libraries:
+        named = filter(None, [_named_choice(item)])
+        bounds.append(_highest([*map(_as_bound, named), _library_bound(report, item)]))
     known = [(bound.version, bound) for bound in bounds if bound.version is not None]
     return min(known, key=lambda pair: pair[0])[1] if known else _highest(bounds)
 
@@ -192,6 +226,9 @@ _OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
 _NAMED = re.compile(r"(?:.*-)?cu(?:da)?(?:(1[0-9])|([89]|1[0-9])([0-9]))x?(?:-.*)?")
 """A project for one CUDA: ``faiss-gpu-cu12``, ``cupy-cuda12x`` and ``cupy-cuda110``."""
 
+_CHOSEN = re.compile(
+    r"(?<![a-z0-9])cu(?:da)?[-_]?(1[0-9])([0-9])?(?![a-z0-9])", re.IGNORECASE
+)
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
@@ -204,10 +241,12 @@ class Runtime:
 
     :param version: the lowest that it can be.
     :param source: what says so, such as ``demo/lib.so is linked with libcudart.so.12``.
+    :param named: whether it is the very one, and not just the lowest.
     """
 
     version: CudaVersion
     source: str
+    named: bool = True
 
 
 def _declared_runtimes(report: WheelReport) -> list[Runtime]:
@@ -239,7 +278,7 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     The copy of a library that a repair put into the wheel has a full version in its
     name, so that the vendored libraries are looked at too.
     """
-    runtimes = list(_needed(library))
+    runtimes = [*_needed(library), *_traces(library)]
     # Wheels with thousands of cubins end here, before the names are looked at.
     if not library.needed:
         return runtimes
@@ -284,6 +323,17 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
             # of a library says nothing.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
             yield Runtime(version=CudaMajor(major), source=source)
+
+
+def _traces(library: LibraryReport) -> Iterator[Runtime]:
+    """Yield the CUDA that the bytes of a library show, whatever it is linked with."""
+    if major := library.static_cudart:
+        source = f"{library.path} contains the runtime of CUDA {major}"
+        yield Runtime(version=CudaMajor(major), source=source, named=False)
+    if library.toolkit:
+        source = f"the machine code of {library.path} is from CUDA {library.toolkit}"
+        version = _version(*library.toolkit.removesuffix(".0").partition(".")[::2])
+        yield Runtime(version=version, source=f"{source} or newer", named=False)
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:

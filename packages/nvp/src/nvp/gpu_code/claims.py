@@ -31,7 +31,7 @@ from ..knowledge.tables import (
     gpu_models,
 )
 from ..wheels.archive import parse_wheel_name
-from .bounds import Bound, find_bounds, newest_ptx
+from .bounds import Bound, find_bounds, newest_ptx, oldest_driver
 from .report import WheelReport, target_key
 from .units import Unit, parse_target, split_units
 
@@ -181,7 +181,7 @@ def _support(
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
     ]
     if strict.version is not None:
-        drivers.append(CudaVersion(strict.version.major))
+        drivers.append(oldest_driver(strict.version, units))
     compiled = [unit for unit, how in judged if how == PTX]
     drivers += [unit.jit_toolkit(capability) for unit in compiled]
     known = [version for version in drivers if version is not None]

@@ -23,7 +23,13 @@ from nvidia_variant_provider.metadata.model import (
 )
 from nvidia_variant_provider.metadata.versions import WRITTEN
 
-from ..knowledge.tables import NATIVE, PTX, gpu_models
+from ..knowledge.tables import (
+    NATIVE,
+    PTX,
+    driver_branches,
+    driver_versions,
+    gpu_models,
+)
 from ..metadata.checking import to_dict
 from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
@@ -299,13 +305,45 @@ def _is_label(file_name: str) -> bool:
     return len(parts) == 6 + build
 
 
-def how_to_add(suggestion: Suggestion) -> list[str]:
-    """Return what ``pyproject.toml`` needs, and the command, with its preconditions."""
+def how_to_add(suggestion: Suggestion, *, pyproject: bool = True) -> list[str]:
+    """Return what ``pyproject.toml`` needs, and the command, with its preconditions.
+
+    :param pyproject: whether to print the section of ``pyproject.toml``.
+    """
+    section = [f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()]
     return [
-        "Add this to pyproject.toml:",
-        *(f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()),
+        *(["Add this to pyproject.toml:", *section] if pyproject else []),
         "Install variantlib where nvp is installed:",
         f"  {suggestion.install}",
         "Then run this command:",
         f"  {suggestion.command}",
+    ]
+
+
+def cost_lines(claim: TrueClaim) -> list[str]:
+    """Return which machines either bound leaves out."""
+    strict, relaxed = claim.strict.version, claim.relaxed.version
+    if strict is None:
+        return []
+    if relaxed is None or relaxed >= strict:
+        why = f": {claim.relaxed.reason}" if relaxed is None else ""
+        return [f"There is no looser bound than {strict}{why}"]
+    between = [cuda for cuda in driver_versions() if relaxed <= cuda < strict]
+    branches = [str(n) for n, cuda in driver_branches().items() if cuda in between]
+    drivers = f"drivers for CUDA {relaxed} to {max(between, default=relaxed)}"
+    if branches:
+        drivers += f" (branches {', '.join(branches)})"
+    values = (*claim.sm_arch, *claim.exact)
+    lost = [value for value in values if value not in claim.relaxed_sm_arch]
+    kept = {gpu for value in claim.relaxed_sm_arch for gpu in gpus_of(value)}
+    gpus = sorted({gpu for value in lost for gpu in gpus_of(value)} - kept)
+    more = ""
+    if lost:
+        more = f", but nobody may declare {', '.join(lost)} then"
+        if gpus:
+            more += f", so that GPUs of {', '.join(map(str, gpus))} do not get it"
+    return [
+        f"With the bound {strict}, machines with {drivers} do not get the build, "
+        "although they run its machine code",
+        f"With the bound {relaxed} (--suggest --relaxed), they get it{more}",
     ]

@@ -57,6 +57,8 @@ _CUBIN_NAMES = b"\0.shstrtab\0"
 _OLD_ABI = 0x33
 """``EI_OSABI`` up to toolkit 12.x and sm_90; later cubins have 0x41 and other flags."""
 
+_BLACKWELL = 100
+_RELEASE = re.compile(rb"Cuda compilation tools, release ([0-9]{1,3})\.([0-9]{1,3}),")
 _FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
 
 
@@ -299,3 +301,14 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
     # Only the options of the assembler tell that a cubin is for a family.
     family = _FAMILY.search(tkinfo)
     return f"{number}f" if family else f"{number}"
+
+
+def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
+    """Return the CUDA that wrote a loose cubin, or the first one that writes such ones.
+
+    :param tkinfo: what is in the section ``.note.nv.tkinfo``.
+    """
+    if release := _RELEASE.search(tkinfo):
+        return int(release[1]), int(release[2])
+    old_form = image.osabi == _OLD_ABI or image.flags >> 8 & 0xFF >= _BLACKWELL
+    return None if old_form else (13, 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from .compression import LZ4, NONE, ZSTD, Budget, decompress
@@ -64,6 +64,13 @@ _MAX_GROUP = 1024 * 1024
 
 _MAX_ARCH, _MAX_VERSION = 9999, 999
 
+_NEW_CUBIN = (1, 8)
+"""The version of all cubins of CUDA 13, and of those of 12.8 and 12.9 for Blackwell."""
+_BLACKWELL = 100
+_WITH_ZSTD = 12, 0
+"""No CUDA 11 compresses with zstd; 12.8 is the first that does."""
+_WITH_GROUPS = 13, 4
+
 _TOO_MANY = "not everything was read: there are too many containers of GPU code"
 _TOO_DEAR = "not everything was read: there is too much GPU code to decompress"
 
@@ -76,6 +83,7 @@ class Entry(NamedTuple):
     :param isa: the version of the PTX language, such as ``8.7``; empty for other kinds.
     :param compression: ``none``, ``lz4`` or ``zstd``.
     :param stub: whether it is a cubin without a kernel; ``None`` if nobody can tell.
+    :param toolkit: the first CUDA that writes such an entry, where its form tells.
     """
 
     kind: int
@@ -83,6 +91,7 @@ class Entry(NamedTuple):
     isa: str
     compression: str
     stub: bool | None
+    toolkit: tuple[int, int] | None = None
 
 
 class Scanner:
@@ -96,12 +105,14 @@ class Scanner:
     :param on_container: is called with the offset of each container.
     :param on_entry: is called with each entry, including those before a broken one.
     :param on_defect: is called with an offset and a clause.
+    :param texts: what else is looked for, outside of containers; `texts_found` has it.
     """
 
     def __init__(
         self,
         size: int,
         *,
+        texts: Sequence[bytes] = (),
         budget: Budget,
         on_container: Callable[[int], None],
         on_entry: Callable[[Entry], None],
@@ -119,6 +130,10 @@ class Scanner:
         self._start = 0  # where the current container starts
         self._end: int | None = None  # where it ends; None outside of containers
         self._tries = 0  # how often the rarest byte of the magic is still looked for
+        self._texts = list(texts)
+        self._longest = max(map(len, texts), default=1) - 1
+        self._before = b""  # the last bytes that were searched for texts
+        self.texts_found: list[bytes] = []
 
     @property
     def position(self) -> int:
@@ -140,6 +155,7 @@ class Scanner:
     def leave_out(self, offset: int) -> None:
         """Go on at an offset behind `position`; do so while it is searching only."""
         self._rest, self._base, self._next = b"", offset, offset
+        self._before = b""
 
     def skip(self, offset: int) -> None:
         """Go on at an offset, which is not behind `wanted`."""
@@ -189,12 +205,16 @@ class Scanner:
     def _find(self, data: bytes, at: int) -> int | None:
         """Look for the start of a container."""
         place = self._find_magic(data, at)
+        if self._texts:
+            self._find_texts(data, at, len(data) if place is None else place)
         if place is None:
             # The last bytes of the piece may be the first ones of the magic.
             kept = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
-            self._next = self._base + max(at, kept)
+            kept = max(at, kept)
+            self._next = self._base + kept
+            self._before = data[max(at, kept - self._longest) : kept]
             return None
         if len(data) - place < CONTAINER.size:
             self._next = self._base + place
@@ -216,6 +236,15 @@ class Scanner:
         self._on_container(start)
         self._start, self._end = start, body + size
         return body
+
+    def _find_texts(self, data: bytes, start: int, end: int) -> None:
+        """Look for the texts between two places, and where the last piece ended."""
+        joint = self._before + data[start : min(end, start + self._longest)]
+        self._before = b""
+        for text in self._texts[:]:
+            if data.find(text, start, end) >= 0 or text in joint:
+                self._texts.remove(text)
+                self.texts_found.append(text)
 
     def _find_magic(self, data: bytes, at: int) -> int | None:
         """Return where the first magic from ``at`` on is."""
@@ -310,8 +339,11 @@ class Scanner:
         if kind == CUBIN and size <= SMALL:
             stored = NONE if group else compression_of(packing)
             stub = self._is_stub(stored, body) if body else None
-        version = (major, minor) if kind == PTX else None
-        self._on_entry(_entry(kind, (arch, fields[11]), version, packing, stub))
+        gpu, version = (arch, fields[11]), (major, minor)
+        entry = _entry(kind, gpu, version, packing, stub)
+        if group and kind == CUBIN:
+            entry = entry._replace(toolkit=_WITH_GROUPS)
+        self._on_entry(entry)
 
     def _is_stub(self, compression: str, body: bytes) -> bool | None:
         """Return whether a cubin has no kernel; ``None`` if it cannot be decoded."""
@@ -369,22 +401,27 @@ def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
 def _entry(
     kind: int,
     gpu: tuple[int, int],
-    version: tuple[int, int] | None,
+    version: tuple[int, int],
     packing: int,
     stub: bool | None,
 ) -> Entry:
     """Return an entry.
 
     :param gpu: the number of its target, and its flags.
-    :param version: that of the PTX language; ``None`` for other kinds.
+    :param version: that of the PTX language, or that of the format of a cubin.
     :param packing: the flags that say how it is compressed.
     """
+    compression = compression_of(packing)
+    toolkit = _WITH_ZSTD if compression == ZSTD else None
+    if kind == CUBIN and version >= _NEW_CUBIN and gpu[0] < _BLACKWELL:
+        toolkit = 13, 0
     return Entry(
         kind=kind,
         target=target_of(*gpu),
-        isa="" if version is None else f"{version[0]}.{version[1]}",
-        compression=compression_of(packing),
+        isa=f"{version[0]}.{version[1]}" if kind == PTX else "",
+        compression=compression,
         stub=stub,
+        toolkit=toolkit,
     )
 
 

@@ -31,12 +31,15 @@ class Code:
     :param isa: the version of the PTX language; empty for a cubin.
     :param image: the tables of a cubin.
     :param stub: whether it is a cubin without a kernel.
+    :param toolkit: the CUDA that wrote a cubin, or the first that writes such ones,
+        where the cubin tells.
     """
 
     target: str
     isa: str = ""
     image: Image | None = None
     stub: bool = False
+    toolkit: tuple[int, int] | None = None
 
 
 def guess_format(path: str, head: bytes) -> str:
@@ -84,6 +87,7 @@ def read_cubin() -> Reader[Code]:
         target=elf.cubin_target(image, *contents),
         image=image,
         stub=not image.sections.any_begins(b".text."),
+        toolkit=elf.cubin_toolkit(image, contents[1]),
     )
 
 

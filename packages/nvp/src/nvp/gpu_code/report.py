@@ -58,6 +58,10 @@ class LibraryReport:
     :param compression: how many entries are ``none``, ``lz4`` or ``zstd``.
     :param needed: the libraries that it is linked with (``DT_NEEDED`` of an ELF file,
         imports of a DLL), in the order of the file.
+    :param static_cudart: the major version of the CUDA runtime that is in the file
+        itself, or a later one; 11 stands for all up to it, and 0 for none.
+    :param toolkit: the first CUDA that writes such machine code, such as ``13.0``,
+        where the form of the code tells; else empty.
     :param unknown: how many entries have an unknown kind, such as ``{"kind 0x20": 1}``.
     :param unchecked: how many entries of machine code may be stubs, which nobody knows
         since they could not be decompressed.
@@ -75,6 +79,8 @@ class LibraryReport:
     ptx_isa: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     compression: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     needed: tuple[str, ...] = ()
+    static_cudart: int = 0
+    toolkit: str = ""
     unknown: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     unchecked: int = 0
     defects: tuple[Defect, ...] = ()
@@ -109,7 +115,7 @@ class LibraryReport:
     @property
     def cuda_runtime(self) -> tuple[int, ...]:
         """The major versions of the CUDA runtime that it is linked with, ascending."""
-        majors = set()
+        majors = {self.static_cudart} - {0}
         for name in self.needed:
             if match := _RUNTIME.fullmatch(name):
                 # cudart64_110.dll belongs to CUDA 11.0, cudart64_12.dll to all of 12.x.
@@ -149,6 +155,8 @@ class LibraryReport:
             "compression": dict(self.compression),
             "needed": list(self.needed),
             "cuda_runtime": list(self.cuda_runtime),
+            "static_cudart": self.static_cudart,
+            "toolkit": self.toolkit,
             "unknown": dict(self.unknown),
             "unchecked": self.unchecked,
             "defects": [defect.to_dict() for defect in self.defects],

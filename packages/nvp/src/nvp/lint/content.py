@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvidia_variant_provider.errors import join, listed, shown
-from nvidia_variant_provider.machine.supported import NAMESPACE, SM_ARCH
+from nvidia_variant_provider.machine.supported import LOWER_BOUND, NAMESPACE, SM_ARCH
 
 from ..gpu_code.bounds import (
     Runtime,
@@ -26,6 +26,7 @@ from ..gpu_code.units import Unit, parse_target, split_units
 from ..wheels.archive import WheelName
 from .findings import Checks, Problem
 from .labels import Claim, claim_of, labels_of
+from .spelling import corrected, has_unknown
 
 
 class Lack(enum.Enum):
@@ -62,6 +63,8 @@ class DeclaringWheel:
     :param loaded: those of the units that have targets.
     :param values: the declared values of ``sm_arch`` that are well formed.
     :param names_targets: whether ``sm_arch`` is declared at all.
+    :param unclear: the features of which other rules report values, so that nobody
+        knows what is declared by them.
     :param declared: what the wheel claims.
     :param truth: what it could claim.
     :param shortfalls: the declared values that are not literally true.
@@ -75,6 +78,7 @@ class DeclaringWheel:
     loaded: Sequence[Unit]
     values: Sequence[str]
     names_targets: bool
+    unclear: frozenset[str]
     declared: Claim
     truth: TrueClaim
     shortfalls: Sequence[Shortfall]
@@ -98,9 +102,11 @@ def describe_wheel(
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
     :returns: ``None`` where the wheel declares no property of ``nvidia``.
     """
-    features = _declared_features(document, name.label)
-    if features is None:
+    given = _declared_features(document, name.label)
+    if given is None:
         return None
+    # NV302 reports what is not spelled like this.
+    features = corrected(given)
     units = split_units(report)
     loaded = [unit for unit in units if unit.targets]
     declared = claim_of(features)
@@ -112,6 +118,12 @@ def describe_wheel(
         loaded=loaded,
         values=values,
         names_targets=isinstance(features.get(SM_ARCH), list),
+        unclear=frozenset(
+            feature
+            for feature, values in features.items()
+            if has_unknown(features, feature)
+            or (feature == LOWER_BOUND and values and declared.lower is None)
+        ),
         declared=declared,
         truth=find_claim(report),
         shortfalls=tuple(_find_shortfalls(values, units, loaded)),
@@ -306,5 +318,5 @@ def _linked(report: WheelReport) -> Iterator[Runtime]:
     for item in report.own:
         if item.path not in alternatives:
             for runtime in library_runtimes(report, item):
-                if runtime.version.major not in brought:
+                if runtime.named and runtime.version.major not in brought:
                     yield runtime

@@ -7,7 +7,12 @@ from typing import Any
 
 from nvidia_variant_provider.errors import listed, shown
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
-from nvidia_variant_provider.machine.supported import LOWER_BOUND, OLDEST, SM_ARCH
+from nvidia_variant_provider.machine.supported import (
+    LOWER_BOUND,
+    NAMESPACE,
+    OLDEST,
+    SM_ARCH,
+)
 
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import gpus_of
@@ -26,6 +31,7 @@ from .content import (
     LIBRARY_CHECKS,
     DeclaringWheel,
     Lack,
+    Shortfall,
     describe_wheel,
     letter_of,
 )
@@ -38,7 +44,7 @@ DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
 _MAX_NAMED = 3
 """How many libraries a message names."""
 
-_MAX_TARGETS = 8
+_MAX_TARGETS = 30
 """How many targets a message names."""
 
 
@@ -71,30 +77,50 @@ def check_content(
         DECLARING_CHECKS.run(wheel, inside)
 
 
+def find_floor(
+    report: WheelReport, name: WheelName, features: Mapping[str, Any]
+) -> CudaVersion | None:
+    """Return the oldest driver that runs the machine code of a wheel, for NV310.
+
+    The result is ``None`` where that cannot be said, and where NV505 or NV506 reports
+    that the lower bound is too low already.
+
+    :param features: what the wheel declares.
+    """
+    document = {"variants": {name.label: {NAMESPACE: features}}}
+    wheel = None if report.all_defects else describe_wheel(report, name, document)
+    if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
+        return None
+    # Where the kernels come in another way, the label alone tells.
+    return wheel.truth.relaxed.version if wheel.loaded else OLDEST
+
+
 @DECLARING_CHECKS.rule("NV501")
 def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report declared machine code that is not there, with nothing else that runs."""
-    for item in wheel.lacking(Lack.NO_CODE):
-        number = parse_target(item.value)[0]
-        where = _in_libraries(item.units, wheel.loaded)
+    for values, units in _grouped(wheel, Lack.NO_CODE):
+        where = _in_libraries(units, wheel.loaded)
         yield Problem(
             wheel.at(SM_ARCH),
-            f"{item.value} is declared, but no code{where} runs on such a GPU",
-            f"build for {number}, or drop {item.value}; inspect shows what is there",
+            f"{values} {_are(values)} declared, but no code{where} runs on such a GPU",
+            f"build for {_numbers(values)}, or drop {values}; inspect shows what is "
+            "there",
         )
 
 
 @DECLARING_CHECKS.rule("NV502")
 def check_nv502(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report code for GPUs that no declared value reaches."""
-    for value, lost in _undeclared(wheel):
-        if lost:
-            yield Problem(
-                wheel.at(SM_ARCH),
-                f"the wheel has code for {value}, which is not declared, so that GPUs "
-                f"of {', '.join(map(str, lost))} do not get it",
-                f"add {value}",
-            )
+    missing = {value: lost for value, lost in _undeclared(wheel) if lost}
+    if missing:
+        values = ", ".join(missing)
+        lost = sorted({gpu for gpus in missing.values() for gpu in gpus})
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"the wheel has code for {values}, which {_are(values)} not declared, so "
+            f"that GPUs of {', '.join(map(str, lost))} do not get it",
+            f"add {values}; where a label is narrow on purpose, --ignore NV502:LABEL",
+        )
 
 
 @DECLARING_CHECKS.rule("NV503")
@@ -117,24 +143,25 @@ def check_nv503(wheel: DeclaringWheel) -> Iterator[Problem]:
             message = f"there is no code for {item.value}{where}; other code runs there"
             hint = "declare the targets that the wheel has"
         yield Problem(wheel.at(SM_ARCH), message, hint)
-    for value, lost in _undeclared(wheel):
-        if not lost and gpus_of(value):
-            yield Problem(
-                wheel.at(SM_ARCH),
-                f"the wheel has code for {value}, which is not declared",
-                "other values give it to the same GPUs; declare it to be exact",
-            )
+    also = [value for value, lost in _undeclared(wheel) if not lost and gpus_of(value)]
+    if also:
+        values = ", ".join(also)
+        yield Problem(
+            wheel.at(SM_ARCH),
+            f"the wheel has code for {values}, which {_are(values)} not declared",
+            "other values give it to the same GPUs; declare it to be exact",
+        )
 
 
 @DECLARING_CHECKS.rule("NV504")
 def check_nv504(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report declared PTX that is not there."""
-    for item in wheel.lacking(Lack.NO_PTX):
-        number = parse_target(item.value)[0]
+    for values, units in _grouped(wheel, Lack.NO_PTX):
+        numbers = _numbers(values)
         yield Problem(
             wheel.at(SM_ARCH),
-            f"there is no PTX for {number}{_in_libraries(item.units, wheel.loaded)}",
-            f"build PTX for {number}, or drop {item.value}",
+            f"there is no PTX for {numbers}{_in_libraries(units, wheel.loaded)}",
+            f"build PTX for {numbers}, or drop {values}",
         )
 
 
@@ -165,17 +192,24 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV506")
 def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report a lower bound of an older CUDA major than the linked runtime."""
-    runtime = newest_runtime(wheel.report, wheel.units)
-    lower = wheel.declared.lower
-    if runtime is None or (lower and lower.major >= runtime.version.major):
+    """Report a lower bound of an older CUDA major than the one it was built with."""
+    if LOWER_BOUND in wheel.unclear:
         return
-    major = runtime.version.major
+    runtime = newest_runtime(wheel.report, wheel.units)
+    built, source = (runtime.version, runtime.source) if runtime else (OLDEST, "")
+    strict = wheel.truth.strict
+    # What a wheel links says it best. NV505 speaks of PTX that is declared.
+    if strict.version and strict.version.major > built.major:
+        if any(True for _ in _refused_ptx(wheel)):
+            return
+        built, source = strict.version, strict.reason
+    lower = wheel.declared.lower
+    if not source or (lower and lower.major >= built.major):
+        return
     yield Problem(
         wheel.at(LOWER_BOUND),
-        f"{runtime.source}, and {_lower_bound(wheel)}: CUDA {major} needs a newer "
-        "driver",
-        f"declare {major}.0 or higher",
+        f"{source}, and {_lower_bound(wheel)}: CUDA {built.major} needs a newer driver",
+        f"declare {built.major}.0 or higher",
     )
 
 
@@ -204,12 +238,12 @@ def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
 @DECLARING_CHECKS.rule("NV508")
 def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report declared targets whose cubins hold no kernel."""
-    for item in wheel.lacking(Lack.EMPTY_CUBINS):
+    for values, _ in _grouped(wheel, Lack.EMPTY_CUBINS):
         yield Problem(
             wheel.at(SM_ARCH),
-            f"for {item.value} there are only empty cubins, which linking adds: no "
-            "kernel is built for it",
-            f"build the kernels for it, or drop {item.value}",
+            f"for {values} there are only empty cubins, which linking adds: no kernel "
+            "is built for such GPUs",
+            f"build the kernels for them, or drop {values}",
         )
 
 
@@ -257,11 +291,13 @@ def check_nv511(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     if not any(library.has_gpu_code for library in report.own):
         return
     targets = {t for unit in split_units(report) for t in unit.targets | unit.stubs}
-    kinds = ", ".join(sorted(targets, key=target_key)[:_MAX_TARGETS]) or "LTO-IR"
+    kinds = listed(sorted(targets, key=target_key), _MAX_TARGETS) or "LTO-IR"
+    message = f"the wheel has GPU code ({kinds}) and no label"
     hint = "this is fine for the build that every machine may get; else add a label"
     if name.label is not None:
+        message = f"the wheel has GPU code ({kinds}), and its variant.json names no GPU"
         hint = "declare it, or leave the GPU code out"
-    yield Problem("", f"the wheel has GPU code ({kinds}) and declares none of it", hint)
+    yield Problem("", message, hint)
 
 
 @READING_CHECKS.rule("NV512")
@@ -278,12 +314,30 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
         yield Problem("", f"there are {rest} more defects", hint)
 
 
+def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
+    """Return the values that fall short in the same libraries, and these libraries."""
+    groups: dict[tuple[str, ...], list[Shortfall]] = {}
+    for item in wheel.lacking(lack):
+        groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)
+    for items in groups.values():
+        yield ", ".join(item.value for item in items), items[0].units
+
+
+def _are(values: str) -> str:
+    return "are" if "," in values else "is"
+
+
+def _numbers(values: str) -> str:
+    numbers = (value.partition("_")[0] for value in values.split(", "))
+    return ", ".join(dict.fromkeys(numbers))
+
+
 def _undeclared(
     wheel: DeclaringWheel,
 ) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
     """Return values that could be declared, and the GPUs that do not get the build."""
-    # NV306 reports a wheel without sm_arch.
-    if not wheel.loaded or not wheel.names_targets:
+    # NV306 reports a wheel without sm_arch, and NV302 a value that nobody knows.
+    if not wheel.loaded or not wheel.names_targets or SM_ARCH in wheel.unclear:
         return
     reached = {gpu for value in wheel.values for gpu in gpus_of(value)}
     for value in (*wheel.truth.sm_arch, *wheel.truth.exact):
@@ -303,6 +357,8 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
     """Return the toolkit, the library and the value of PTX that drivers refuse."""
     values = wheel.values
+    if LOWER_BOUND in wheel.unclear:
+        return
     if not wheel.names_targets:
         values = [v for v in wheel.truth.sm_arch if v.endswith("_virtual")]
     lower = wheel.declared.lower or OLDEST

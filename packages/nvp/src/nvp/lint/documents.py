@@ -1,4 +1,4 @@
-"""Checking one metadata document: NV100 to NV118 and NV201 to NV211, then the others.
+"""Checking one metadata document: NV100 to NV118, NV201 to NV211 and NV314.
 
 The reader of `metadata` walks over a document once and reports each defect with its
 kind. Most rules about structure and grammar are one kind of defect; the others look at
@@ -8,20 +8,22 @@ what could be read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
 from nvidia_variant_provider.metadata.fields import Kind
-from nvidia_variant_provider.metadata.model import NULL_LABELS
+from nvidia_variant_provider.metadata.model import NULL_LABELS, PLUGIN_API, REQUIRES
 from nvidia_variant_provider.metadata.versions import SchemaVersion
 from nvidia_variant_provider.strict_json import Flaw, parse_lenient
 
 from ..metadata.checking import CheckedDocument, find_unanswered
 from ..metadata.checking import check_document as find_defects
+from ..metadata.requirements import parse_requirement
 from .findings import Checks, Collector, Problem
-from .labels import check_meaning
+from .labels import Floor, Told, check_meaning, labels_of, provider_of
 from .selection import SELECTION_CHECKS
 
 
@@ -35,11 +37,16 @@ class Scope:
         can fall back to.
     :param by_cuda: the wheel holds a copy of a library for each of several CUDA
         versions, so that its lower bound does not identify a toolkit.
+    :param floor: for a wheel, the oldest driver that its machine code runs with.
+    :param told: properties of the release that have their findings already, as
+        `labels.tell` notes them.
     """
 
     whole_release: bool = True
     has_plain_wheel: bool = False
     by_cuda: bool = False
+    floor: Floor | None = None
+    told: Told = field(default_factory=dict)
 
 
 CODES: Mapping[Kind, str] = {
@@ -139,7 +146,17 @@ def check_document(
         in_wheel=collector.path.endswith(".whl"),
     )
     DOCUMENT_CHECKS.run(subject, collector)
-    check_meaning(document, collector, by_cuda=scope.by_cuda)
+    check_meaning(
+        document,
+        collector,
+        by_cuda=scope.by_cuda,
+        floor=scope.floor,
+        told=scope.told,
+    )
+    provider = provider_of(document)
+    used = any(NAMESPACE in properties for properties in labels_of(document).values())
+    if used and provider and provider != scope.told.get(""):
+        PROVIDER_CHECKS.run(provider, collector)
     # The findings above say what is wrong. A label that cannot be read cannot be
     # ordered either.
     if scope.whole_release and checked.is_readable:
@@ -226,3 +243,47 @@ def check_nv118(document: Document) -> Iterator[Problem]:
                         "the label fits no machine",
                         "correct the value, or add it to the static properties",
                     )
+
+
+PROVIDER_CHECKS: Checks[Mapping[str, Any]] = Checks()
+
+_PLACE = join("providers", NAMESPACE)
+_USE = f'use ["{REQUIRES}"]'
+
+
+@PROVIDER_CHECKS.rule("NV314")
+def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
+    """Report the first thing that makes uv 0.13.8 ignore its own NVIDIA provider.
+
+    Measured: uv wants the exact ``plugin-api`` and one plain requirement that admits
+    version 0.0.1.
+    """
+    if provider.get("optional") is True:
+        place = join(_PLACE, "optional")
+        yield Problem(place, "an optional provider is off by default", "remove the key")
+    elif provider.get("plugin-api") != PLUGIN_API:
+        yield Problem(
+            join(_PLACE, "plugin-api"),
+            "uv recognises its NVIDIA provider by one exact text only",
+            f"use {PLUGIN_API}",
+        )
+    else:
+        defect = _requirement_defect(provider.get("requires"))
+        if defect is not None:
+            yield Problem(join(_PLACE, "requires"), defect, _USE)
+
+
+def _requirement_defect(requires: object) -> str | None:
+    from packaging.utils import canonicalize_name
+
+    if not isinstance(requires, list) or len(requires) != 1:
+        return "uv wants exactly one requirement"
+    requirement = parse_requirement(str(requires[0]))
+    if requirement is None:
+        return None  # NV210 reports a malformed requirement.
+    unusual = requirement.marker or requirement.extras or requirement.url
+    if canonicalize_name(requirement.name) != "nvidia-variant-provider" or unusual:
+        return "uv wants nvidia-variant-provider without a marker, an extra or a URL"
+    if not requirement.specifier.contains("0.0.1", prereleases=True):
+        return "uv counts its provider as version 0.0.1, which the requirement excludes"
+    return None

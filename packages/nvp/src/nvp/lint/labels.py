@@ -1,11 +1,12 @@
-"""NV301 to NV311 and NV314: what single labels, and their provider, mean for NVIDIA."""
+"""NV301 to NV311: what single labels mean for NVIDIA."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from nvidia_variant_provider.errors import join, shown
@@ -17,12 +18,11 @@ from nvidia_variant_provider.machine.supported import (
     UPPER_BOUND,
     all_features,
 )
-from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES
 
 from ..gpu_code.bounds import relaxed_version
 from ..knowledge.tables import toolkits
-from ..metadata.requirements import parse_requirement
 from .findings import Checks, Collector, Problem
+from .spelling import catalog, corrected, meant_feature, meant_value
 
 TARGET = re.compile(r"([1-9][0-9]{1,2})([af]?)_(real|virtual)")
 """A value of ``sm_arch``: the number, ``a`` or ``f`` for specific code, the kind."""
@@ -30,6 +30,15 @@ TARGET = re.compile(r"([1-9][0-9]{1,2})([af]?)_(real|virtual)")
 # A major version of CUDA has two digits, the minor version one or two: ``cu128`` is
 # CUDA 12.8 and ``cu1410`` is CUDA 14.10.
 _CU_LABEL = re.compile(r"cu([1-9][0-9])(0|[1-9][0-9]?)(?![0-9])")
+
+
+Floor = Callable[[Mapping[str, Any]], "CudaVersion | None"]
+"""Returns the oldest driver that the machine code of a wheel runs with, of what the
+wheel declares; ``None`` where nobody knows."""
+
+Told = Mapping[str, object]
+"""The properties of labels whose findings are known already, and under the empty label
+the provider; see `tell`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +67,7 @@ class NvidiaLabel:
     :param named: the CUDA version that the label's name contains, such as 12.8 in
         ``cu128``.
     :param by_cuda: the lower bound identifies no toolkit; see `Scope`.
+    :param floor: for the label of a wheel; see `Scope`.
     """
 
     features: Mapping[str, Any]
@@ -65,15 +75,20 @@ class NvidiaLabel:
     place: str
     named: CudaVersion | None
     by_cuda: bool
+    floor: Floor | None = None
 
 
 def nvidia_labels(
-    document: Mapping[str, Any], *, by_cuda: bool
+    document: Mapping[str, Any],
+    *,
+    by_cuda: bool,
+    floor: Floor | None = None,
+    told: Told = MappingProxyType({}),
 ) -> Iterator[NvidiaLabel]:
     """Return the labels of a document that have properties of ``nvidia``."""
     for label, properties in labels_of(document).items():
         features = properties.get(NAMESPACE)
-        if isinstance(features, dict):
+        if isinstance(features, dict) and told.get(label) != features:
             named = _CU_LABEL.search(label)
             yield NvidiaLabel(
                 features=features,
@@ -81,11 +96,16 @@ def nvidia_labels(
                 place=join(join("variants", label), NAMESPACE),
                 named=CudaVersion(int(named[1]), int(named[2])) if named else None,
                 by_cuda=by_cuda,
+                floor=floor,
             )
 
 
 def claim_of(features: Mapping[str, Any]) -> Claim:
-    """Return the claim of a label's ``nvidia`` features, without malformed values."""
+    """Return the claim of a label's ``nvidia`` features, without malformed values.
+
+    Values with a wrong spelling count as what was meant by them.
+    """
+    features = corrected(features)
     targets = [TARGET.fullmatch(text) for text in texts_of(features, SM_ARCH)]
     numbers = [(int(m[1]), m[3]) for m in targets if m is not None and not m[2]]
     return Claim(
@@ -100,12 +120,6 @@ def texts_of(features: Mapping[str, Any], feature: str) -> list[str]:
     """Return the values of a feature that are strings."""
     values = features.get(feature)
     return [v for v in values if isinstance(v, str)] if isinstance(values, list) else []
-
-
-@cache
-def catalog() -> Mapping[str, frozenset[str]]:
-    """Return all values that the provider can ever support, for each feature."""
-    return {feature.name: frozenset(feature.values) for feature in all_features()}
 
 
 def _bound(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
@@ -131,21 +145,34 @@ LABEL_CHECKS: Checks[NvidiaLabel] = Checks()
 
 
 def check_meaning(
-    document: Mapping[str, Any], collector: Collector, *, by_cuda: bool = False
+    document: Mapping[str, Any],
+    collector: Collector,
+    *,
+    by_cuda: bool = False,
+    floor: Floor | None = None,
+    told: Told = MappingProxyType({}),
 ) -> None:
-    """Check each label that uses ``nvidia``, and the provider of the namespace.
+    """Check each label that uses ``nvidia``.
 
-    :param by_cuda: the lower bounds identify no toolkit; see `Scope`.
+    The other arguments are those of `Scope`.
     """
-    used = False
-    for label in nvidia_labels(document, by_cuda=by_cuda):
-        used = True
+    for label in nvidia_labels(document, by_cuda=by_cuda, floor=floor, told=told):
         LABEL_CHECKS.run(label, collector)
+
+
+def tell(told: dict[str, object], document: Mapping[str, Any]) -> None:
+    """Note what the findings about a document were about."""
+    for label, properties in labels_of(document).items():
+        told[label] = properties.get(NAMESPACE)
+    told[""] = provider_of(document)
+
+
+def provider_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a document says of the provider, unless it has static properties."""
     providers = document.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
-    # Static properties are read from the file: no client has to know the provider.
-    if used and isinstance(provider, dict) and not provider.get("static-properties"):
-        PROVIDER_CHECKS.run(provider, collector)
+    dynamic = isinstance(provider, dict) and not provider.get("static-properties")
+    return provider if dynamic else None
 
 
 @LABEL_CHECKS.rule("NV301")
@@ -157,7 +184,8 @@ def check_nv301(label: NvidiaLabel) -> Iterator[Problem]:
                 join(label.place, feature),
                 f"the provider has no feature {shown(feature)}, so the label fits no "
                 "machine",
-                f"use one of {', '.join(catalog())}",
+                _did_you_mean(meant_feature(feature))
+                or f"use one of {', '.join(catalog())}",
             )
 
 
@@ -169,7 +197,8 @@ def check_nv302(label: NvidiaLabel) -> Iterator[Problem]:
             yield Problem(
                 place,
                 f"the provider never supports {shown(value)}",
-                "list the values with: nvp properties --all",
+                _did_you_mean(meant_value(feature, value))
+                or "list the values with: nvp properties --all",
             )
 
 
@@ -214,8 +243,9 @@ def check_nv305(label: NvidiaLabel) -> Iterator[Problem]:
 @LABEL_CHECKS.rule("NV306")
 def check_nv306(label: NvidiaLabel) -> Iterator[Problem]:
     """Report a label that names drivers and no GPUs."""
-    bounded = LOWER_BOUND in label.features or UPPER_BOUND in label.features
-    if SM_ARCH not in label.features and bounded:
+    features = corrected(label.features)
+    bounded = LOWER_BOUND in features or UPPER_BOUND in features
+    if SM_ARCH not in features and bounded:
         yield Problem(
             label.place,
             "the driver alone selects the label, even where the build has no code for "
@@ -277,16 +307,16 @@ def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
 @LABEL_CHECKS.rule("NV310")
 def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     """Report a lower bound that excludes drivers which can run the machine code."""
-    lower = label.claim.lower
-    if lower is None or lower.minor == 0 or not label.claim.real:
+    claim = label.claim
+    if claim.lower is None or not claim.real or not _emitters(label):
         return
-    if not _emitters(label):
-        return
-    floor = relaxed_version(lower, [f"{number}_real" for number in label.claim.real])
-    if floor >= lower:
+    floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
+    # The code of a wheel says more than its label, but may not say its toolkit.
+    known = label.floor(label.features) if label.floor else floor
+    if known is None or (floor := max(floor, known)) >= claim.lower:
         return
     hint = f"a lower bound of {floor} would reach them"
-    if label.claim.virtual:
+    if claim.virtual:
         hint = (
             f"PTX of a newer CUDA than {floor} needs a newer driver: to loosen the "
             f"bound to {floor}, publish a label without such PTX"
@@ -314,6 +344,10 @@ def check_nv311(label: NvidiaLabel) -> Iterator[Problem]:
             f"build for {number} as well, plain or PTX, and declare "
             f"{number}_{match[3]}",
         )
+
+
+def _did_you_mean(guess: str | None) -> str | None:
+    return None if guess is None else f"did you mean {guess}?"
 
 
 @cache
@@ -366,47 +400,3 @@ def _advice(number: int) -> str:
     if not emitters:
         return "no known toolkit emits it"
     return f"CUDA {emitters[0]} to {emitters[-1]} emit it"
-
-
-PROVIDER_CHECKS: Checks[Mapping[str, Any]] = Checks()
-
-_PLACE = join("providers", NAMESPACE)
-_USE = f'use ["{REQUIRES}"]'
-
-
-@PROVIDER_CHECKS.rule("NV314")
-def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
-    """Report the first thing that makes uv 0.13.8 ignore its own NVIDIA provider.
-
-    Measured: uv wants the exact ``plugin-api`` and one plain requirement that admits
-    version 0.0.1.
-    """
-    if provider.get("optional") is True:
-        place = join(_PLACE, "optional")
-        yield Problem(place, "an optional provider is off by default", "remove the key")
-    elif provider.get("plugin-api") != PLUGIN_API:
-        yield Problem(
-            join(_PLACE, "plugin-api"),
-            "uv recognises its NVIDIA provider by one exact text only",
-            f"use {PLUGIN_API}",
-        )
-    else:
-        defect = _requirement_defect(provider.get("requires"))
-        if defect is not None:
-            yield Problem(join(_PLACE, "requires"), defect, _USE)
-
-
-def _requirement_defect(requires: object) -> str | None:
-    from packaging.utils import canonicalize_name
-
-    if not isinstance(requires, list) or len(requires) != 1:
-        return "uv wants exactly one requirement"
-    requirement = parse_requirement(str(requires[0]))
-    if requirement is None:
-        return None  # NV210 reports a malformed requirement.
-    unusual = requirement.marker or requirement.extras or requirement.url
-    if canonicalize_name(requirement.name) != "nvidia-variant-provider" or unusual:
-        return "uv wants nvidia-variant-provider without a marker, an extra or a URL"
-    if not requirement.specifier.contains("0.0.1", prereleases=True):
-        return "uv counts its provider as version 0.0.1, which the requirement excludes"
-    return None

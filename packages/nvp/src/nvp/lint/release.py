@@ -15,7 +15,7 @@ from ..metadata.requirements import parse_requirement
 from .documents import Scope, check_text
 from .files import Listing, Reading, Release, list_files, read_metadata
 from .findings import Checks, Collector, Finding, Problem
-from .labels import labels_of
+from .labels import labels_of, tell
 from .wheel import HASH_CHECKS, check_wheel
 
 LISTING_CHECKS: Checks[Listing] = Checks()
@@ -89,23 +89,26 @@ def _check_release(release: Release, path: str, reading: Reading) -> list[Findin
             outside.add_error("NV100", error)
     inside = Collector(outside.path, document=text)
     document = None
-    if text is not None:
-        document = check_text(text, inside, Scope(has_plain_wheel=bool(release.plain)))
+    told: dict[str, object] = {}
     findings: list[Finding] = []
     wheels: list[tuple[IndexFile, str, Mapping[str, Any]]] = []
     requires: list[tuple[IndexFile, str, Sequence[str]]] = []
     for file, name, label in release.labelled:
-        checked = check_wheel(file, name, reading)
+        checked = check_wheel(file, name, reading, told)
         findings += checked.findings
         if checked.requires is not None:
             requires.append((file, label, checked.requires))
         if checked.document is not None:
             wheels.append((file, label, checked.document))
+            tell(told, checked.document)
     for file, name in release.plain:
         if release.is_checked:
             findings += check_wheel(file, name, reading).findings
         else:
             reading.unchecked.add("everything", _ORDINARY, file.path)
+    if text is not None:
+        scope = Scope(has_plain_wheel=bool(release.plain), told=told)
+        document = check_text(text, inside, scope)
     subject = CheckedRelease(
         release=release,
         document=document if isinstance(document, dict) else None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
+from fnmatch import fnmatchcase
 
 from nvidia_variant_provider.errors import InputError, UsageError, redacted
 from nvidia_variant_provider.metadata.document import SUFFIX
@@ -22,6 +24,8 @@ from .wheel import check_wheel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
+
+_IN_LABEL = re.compile(r'variants\.(?:"([^"]+)"|([^.\[]+))')
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ def check_paths(
         without the settings of a pip.
     :raises UsageError: no rule has a prefix.
     """
-    for prefix in (*select, *ignore):
+    for prefix in (*select, *(choice.partition(":")[0] for choice in ignore)):
         if not prefix or not any(code.startswith(prefix) for code in RULES):
             hint = "use a code such as NV301, or a prefix such as NV3"
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
@@ -69,10 +73,34 @@ def check_paths(
         logger.info("checking %s", name)
         before = len(kept)
         findings = _check(path, reading, connect or _connect_without_pip)
-        kept.update(f for f in findings if selected(f.code, select, ignore))
+        kept.update(f for f in findings if _is_kept(f, select, ignore))
         count = len(kept) - before
         logger.info("%s: %d finding%s", name, count, "" if count == 1 else "s")
     return sorted(kept, key=lambda f: (f.path, f.code, f.place, f.message))
+
+
+def _is_kept(
+    finding: Finding, select: Collection[str], ignore: Collection[str]
+) -> bool:
+    """Return whether a finding is kept; a rule may be left out for some labels only."""
+    choices = [choice.partition(":") for choice in ignore]
+    left_out = [
+        prefix
+        for prefix, colon, pattern in choices
+        if not colon or fnmatchcase(_label_of(finding), pattern)
+    ]
+    return selected(finding.code, select, left_out)
+
+
+def _label_of(finding: Finding) -> str:
+    """Return the label that a finding is about, or an empty text."""
+    match = _IN_LABEL.match(finding.place)
+    if match is not None:
+        return match[1] or match[2]
+    try:
+        return parse_wheel_name(os.path.basename(finding.path)).label or ""
+    except InputError:
+        return ""
 
 
 def selected(code: str, select: Collection[str], ignore: Collection[str]) -> bool:

@@ -21,6 +21,7 @@ from ..knowledge.tables import driver_versions, gpu_models, toolkits
 from ..matrix.cells import all_places, every_value, machine
 from .findings import Checks, Problem
 from .labels import Claim, claim_of
+from .spelling import has_unknown
 
 SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
 """The checks of metadata that could be read and describes a whole release."""
@@ -76,6 +77,9 @@ def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
 def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
     """Report labels that no machine selects."""
     for label, winners in find_shadowed(metadata).items():
+        # NV301, NV302 and NV311 report what no machine supports.
+        if has_unknown(metadata.variants[label].get(NAMESPACE, {})):
+            continue
         place = join("variants", label)
         if winners:
             names = ", ".join(winners[:_MAX_NAMED])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, listed, shown
@@ -16,6 +18,7 @@ from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
 from .files import OpenFile, Reading, SkippedError, open_wheel
 from .findings import Checks, Collector, Finding, Problem
+from .labels import Floor, Told
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,8 +85,16 @@ class CheckedWheel:
     requires: Sequence[str] | None = None
 
 
-def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWheel:
-    """Check one wheel by itself: ``variant.json``, METADATA and GPU code."""
+def check_wheel(
+    file: IndexFile,
+    name: WheelName,
+    reading: Reading,
+    told: Told = MappingProxyType({}),
+) -> CheckedWheel:
+    """Check one wheel by itself: ``variant.json``, METADATA and GPU code.
+
+    :param told: what other wheels of the release have findings about; see `Scope`.
+    """
     outside = Collector(file.path)
     content = report = sha256 = unhashed = skipped = None
     try:
@@ -113,12 +124,15 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
     document = None
     if text is not None:
         by_cuda = False
+        floor: Floor = _nobody_knows
         if report is not None:
             # The readers of binaries take a while to import.
             from .content import has_library_by_cuda
+            from .content_rules import find_floor
 
             by_cuda = has_library_by_cuda(report)
-        scope = Scope(whole_release=False, by_cuda=by_cuda)
+            floor = partial(find_floor, report, name)
+        scope = Scope(whole_release=False, by_cuda=by_cuda, floor=floor, told=told)
         document = check_text(text, inside, scope)
     wheel = OpenedWheel(
         file_name=file.name,
@@ -138,6 +152,10 @@ def check_wheel(file: IndexFile, name: WheelName, reading: Reading) -> CheckedWh
         document=own,
         requires=content.requires,
     )
+
+
+def _nobody_knows(_: Mapping[str, Any]) -> None:
+    """Say nothing of the drivers for a wheel whose code is not read."""
 
 
 def _inspect(
