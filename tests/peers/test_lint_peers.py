@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -300,6 +303,72 @@ def test_uv_refuses_variant_markers(index: UvIndex, root: Path) -> None:
     assert "NV408" in {f.code for f in api.validate(release.files.glob("*.whl"))}
     with pytest.raises(InstallError, match="could not be parsed"):
         index.install([release.project], H100, dependencies=True)
+
+
+@measures("NV419")
+def test_uv_believes_a_page_that_contradicts_the_wheel(
+    index: UvIndex, root: Path
+) -> None:
+    release = Release(index, root)
+    page = release.files / "index.html"
+    link = f'<a href="{release.wheel.name}'
+    text = page.read_text().replace(
+        link, f'<a data-requires-python="&gt;=99"{link[2:]}'
+    )
+    page.write_text(text, encoding="utf-8")
+    url = f"{index.url}{release.project}/"
+    assert "NV419" in {f.code for f in api.validate([url])}
+    # The wheel itself is for every Python, and so are the others.
+    with pytest.raises(InstallError, match="Python>=99"):
+        index.install([release.project], H100)
+
+
+@measures("NV420")
+@pytest.mark.parametrize("damage", ["unlisted", "absent", "stale", "none"])
+def test_installers_do_not_compare_record_but_need_one(
+    damage: str, index: UvIndex, root: Path, tmp_path: Path
+) -> None:
+    release = Release(index, root)
+    info = f"{release.wheel.name.partition('-py3')[0]}.dist-info"
+    names, texts = {
+        "unlisted": ({}, {f"{info}/WHEEL,": "gone,"}),
+        "absent": ({}, {f"{info}/RECORD,,": f"{info}/RECORD,,\ngone.py,sha256=x,1"}),
+        "stale": ({}, {"Generator: stub_wheel": "Generator: me"}),
+        "none": ({"RECORD": "RECORDS"}, {}),
+    }[damage]
+    edit_wheel(release.wheel, names, texts, record=False)
+    release.link()
+    assert "NV420" in {f.code for f in api.validate([release.wheel])}
+    command = [sys.executable, "-m", "pip", "--isolated", "install", "--no-deps"]
+    plain = release.wheel.with_name(wheel_name(release.project, "1.0"))
+    plain.write_bytes(release.wheel.read_bytes())
+    command += ["--no-index", "--target", str(tmp_path / "pip"), str(plain)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is (damage != "none"), done.stderr
+    if damage == "none":
+        with pytest.raises(InstallError, match="RECORD"):
+            index.install([release.project], H100)
+    else:
+        assert index.install([release.project], H100) == ["cu12"]
+
+
+@measures("NV421")
+def test_uv_downloads_a_wheel_to_read_its_metadata(index: UvIndex, root: Path) -> None:
+    release = Release(index, root)
+    members = {"large.bin": random.Random(1).randbytes(17 * 1024 * 1024)}
+    own = {**CLEAN, "variants": {"cu12": CLEAN["variants"]["cu12"]}}
+    stub_wheel(
+        release.files,
+        release.project,
+        "1.0",
+        "cu12",
+        variant_json=own,
+        members=members,
+    )
+    release.link()
+    url = f"{index.url}{release.project}/"
+    assert "NV421" in {f.code for f in api.validate([url])}
+    assert index.install([release.project], H100, dependencies=True) == ["cu12"]
 
 
 # The contents of wheels

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.lint_cases import lint_document
-from support.wheels import publish, stub_wheel, variants_json_name
+from support.wheels import publish, record_of, stub_wheel, variants_json_name
 
 __all__ = [
     "CASES",
@@ -151,8 +151,17 @@ def rewrite(
     edit_wheel(folder.files / name, names, texts)
 
 
-def edit_wheel(path: Path, names: Mapping[str, str], texts: Mapping[str, str]) -> None:
-    """Change the names of members of a wheel, and texts in its dist-info."""
+def edit_wheel(
+    path: Path,
+    names: Mapping[str, str],
+    texts: Mapping[str, str],
+    *,
+    record: bool = True,
+) -> None:
+    """Change the names of members of a wheel, and texts in its dist-info.
+
+    :param record: write RECORD again for what the wheel has then.
+    """
 
     def edited(text: str, changes: Mapping[str, str]) -> str:
         for old, new in changes.items():
@@ -161,11 +170,27 @@ def edit_wheel(path: Path, names: Mapping[str, str], texts: Mapping[str, str]) -
 
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
+    members = {
+        edited(name, names): edited(data.decode(), texts).encode()
+        if ".dist-info/" in name
+        else data
+        for name, data in members.items()
+    }
+    if record:
+        (place,) = (name for name in members if name.endswith("/RECORD"))
+        members[place] = record_of({**members, place: None})
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
-            inside = ".dist-info/" in name
-            text = edited(data.decode(), texts).encode() if inside else data
-            archive.writestr(edited(name, names), text)
+            archive.writestr(name, data)
+
+
+def edit_record(folder: Folder, edit: Callable[[list[str]], list[str]]) -> None:
+    """Change the rows of the RECORD of a wheel."""
+    path = folder.files / WHEEL.format("cu12")
+    with zipfile.ZipFile(path) as archive:
+        old = archive.read(f"{INFO}/RECORD").decode()
+    new = "\n".join(edit(old.splitlines()))
+    edit_wheel(path, {}, {old: f"{new}\n"}, record=False)
 
 
 def compressed_tags(folder: Folder) -> None:
@@ -324,6 +349,41 @@ CASES: dict[str, Case] = {
         "NV414",
         lambda f: plain_linux(f, "aarch64"),
         lambda f: plain_linux(f, "x86_64"),
+    ),
+    "NV420 not listed": case(
+        "NV420",
+        lambda f: edit_record(f, lambda rows: rows[1:]),
+        lambda f: edit_record(f, lambda rows: rows[::-1]),
+    ),
+    "NV420 not there": case(
+        "NV420",
+        lambda f: edit_record(f, lambda rows: [*rows, "gone.py,sha256=x,1"]),
+        # Signatures and RECORD itself have no hash, and need not be listed.
+        lambda f: edit_record(f, lambda rows: [*rows[:-1], f"{INFO}/RECORD.jws,,"]),
+    ),
+    "NV420 stale": case(
+        "NV420",
+        lambda f: edit_wheel(
+            f.files / WHEEL.format("cu12"), {}, {"stub_wheel": "me"}, record=False
+        ),
+        lambda f: edit_wheel(f.files / WHEEL.format("cu12"), {}, {"stub_wheel": "me"}),
+    ),
+    "NV420 size": case(
+        "NV420",
+        lambda f: edit_record(f, lambda rows: [f"{rows[0]}1", *rows[1:]]),
+        lambda f: edit_record(f, lambda rows: [f"{rows[0]}\r", *rows[1:]]),
+    ),
+    "NV420 none": case(
+        "NV420",
+        lambda f: edit_wheel(
+            f.files / WHEEL.format("cu12"), {"RECORD": "RECORDS"}, {}, record=False
+        ),
+        lambda f: edit_record(f, lambda rows: rows),
+    ),
+    "NV412 no label": case(
+        "NV412",
+        lambda f: stub_wheel(f.files, NAME, VERSION, variant_json=f.own("cu12")),
+        lambda f: stub_wheel(f.files, NAME, VERSION),
     ),
     "NV415 name": case(
         "NV415",

@@ -19,6 +19,7 @@ from packaging.utils import canonicalize_name
 
 __all__ = [
     "publish",
+    "record_of",
     "stub_sdist",
     "stub_wheel",
     "variants_json_name",
@@ -84,11 +85,7 @@ def stub_wheel(
     }
     if variant_json is not None:
         files[f"{info}/variant.json"] = json.dumps(variant_json, indent=2)
-    rows = [
-        f"{path},sha256={_record_hash(data)},{len(_bytes(data))}"
-        for path, data in files.items()
-    ]
-    files[f"{info}/RECORD"] = _lines(*rows, f"{info}/RECORD,,")
+    files[f"{info}/RECORD"] = record_of({**files, f"{info}/RECORD": None})
     path = Path(folder) / wheel_name(name, version, label, tag)
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
@@ -96,6 +93,17 @@ def stub_wheel(
             # The date is fixed, so that the same arguments give the same bytes.
             archive.writestr(zipfile.ZipInfo(member), data)
     return path
+
+
+def record_of(files: Mapping[str, str | bytes | None]) -> bytes:
+    """Return the RECORD of files; ``None`` stands for one without a hash."""
+    rows = [
+        f"{path},,"
+        if data is None
+        else f"{path},sha256={_record_hash(data)},{len(_bytes(data))}"
+        for path, data in files.items()
+    ]
+    return _lines(*rows).encode()
 
 
 def publish(

@@ -19,8 +19,8 @@ from nvp.lint.files import Reading
 from nvp.lint.findings import RULES, Finding
 from nvp.wheels.variant_json import read_wheel
 
-ONLY_ON_PAGES = {"NV417", "NV418"}
-"""Rules about what a page says; tests/lint/test_page_content.py has their cases."""
+ONLY_ON_PAGES = {"NV417", "NV418", "NV419", "NV421"}
+"""Rules about what a page says, which test_page_content.py and test_pages.py try."""
 
 
 def lint(path: Path) -> list[Finding]:

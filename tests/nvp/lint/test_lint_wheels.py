@@ -21,6 +21,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp import api
+from nvp.lint.findings import Finding
 from nvp.wheels.variant_json import read_wheel
 
 CLEAN: Any = lint_document("clean")
@@ -49,6 +50,11 @@ def archive(
         for name, text in {**files, **dict(members)}.items():
             target.writestr(zipfile.ZipInfo(name), text, compress_type=method)
     return buffer.getvalue()
+
+
+def findings(path: Path) -> list[Finding]:
+    """Check an archive, which has no RECORD."""
+    return api.validate([path], ignore=["NV420"])
 
 
 def patched(data: bytes, magic: bytes, offset: int, form: str, *values: int) -> bytes:
@@ -202,7 +208,7 @@ def test_unusual_wheels_are_accepted(tmp_path: Path) -> None:
         b"#!/bin/sh\n" + archive(),
     ):
         path.write_bytes(data)
-        assert api.validate([path]) == []
+        assert findings(path) == []
 
 
 BASE = archive()
@@ -253,11 +259,10 @@ def test_name_longer_than_file_systems_allow_is_a_finding(name: str) -> None:
 def test_label_is_compared_next_to_a_build_tag(build: str, tmp_path: Path) -> None:
     name = f"torch-2.9.1-{build}py3-none-any-cu12.whl"
     (tmp_path / name).write_bytes(archive())
-    assert api.validate([tmp_path / name]) == []
+    assert findings(tmp_path / name) == []
     (tmp_path / name.replace("cu12", "cu13")).write_bytes(archive())
-    assert [
-        f.code for f in api.validate([tmp_path / name.replace("cu12", "cu13")])
-    ] == ["NV412"]
+    (finding,) = findings(tmp_path / name.replace("cu12", "cu13"))
+    assert finding.code == "NV412"
 
 
 def test_missing_wheels_and_folders_named_like_wheels_are_findings(
@@ -325,6 +330,6 @@ def test_hostile_texts_are_short_findings(
     path = tmp_path / FILE
     data = text.encode("utf-8", "surrogateescape")
     path.write_bytes(archive((f"{INFO}/{member}", data)))
-    (finding,) = api.validate([path])
+    (finding,) = findings(path)
     assert finding.code == code
     assert len(finding.message) < 1000

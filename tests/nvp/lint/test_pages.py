@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import random
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.documents import TORCH
+from support.documents import TORCH, document
 from support.range_server import Answer, RangeServer, serve_answers
-from support.wheels import publish
+from support.release_cases import edit_wheel
+from support.wheels import publish, stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.cli import main
@@ -24,6 +29,7 @@ from nvp.lint.runner import check_page, check_paths
 
 JSON = "application/vnd.pypi.simple.v1+json"
 PROJECT = "/simple/torch/"
+NULL = document({"null": {}})
 
 
 @pytest.fixture
@@ -44,9 +50,14 @@ def index(
     as_json: bool = False,
     answers: Mapping[str, Answer] | None = None,
     times: Mapping[str, str] | None = None,
+    extra: Mapping[str, Mapping[str, object]] | None = None,
     credentials: str | None = None,
 ) -> Iterator[RangeServer]:
-    if as_json:
+    """Serve files and their page.
+
+    :param extra: more keys of files, by a part of their names.
+    """
+    if as_json or extra:
         page = {
             "meta": {"api-version": "1.1"},
             "name": "torch",
@@ -58,6 +69,12 @@ def index(
                     "hashes": {"sha256": sha256(data).hexdigest()},
                     "size": len(data),
                     "upload-time": (times or {}).get(name),
+                    **{
+                        key: value
+                        for part, keys in (extra or {}).items()
+                        if part in name
+                        for key, value in keys.items()
+                    },
                 }
                 for name, data in files.items()
             ],
@@ -94,6 +111,97 @@ def test_a_label_without_wheel_is_a_finding(files: dict[str, bytes]) -> None:
     left = {name: data for name, data in files.items() if "-cu126" not in name}
     with index(left) as server:
         assert codes(server) == ["NV402"]
+
+
+def page_findings(
+    files: Mapping[str, bytes], extra: Mapping[str, Mapping[str, object]], **more: Any
+) -> list[tuple[str, str]]:
+    with index(files, extra=extra, **more) as server:
+        findings = check_paths([f"{server.url}{PROJECT}"], select=["NV1", "NV4"])
+    return [(finding.code, finding.message) for finding in findings]
+
+
+def test_a_yanked_wheel_is_not_there(files: dict[str, bytes]) -> None:
+    assert page_findings(files, {"-cu126": {"yanked": ""}}) == []
+    (found,) = page_findings(files, {"-cu126": {"yanked": "broken"}})
+    assert found[0] == "NV402"
+    assert "yanked" in found[1]
+    # A null variant or a plain wheel is enough for machines without a GPU.
+    plain = {"any.whl": {"yanked": True}}
+    assert page_findings(files, plain) == []
+    both = {**plain, "-null": {"yanked": True}}
+    assert {code for code, _ in page_findings(files, both)} == {"NV114", "NV402"}
+    # Whoever yanks a whole release wants nobody to get it.
+    assert page_findings(files, {".whl": {"yanked": True}}) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts"),
+    [
+        ({"requires-python": ">=3.13"}, [">=3.13", "none"]),
+        ({"size": 12}, ["12 bytes"]),
+        ({"core-metadata": True}, ["announces a METADATA file", "404"]),
+        ({"core-metadata": {"sha256": "0" * 64}}, ["announces a METADATA file"]),
+    ],
+)
+def test_a_page_that_contradicts_a_wheel_is_a_finding(
+    files: dict[str, bytes], keys: Mapping[str, object], parts: Sequence[str]
+) -> None:
+    found = page_findings(files, {"-cu126": keys})
+    assert [code for code, _ in found] == ["NV419"]
+    assert [part for part in parts if part not in found[0][1]] == []
+
+
+def test_the_metadata_file_is_compared_with_the_wheel(files: dict[str, bytes]) -> None:
+    (name,) = (name for name in files if "-cu126" in name)
+    with zipfile.ZipFile(io.BytesIO(files[name])) as wheel:
+        (inside,) = (n for n in wheel.namelist() if n.endswith("/METADATA"))
+        metadata = wheel.read(inside)
+
+    def found(served: bytes, digest: str) -> list[tuple[str, str]]:
+        keys = {"core-metadata": {"sha256": digest}}
+        answers = {f"/files/{name}.metadata": Answer(body=served)}
+        return page_findings(files, {"-cu126": keys}, answers=answers)
+
+    right = sha256(metadata).hexdigest()
+    assert found(metadata, right) == found(metadata, right.upper()) == []
+    assert found(metadata, "") == []
+    (other,) = found(metadata + b"Requires-Dist: six\n", right)
+    (wrong,) = found(metadata, sha256(b"").hexdigest())
+    assert other[0] == wrong[0] == "NV419"
+    assert "not the one inside" in other[1]
+    assert right in wrong[1]
+
+
+def test_requires_python_may_be_written_in_another_way(tmp_path: Path) -> None:
+    path = stub_wheel(tmp_path, "torch", "2.9.1", "null", variant_json=NULL)
+    edit_wheel(path, {}, {"\nName:": "\nRequires-Python: >=3.9,<4\nName:"})
+    files = {path.name: path.read_bytes()}
+    files["torch-2.9.1-variants.json"] = json.dumps(NULL).encode()
+    for given, codes in (("<4, >=3.9", []), (">=3.9", ["NV419"]), (None, [])):
+        found = page_findings(files, {".whl": {"requires-python": given}})
+        assert [code for code, _ in found] == codes
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_large_wheels_need_ranges_or_metadata(tmp_path: Path, *, ranges: bool) -> None:
+    members = {"torch/large.bin": random.Random(1).randbytes(17 * 1024 * 1024)}
+    path = stub_wheel(
+        tmp_path, "torch", "2.9.1", "null", variant_json=NULL, members=members
+    )
+    files = {path.name: path.read_bytes()}
+    files["torch-2.9.1-variants.json"] = json.dumps(NULL).encode()
+    url = f"/files/{path.name}"
+    answers = {url: Answer(body=files[path.name], ranges=ranges)}
+    found = page_findings(files, {"x": {}}, answers=answers)
+    assert [code for code, _ in found] == ([] if ranges else ["NV421"])
+    # Installers need no parts of a wheel whose METADATA is served.
+    with zipfile.ZipFile(path) as wheel:
+        answers[f"{url}.metadata"] = Answer(
+            body=wheel.read("torch-2.9.1.dist-info/METADATA")
+        )
+    keys = {".whl": {"core-metadata": True}}
+    assert page_findings(files, keys, answers=answers) == []
 
 
 def test_upload_times_are_compared(files: dict[str, bytes]) -> None:

@@ -67,8 +67,9 @@ def check_content(
     # What seems to be missing may be in what could not be read.
     if report.all_defects:
         return
-    # NV404, NV412 and others say why a labelled wheel has no usable variant.json.
-    if name.label is not None and document is None:
+    # NV404, NV412 and others say why a labelled wheel has no usable variant.json, and
+    # why one without a label has one.
+    if (name.label is None) is not (document is None):
         return
     wheel = describe_wheel(report, name, document)
     if wheel is None:

@@ -7,7 +7,7 @@ what could be read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,7 @@ class Scope:
         one wheel, and says nothing about what the release offers other machines.
     :param has_plain_wheel: the release has a non-variant wheel, which every machine
         can fall back to.
+    :param yanked: labels that installers pass over, since their wheels are yanked.
     :param by_cuda: the wheel holds a copy of a library for each of several CUDA
         versions, so that its lower bound does not identify a toolkit.
     :param floor: for a wheel, the oldest driver that its machine code runs with.
@@ -44,6 +45,7 @@ class Scope:
 
     whole_release: bool = True
     has_plain_wheel: bool = False
+    yanked: Collection[str] = ()
     by_cuda: bool = False
     floor: Floor | None = None
     told: Told = field(default_factory=dict)
@@ -190,7 +192,8 @@ def check_nv114(document: Document) -> Iterator[Problem]:
         return
     variants = document.fields.get("variants", {})
     nulls = NULL_LABELS if document.version.old_null else NULL_LABELS[:1]
-    if isinstance(variants, dict) and not any(label in variants for label in nulls):
+    offered = [label for label in nulls if label not in document.scope.yanked]
+    if isinstance(variants, dict) and not any(label in variants for label in offered):
         yield Problem(
             "variants",
             "there is no null variant for machines that no other label fits",

@@ -133,6 +133,21 @@ class OpenFile:
     unhashed: str | None = None
     jobs: int = JOBS
 
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is at hand, so that nothing has to be asked of a server."""
+        return isinstance(self.source, str) or self.sha256 is not None
+
+    @property
+    def size(self) -> int:
+        """Its bytes; 0 if that cannot be found out."""
+        try:
+            if isinstance(self.source, str):
+                return os.path.getsize(self.source)
+            return self.source.seek(0, os.SEEK_END)
+        except (OSError, ValueError):
+            return 0
+
 
 def read_metadata(file: IndexFile, reading: Reading) -> bytes:
     """Return the bytes of a metadata file.
@@ -218,6 +233,15 @@ class Release:
     def plain(self) -> list[tuple[IndexFile, WheelName]]:
         """The non-variant wheels."""
         return [(file, name) for file, name in self.wheels if name.label is None]
+
+    @property
+    def offered(self) -> frozenset[str | None]:
+        """The labels that installers find, and ``None`` for a non-variant wheel.
+
+        They pass over yanked files, unless the whole release is yanked.
+        """
+        shown = [name.label for file, name in self.wheels if not file.yanked]
+        return frozenset(shown or [name.label for _, name in self.wheels])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

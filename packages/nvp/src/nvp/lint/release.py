@@ -1,4 +1,4 @@
-"""NV401 to NV410, NV416, NV418: whether the files of a release agree."""
+"""NV401 to NV410, NV416, NV418, NV421: whether the files of a release agree."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.document import SUFFIX
 
-from ..index.http.urls import IndexFile
+from ..index.http.urls import IndexFile, NoRangesError, TooLargeError
 from ..metadata.requirements import parse_requirement
 from .documents import Scope, check_text
 from .files import Listing, Reading, Release, list_files, read_metadata
 from .findings import Checks, Collector, Finding, Problem
 from .labels import labels_of, tell
 from .wheel import HASH_CHECKS, check_wheel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..index.http.blocking import BlockingClient
 
 LISTING_CHECKS: Checks[Listing] = Checks()
 """The checks of the names in a folder or on a page."""
@@ -26,6 +30,9 @@ METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 
 RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
+
+_LARGE = 16 * 1024 * 1024
+"""Bytes up to which a wheel is downloaded to read its METADATA."""
 
 _UPGRADE = "nvp upgrade --index FOLDER"
 
@@ -50,6 +57,20 @@ class CheckedRelease:
     requires: Sequence[tuple[IndexFile, str, Sequence[str]]]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    """The server of a page.
+
+    :param large: wheels that are large, and of which the page announces no METADATA.
+    """
+
+    client: BlockingClient
+    large: Sequence[IndexFile]
+
+
+SERVER_CHECKS: Checks[Server] = Checks()
+
+
 def check_files(
     path: str,
     files: Iterable[IndexFile],
@@ -72,11 +93,18 @@ def check_files(
         message = f"there is neither a wheel nor a *{SUFFIX}"
         page.add("NV100", "", message, "name the folder or the page of a project")
     yield from page.findings
+    large: list[IndexFile] = []
     for release in listing.releases:
-        yield from _check_release(release, path, reading)
+        yield from _check_release(release, path, reading, large)
+    if reading.client is not None:
+        page = Collector(path)
+        SERVER_CHECKS.run(Server(client=reading.client, large=large), page)
+        yield from page.findings
 
 
-def _check_release(release: Release, path: str, reading: Reading) -> list[Finding]:
+def _check_release(
+    release: Release, path: str, reading: Reading, large: list[IndexFile]
+) -> list[Finding]:
     metadata = release.metadata
     outside = Collector(metadata.path if metadata else path)
     text: bytes | None = None
@@ -96,6 +124,9 @@ def _check_release(release: Release, path: str, reading: Reading) -> list[Findin
     for file, name, label in release.labelled:
         checked = check_wheel(file, name, reading, told)
         findings += checked.findings
+        size = max(checked.size, file.size or 0)
+        if size > _LARGE and file.core_metadata is None:
+            large.append(file)
         if checked.requires is not None:
             requires.append((file, label, checked.requires))
         if checked.document is not None:
@@ -107,7 +138,12 @@ def _check_release(release: Release, path: str, reading: Reading) -> list[Findin
         else:
             reading.unchecked.add("everything", _ORDINARY, file.path)
     if text is not None:
-        scope = Scope(has_plain_wheel=bool(release.plain), told=told)
+        labels = {label for _, _, label in release.labelled}
+        scope = Scope(
+            has_plain_wheel=None in release.offered,
+            yanked=labels - release.offered,
+            told=told,
+        )
         document = check_text(text, inside, scope)
     subject = CheckedRelease(
         release=release,
@@ -150,18 +186,40 @@ def check_nv418(listing: Listing) -> Iterator[Problem]:
         )
 
 
+@SERVER_CHECKS.rule("NV421")
+def check_nv421(server: Server) -> Iterator[Problem]:
+    """Report large wheels of which installers can read no part, nor METADATA."""
+    if not server.large:
+        return
+    file, number = server.large[0], len(server.large)
+    try:
+        server.client.open(file.url, page=file.page).close()
+    except (NoRangesError, TooLargeError):
+        count = "1 large wheel" if number == 1 else f"{number} large wheels"
+        yield Problem(
+            "",
+            f"there are {count}, such as {file.name}, without METADATA files "
+            "(PEP 658), and the server sends no parts of files",
+            "serve the METADATA of each wheel, or parts of files: installers read the "
+            "metadata of every candidate, and `nvp pip` passes over variants that it "
+            "cannot read",
+        )
+    except InputError:
+        return  # NV411 reports a wheel that cannot be read.
+
+
 @METADATA_CHECKS.rule("NV402")
 def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
     """Report labels that no wheel has."""
     if checked.document is None:
         return
-    present = {label for _, _, label in checked.release.labelled}
-    for label in sorted(labels_of(checked.document).keys() - present):
-        yield Problem(
-            join("variants", label),
-            "no wheel has this label",
-            "upload the wheel, or remove the label",
-        )
+    yanked = {label for _, _, label in checked.release.labelled}
+    for label in sorted(labels_of(checked.document).keys() - checked.release.offered):
+        message = "no wheel has this label"
+        if label in yanked:
+            message = "all wheels with this label are yanked, so that nobody gets it"
+        hint = "upload the wheel, or remove the label"
+        yield Problem(join("variants", label), message, hint)
 
 
 @METADATA_CHECKS.rule("NV403")

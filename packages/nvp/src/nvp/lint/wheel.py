@@ -1,24 +1,29 @@
-"""NV404, NV408 and NV411 to NV415, NV417: what one wheel says about itself."""
+"""NV404, NV408, NV411 to NV415, NV417, NV419: what one wheel says about itself."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, listed, shown
+from nvidia_variant_provider.strict_json import parse_lenient
 
 from ..index.http.urls import IndexFile
 from ..wheels.archive import WheelName
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
-from .files import OpenFile, Reading, SkippedError, open_wheel
+from .files import OpenFile, Reading, SkippedError, open_wheel, read_metadata
 from .findings import Checks, Collector, Finding, Problem
-from .labels import Floor, Told
+from .labels import Told
+from .record import RECORD_CHECKS, compare_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +35,9 @@ WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 
 HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
 """The checks of a sha256, as a page gives it and as it is, where they are known."""
+
+PAGE_CHECKS: Checks[ListedWheel] = Checks()
+"""The checks of what a page says of a wheel."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -72,17 +80,34 @@ class OpenedWheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ListedWheel:
+    """A wheel that a page lists.
+
+    :param size: its bytes.
+    :param metadata: the METADATA file that the server has next to it, or why that
+        cannot be read; ``None`` where the page announces none.
+    """
+
+    file: IndexFile
+    content: WheelContent
+    size: int
+    metadata: bytes | InputError | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
     """The findings about a wheel, and what the rules of its release need of it.
 
     :param document: its ``variant.json``; ``None`` if that is not for the label of
         the file name.
     :param requires: ``Requires-Dist`` of METADATA; ``None`` if that cannot be read.
+    :param size: the bytes of the wheel; 0 if unknown.
     """
 
     findings: list[Finding]
     document: Mapping[str, Any] | None = None
     requires: Sequence[str] | None = None
+    size: int = 0
 
 
 def check_wheel(
@@ -96,11 +121,14 @@ def check_wheel(
     :param told: what other wheels of the release have findings about; see `Scope`.
     """
     outside = Collector(file.path)
-    content = report = sha256 = unhashed = skipped = None
+    content = report = sha256 = unhashed = skipped = differences = None
+    size = 0
     try:
         with open_wheel(file, reading) as opened:
             sha256, unhashed = opened.sha256, opened.unhashed
+            size = opened.size
             content = read_wheel(opened.source)
+            differences = compare_record(opened.source, opened.jobs, whole=opened.whole)
             report = _inspect(file, opened, reading, outside)
     except SkippedError as error:
         unhashed, skipped = error.unhashed, error.reason
@@ -115,24 +143,27 @@ def check_wheel(
         return CheckedWheel(findings=[])
     HASH_CHECKS.run((file.sha256, sha256), outside)
     if content is None:
-        return CheckedWheel(findings=outside.findings)
+        return CheckedWheel(findings=outside.findings, size=size)
+    if differences is not None:
+        RECORD_CHECKS.run(differences, outside)
+    if file.page is not None:
+        metadata = _served_metadata(file, reading)
+        listed_wheel = ListedWheel(
+            file=file, content=content, size=size, metadata=metadata
+        )
+        PAGE_CHECKS.run(listed_wheel, outside)
     if not reading.content:
         reading.unchecked.add("libraries", _LEFT_OUT, file.path)
-    text = content.variant_json if name.label is not None else None
+    text = content.variant_json
     member = None if text is None else _MEMBER
     inside = Collector(file.path, document=text, member=member)
     document = None
-    if text is not None:
-        by_cuda = False
-        floor: Floor = _nobody_knows
-        if report is not None:
-            # The readers of binaries take a while to import.
-            from .content import has_library_by_cuda
-            from .content_rules import find_floor
-
-            by_cuda = has_library_by_cuda(report)
-            floor = partial(find_floor, report, name)
-        scope = Scope(whole_release=False, by_cuda=by_cuda, floor=floor, told=told)
+    if text is not None and name.label is None:
+        # For installers it is a non-variant wheel: only that it is there counts.
+        with suppress(InputError):
+            document = parse_lenient(text)[0]
+    elif text is not None:
+        scope = _scope(report, name, told)
         document = check_text(text, inside, scope)
     wheel = OpenedWheel(
         file_name=file.name,
@@ -151,6 +182,38 @@ def check_wheel(
         findings=outside.findings + inside.findings,
         document=own,
         requires=content.requires,
+        size=size,
+    )
+
+
+def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | None:
+    """Return the METADATA file that a page announces (PEP 658)."""
+    if file.core_metadata is None:
+        return None
+    parts = urlsplit(file.url)
+    url = urlunsplit(parts._replace(path=f"{parts.path}.metadata"))
+    try:
+        return read_metadata(replace(file, url=url), reading)
+    except InputError as error:
+        return error
+
+
+def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
+    """Return how the ``variant.json`` of a wheel is checked.
+
+    :param report: its GPU code; ``None`` where it is not read.
+    """
+    if report is None:
+        return Scope(whole_release=False, floor=_nobody_knows, told=told)
+    # The readers of binaries take a while to import.
+    from .content import has_library_by_cuda
+    from .content_rules import find_floor
+
+    return Scope(
+        whole_release=False,
+        by_cuda=has_library_by_cuda(report),
+        floor=partial(find_floor, report, name),
+        told=told,
     )
 
 
@@ -273,16 +336,50 @@ def check_nv417(hashes: tuple[str | None, str | None]) -> Iterator[Problem]:
         )
 
 
+@PAGE_CHECKS.rule("NV419")
+def check_nv419(wheel: ListedWheel) -> Iterator[Problem]:
+    """Report what a page says of a wheel that is not so."""
+    file, content = wheel.file, wheel.content
+    hint = "write the page from the wheel: installers believe the page"
+    given = file.requires_python
+    if given and not _same_specifiers(given, content.requires_python):
+        says = shown(content.requires_python, 80) if content.requires_python else "none"
+        message = f"the page gives requires-python {shown(given, 80)}, and METADATA"
+        yield Problem("METADATA", f"{message} {says}", hint)
+    if file.size is not None and wheel.size and file.size != wheel.size:
+        message = f"the page gives {file.size} bytes, and the file has {wheel.size}"
+        yield Problem("", message, hint)
+    if isinstance(wheel.metadata, InputError):
+        message = f"the page announces a METADATA file: {wheel.metadata.message}"
+        yield Problem("METADATA", message, "serve the file, or do not announce it")
+    elif wheel.metadata is not None:
+        served = hashlib.sha256(wheel.metadata).hexdigest()
+        if served != content.metadata_sha256:
+            message = "the METADATA file next to the wheel is not the one inside it"
+            yield Problem("METADATA", message, hint)
+        elif file.core_metadata and file.core_metadata.lower() != served:
+            message = f"the page gives {shown(file.core_metadata, 80)} for the METADATA"
+            yield Problem("METADATA", f"{message} file, whose sha256 is {served}", hint)
+
+
+def _same_specifiers(one: str, other: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(one) == SpecifierSet(other)
+    except InvalidSpecifier:
+        return one.replace(" ", "") == other.replace(" ", "")
+
+
 @VARIANT_JSON_CHECKS.rule("NV412")
 def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
     """Report ``variant.json`` of another label than that of the file name."""
     if wheel.is_of_another_label and wheel.document is not None:
         labels = ", ".join(map(shown, wheel.document["variants"])) or "no label"
-        yield Problem(
-            "variants",
-            f"variant.json is for {labels}",
-            f"the label of the file name is {wheel.name.label}; they have to agree",
-        )
+        hint = f"the label of the file name is {wheel.name.label}; they have to agree"
+        if wheel.name.label is None:
+            hint = "the file name has no label: build the wheel again with one"
+        yield Problem("variants", f"variant.json is for {labels}", hint)
 
 
 def _is_release(project: str, version: str, name: WheelName) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,6 +37,8 @@ class WheelContent:
     :param name: the project, as METADATA says it; empty if it does not.
     :param version: the release, as METADATA says it; empty if it does not.
     :param requires: ``Requires-Dist`` of METADATA.
+    :param requires_python: ``Requires-Python`` of METADATA; empty if it has none.
+    :param metadata_sha256: the hash of METADATA.
     :param tags: the tags in WHEEL, such as ``py3-none-any``; ``None`` when there is no
         such file, which older builders left out.
     """
@@ -45,6 +48,8 @@ class WheelContent:
     name: str = ""
     version: str = ""
     requires: Sequence[str] = ()
+    requires_python: str = ""
+    metadata_sha256: str = ""
     tags: Sequence[str] | None = None
 
     @property
@@ -82,6 +87,8 @@ def read_content(archive: zipfile.ZipFile) -> WheelContent:
         name=str(headers.get("Name", "")).strip(),
         version=str(headers.get("Version", "")).strip(),
         requires=parse_requires(metadata),
+        requires_python=str(headers.get("Requires-Python", "")).strip(),
+        metadata_sha256=hashlib.sha256(metadata).hexdigest(),
         tags=None if tags is None else [str(tag).strip() for tag in tags],
     )
 

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -325,10 +325,20 @@ def _parse(response: CompleteResponse) -> RemotePage:
             time=_seconds(file.upload_time),
             sha256=file.hashes.get("sha256"),
             size=file.size,
+            requires_python=file.requires_python,
+            # PEP 592: a reason that is empty yanks the file too.
+            yanked=file.yanked is not None and file.yanked is not False,
+            core_metadata=_core_metadata(file.dist_info_metadata),
         )
         for file in page.files
     ]
     return RemotePage(files=files, projects=projects)
+
+
+def _core_metadata(given: bool | Mapping[str, str] | None) -> str | None:
+    if isinstance(given, Mapping):
+        return given.get("sha256", "")
+    return "" if given else None
 
 
 def _seconds(time: datetime | None) -> float | None:

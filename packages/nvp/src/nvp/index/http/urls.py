@@ -282,6 +282,10 @@ class IndexFile:
         unknown.
     :param sha256: its hash, if the page gives it.
     :param size: its bytes; ``None`` if unknown.
+    :param requires_python: the versions of Python for which the page offers it.
+    :param yanked: whether installers take it only where its version is pinned.
+    :param core_metadata: the sha256 of its METADATA file (PEP 658), empty where there
+        is such a file without one, and ``None`` where there is none.
     """
 
     name: str
@@ -290,6 +294,9 @@ class IndexFile:
     time: float | None = None
     sha256: str | None = None
     size: int | None = None
+    requires_python: str | None = None
+    yanked: bool = False
+    core_metadata: str | None = None
 
     @property
     def path(self) -> str:
