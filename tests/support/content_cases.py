@@ -19,7 +19,7 @@ ARM = library().replace(b"\x3e\0", b"\xb7\0", 1)
 STATIC = {
     "demo/lib.so": library("80_real")
     + b"CUDA driver version is insufficient for CUDA runtime version\0"
-    + b"cuKernelSetCacheConfig\0"
+    + b"cuStreamWaitEvent_ptsz\0cuKernelSetCacheConfig\0"
 }
 """A library that is linked with a CUDA runtime of CUDA 12 statically."""
 

@@ -36,6 +36,9 @@ from variantlib.plugins.loader import (  # type: ignore[import-untyped]
     DictPluginLoader,
     PluginLoader,
 )
+from variantlib.pyproject_toml import (  # type: ignore[import-untyped]
+    VariantPyProjectToml,
+)
 from variantlib.resolver.lib import (  # type: ignore[import-untyped]
     sort_and_filter_supported_variants,
 )
@@ -59,6 +62,7 @@ __all__ = [
     "isolate",
     "order",
     "refused_properties",
+    "refuses_pyproject",
     "run_command",
     "validated",
     "variantlib_outcome",
@@ -208,3 +212,12 @@ def validated(configs: Sequence[OurFeatureConfig]) -> list[Config]:
     if peers:
         ProviderConfig(namespace="nvidia", configs=peers)
     return [(peer.name, peer.values, peer.multi_value) for peer in peers]
+
+
+def refuses_pyproject(path: Path) -> bool:
+    """Return whether variantlib raises an exception for a ``pyproject.toml``."""
+    try:
+        VariantPyProjectToml.from_path(path)
+    except Exception:  # noqa: BLE001  # any of its exceptions
+        return True
+    return False

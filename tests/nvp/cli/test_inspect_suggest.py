@@ -93,7 +93,7 @@ def test_relaxed(run: Run, tmp_path: Path) -> None:
             "sm_arch": ["75_real", "80_real", "90_real"],
         }
     }
-    assert "--variant-label cu130 " in outcome.err
+    assert "--variant-label cu135 " in outcome.err
     only_ptx = BINARIES / "ptx-only.so"
     refused = run("--suggest", "--relaxed", only_ptx)
     assert (refused.code, refused.out) == (0, "")

@@ -264,7 +264,8 @@ def test_the_files_of_a_wheel_share_one_budget(
     assert "not everything was read" in defect.message
 
 
-CUDART = b"\0CUDA driver version is insufficient for CUDA runtime version\0"
+MESSAGE = b"\0CUDA driver version is insufficient for CUDA runtime version\0"
+CUDART = MESSAGE + b"\0cuStreamWaitEvent_ptsz\0"
 TWELVE = b"\0cuKernelSetCacheConfig\0"
 THIRTEEN = b"\0cuMemDiscardAndPrefetchBatchAsync\0"
 
@@ -278,6 +279,8 @@ THIRTEEN = b"\0cuMemDiscardAndPrefetchBatchAsync\0"
         # A program that asks the driver for a function has no runtime.
         (TWELVE + THIRTEEN, 0),
         (CUDART[:-1], 0),
+        # The device runtime has the messages too.
+        (MESSAGE + TWELVE, 0),
     ],
 )
 @given(borders=st.lists(st.integers(0, 40_000), max_size=8))

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _OPTIONS = """
 paths PATH...
-  a *-variants.json, or - for stdin; a wheel; a folder with both or with a folder for
-  each project; or the URL of a project page or of an index
+  a *-variants.json, or - for stdin; a wheel; a pyproject.toml, whose section [variant]
+  variantlib reads; a folder with metadata and wheels, or with a folder for each
+  project; or the URL of a project page or of an index
 --select CODE...
   check only these rules, such as NV301, or families, such as NV3; separate several by
   commas
@@ -39,7 +40,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
     add_options(parser, _OPTIONS, format=choice("text", "json", "sarif", "github"))
     add_examples(
         parser,
-        "validate dist/",
+        "validate dist/ pyproject.toml",
         "validate https://index.example/simple/torch/",
         "validate dist/ --select NV1,NV2 --format github",
     )

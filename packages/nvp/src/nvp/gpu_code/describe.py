@@ -221,7 +221,7 @@ def _size(size: int) -> str:
 class Suggestion:
     """What to declare of a build.
 
-    :param label: the label of the wheel, or one made from the lower bound (``cu129``).
+    :param label: the label of the wheel, or one made from the strict bound (``cu129``).
     :param metadata: the contents of ``variant.json``.
     :param pyproject: the part of ``pyproject.toml`` that variantlib reads.
     :param command: ``variantlib make-variant`` with its arguments, quoted for a shell.
@@ -272,7 +272,9 @@ def suggest(
     is_wheel = kind == "wheel" and path.endswith(".whl")
     match = _LABELLED.fullmatch(re.split(r"[/\\]", path)[-1]) if is_wheel else None
     named = match[1] if match is not None and _is_label(match[0]) else None
-    label = named or f"cu{bound.major}{bound.minor}"
+    # The label names the CUDA of the build, whatever driver is enough for it.
+    built = claim.strict.version or bound
+    label = named or f"cu{built.major}{built.minor}"
     metadata = VariantsMetadata(
         schema=WRITTEN,
         namespaces=(NAMESPACE,),

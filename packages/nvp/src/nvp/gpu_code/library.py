@@ -40,14 +40,19 @@ _SHORT = 4 * 1024
 
 _NO_END = 1 << 64
 
-_CUDART = b"CUDA driver version is insufficient for CUDA runtime version\0"
+_CUDART = (
+    b"CUDA driver version is insufficient for CUDA runtime version\0",
+    b"cuStreamWaitEvent_ptsz\0",
+)
 _CUDART_SINCE = {
     b"cuKernelSetCacheConfig\0": 12,
     b"cuMemDiscardAndPrefetchBatchAsync\0": 13,
 }
-"""A message that every CUDA runtime has, and functions of the driver that a runtime
-asks for from that major on. What is linked statically shows itself in no other way;
-measured on the runtimes 11.7 to 13.5, which have all of them."""
+"""A message and the name of a function of the driver that every CUDA runtime has (the
+message alone is in ``libcudadevrt`` too), and functions that a runtime asks for from that
+major on. Without symbols, nothing else shows what is linked statically. Measured on the
+runtimes 11.7 to 13.5, and on wheels that link one of them.
+"""
 
 MAX_DEFECTS = 20
 """Defects that are listed for one file."""
@@ -332,7 +337,7 @@ def _around(others: Sequence[Range], place: int, size: int) -> Range:
 def _scanner(counts: Counts, size: int, budget: Budget | None) -> Scanner:
     return Scanner(
         size,
-        texts=(_CUDART, *_CUDART_SINCE),
+        texts=(*_CUDART, *_CUDART_SINCE),
         budget=budget or Budget(),
         on_container=counts.add_container,
         on_entry=counts.add,
@@ -384,7 +389,7 @@ def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
 def _static_cudart(texts: Collection[bytes]) -> int:
     """Return the major of the CUDA runtime that is in a file; 0 if there is none."""
     majors = (major for text, major in _CUDART_SINCE.items() if text in texts)
-    return max(majors, default=11) if _CUDART in texts else 0
+    return max(majors, default=11) if set(_CUDART) <= set(texts) else 0
 
 
 def _report(

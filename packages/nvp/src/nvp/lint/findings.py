@@ -10,7 +10,14 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from json import JSONDecodeError, JSONDecoder
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -143,6 +150,10 @@ class Problem:
     hint: str
 
 
+Locate = Callable[[str, Iterable[str]], "Mapping[str, Position]"]
+"""Returns where places are in a text."""
+
+
 class Collector:
     """The findings about one file, folder or page.
 
@@ -151,12 +162,20 @@ class Collector:
         they get a line and a column. Findings about anything else, such as the name
         of the file, go to a collector without a document.
     :param member: the file inside the wheel ``path`` that the text was read from.
+    :param locate: finds places in the text, in another form than JSON; see
+        `find_positions`.
     """
 
     def __init__(
-        self, path: str, *, document: bytes | None = None, member: str | None = None
+        self,
+        path: str,
+        *,
+        document: bytes | None = None,
+        member: str | None = None,
+        locate: Locate | None = None,
     ) -> None:
         self.path = path
+        self._locate = locate
         self._document = document
         self._member = member
         self._problems: list[tuple[str, Problem]] = []
@@ -189,7 +208,13 @@ class Collector:
             text = self._document.decode("utf-8")
         except UnicodeDecodeError:
             return {}
-        return find_positions(text, {problem.place for _, problem in self._problems})
+        locate = self._locate or find_positions
+        return locate(text, {problem.place for _, problem in self._problems})
+
+    @property
+    def problems(self) -> Sequence[tuple[str, Problem]]:
+        """What was reported so far, with the codes."""
+        return self._problems
 
     def add_problem(self, code: str, problem: Problem) -> None:
         """Add what the check of the rule ``code`` reports."""
@@ -290,8 +315,17 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
         return dict.fromkeys(wanted, broken)
     except RecursionError:
         return {}
-    offsets = _find_offsets(text, wanted, decoder.raw_decode)
-    nearest = {place: offsets[_innermost(place, offsets)] for place in wanted}
+    return positions_at(text, wanted, _find_offsets(text, wanted, decoder.raw_decode))
+
+
+def positions_at(
+    text: str, wanted: Iterable[str], offsets: Mapping[str, tuple[int, int]]
+) -> dict[str, Position]:
+    """Return where places are, each like the innermost known place around it.
+
+    :param offsets: where key and value of the known places begin; ``""`` is one.
+    """
+    nearest = {place: offsets[_innermost(place, offsets.keys())] for place in wanted}
     pairs = _count_lines(text, {offset for both in nearest.values() for offset in both})
     return {
         place: Position(key=pairs[key], value=pairs[value])

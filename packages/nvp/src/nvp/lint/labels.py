@@ -275,7 +275,7 @@ def check_nv308(label: NvidiaLabel) -> Iterator[Problem]:
     """Report targets that the toolkit in the label's name does not emit."""
     toolkit = toolkits().get(label.named) if label.named is not None else None
     lower = label.claim.lower
-    if toolkit is None or lower is None or toolkit.version < lower:
+    if toolkit is None or lower is None or toolkit.version < lower or label.by_cuda:
         return
     for number in _numbers(label):
         emitted = any(str(number) in toolkits()[v].targets for v in _emitters(label))
@@ -295,8 +295,9 @@ def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
     if named is None or lower is None:
         return
     # A bound that minor-version compatibility loosens stays within the major.
-    loosened = lower == CudaVersion(named.major)
-    if named != lower and not loosened:
+    real = [f"{number}_real" for number in label.claim.real]
+    loosened = CudaVersion(named.major), relaxed_version(named, real)
+    if named != lower and lower not in loosened:
         yield Problem(
             join(label.place, LOWER_BOUND),
             f"the label names CUDA {named}, but the lower bound is {lower}",

@@ -218,8 +218,13 @@ def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
             yield from check_wheel_path(path, reading)
         else:
             data = read_stdin() if path == "-" else read_bytes(path)
-            collector = Collector(name, document=data)
-            check_text(data, collector)
+            if path.endswith(".toml"):
+                from .pyproject import check_pyproject
+
+                collector = check_pyproject(data, name)
+            else:
+                collector = Collector(name, document=data)
+                check_text(data, collector)
     except InputError as error:
         collector.add_error("NV100", error)
     yield from collector.findings
