@@ -48,10 +48,10 @@ _CUDART_SINCE = {
     b"cuKernelSetCacheConfig\0": 12,
     b"cuMemDiscardAndPrefetchBatchAsync\0": 13,
 }
-"""A message and the name of a function of the driver that every CUDA runtime has (the
-message alone is in ``libcudadevrt`` too), and functions that a runtime asks for from that
-major on. Without symbols, nothing else shows what is linked statically. Measured on the
-runtimes 11.7 to 13.5, and on wheels that link one of them.
+"""A message and a function of the driver that every CUDA runtime names, and functions
+that it names from a major version on. The message alone is in ``libcudadevrt`` too.
+Without symbols, nothing else shows what is linked statically. Measured on the runtimes
+11.7 to 13.5, and on wheels that link one of them.
 """
 
 MAX_DEFECTS = 20

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
-from nvidia_variant_provider.errors import shown
+from nvidia_variant_provider.errors import listed, shown
 
-from ..findings import listed
 from .findings import Checks, Problem
 
 TYPE_CHECKING = False
