@@ -98,18 +98,23 @@ def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None
     assert metadata.read(file()) == TEXT.encode()
 
 
+ALGORITHM = pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
+
+
+@ALGORITHM
 @pytest.mark.parametrize("upper", [False, True])
-def test_the_hash_that_the_page_gives(upper: bool) -> None:
-    digest = hashlib.sha256(TEXT.encode()).hexdigest()
-    announced = {"sha256": digest.upper() if upper else digest}
+def test_the_hash_that_the_page_gives(algorithm: str, upper: bool) -> None:
+    digest = hashlib.new(algorithm, TEXT.encode()).hexdigest()
+    announced = {"unknown": "x", algorithm: digest.upper() if upper else digest}
     metadata, _ = reader(TEXT)
     assert metadata.read(file(metadata=announced))
 
 
-def test_another_hash_than_the_page_gives(tmp_path: Path) -> None:
+@ALGORITHM
+def test_another_hash_than_the_page_gives(algorithm: str, tmp_path: Path) -> None:
     metadata, _ = reader(TEXT, tmp_path)
-    with pytest.raises(InputError, match="another sha256 than the page says"):
-        metadata.read(file(metadata={"sha256": "0" * 64}))
+    with pytest.raises(InputError, match=f"another {algorithm} than the page says"):
+        metadata.read(file(metadata={algorithm: "00"}))
     assert metadata.find(file()) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

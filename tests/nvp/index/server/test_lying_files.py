@@ -300,7 +300,9 @@ def test_a_wheel_that_is_rewritten_has_any_hash_of_pip(
     right = hashlib.new(algorithm, path.read_bytes()).hexdigest()
     page = answers["/simple/torch/"]
     for digest in (right.upper(), "0" * len(right)):
-        text = re.sub(rb"#sha256=\w+", f"#{algorithm}={digest}".encode(), page.body)
+        text = re.sub(
+            rb"(?<=8.whl)#\w+=\w+", f"#{algorithm}={digest}".encode(), page.body
+        )
         answers["/simple/torch/"] = replace(page, body=text)
         with (
             serve_answers(answers) as server,
@@ -313,6 +315,11 @@ def test_a_wheel_that_is_rewritten_has_any_hash_of_pip(
                 with pytest.raises(http.client.IncompleteRead):
                     ask(url)
                 assert f"its {algorithm} is not the one" in running.warnings[-1]
+    text = re.sub(rb"json#\w+=\w+", f"json#{algorithm}=00".encode(), page.body)
+    answers["/simple/torch/"] = replace(page, body=text)
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        assert not any("cu128" in name for name in running.page().files)
+        assert f"its {algorithm} is not the one" in running.warnings[-1]
 
 
 @needs_root

@@ -96,6 +96,15 @@ _ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 """The hashes that pip checks. An index may give one of them alone."""
 
 
+def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
+    """Return the algorithm of the hash that a file should have, and does not have."""
+    name = next((name for name in _ALGORITHMS if hashes.get(name)), None)
+    if name is None:
+        return None
+    found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
+    return None if found == hashes[name].lower() else name
+
+
 class Comparison:
     """Compares a file that arrives with a hash, and with parts that were read before.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import io
 import json
 import logging
@@ -32,7 +31,7 @@ from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
-from ..http.ranges import Comparison, Parts, RangeFile
+from ..http.ranges import Comparison, Parts, RangeFile, find_other
 from ..http.urls import NoRangesError, UpstreamError, is_http
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
@@ -342,9 +341,8 @@ def _check(file: model.File, content: bytes) -> None:
     announced = file.dist_info_metadata
     if not isinstance(announced, Mapping):
         return
-    expected = announced.get("sha256")
-    if expected and hashlib.sha256(content).hexdigest() != expected.lower():
-        message = "its METADATA has another sha256 than the page says"
+    if name := find_other(content, announced):
+        message = f"its METADATA has another {name} than the page says"
         raise InputError(message, path=file.filename, hint="report it to the index")
 
 

@@ -28,6 +28,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
+from ..http.ranges import find_other
 from ..http.urls import NoRangesError
 from .core_metadata import Evaluator
 from .kept import FOREVER, Aging
@@ -86,8 +87,8 @@ class ReleaseReader:
         from nvidia_variant_provider.metadata import read_metadata
 
         digest = hashlib.sha256(body).hexdigest()
-        if expected and digest != expected:
-            message = "its sha256 is not the one that the page gives"
+        if name := find_other(body, file.hashes):
+            message = f"its {name} is not the one that the page gives"
             hint = "report it to the index"
             raise InputError(message, path=file.filename, hint=hint)
         metadata = self._documents.get(digest)
