@@ -10,6 +10,7 @@ import pytest
 from support.sessions import ROOT, blocks, compared, pages, refresh, run_page
 
 from nvp.cli.parsers import VERBS
+from tools import pictures
 
 QUICK = {"README.md", "first-install.md", "api.md"}
 """Pages whose sessions run by default."""
@@ -55,6 +56,13 @@ def test_every_verb_is_shown_in_a_session() -> None:
         for verb in re.findall(r"^(?:nvidia-variant-provider|nvp) (\w+)", command)
     }
     assert shown >= set(VERBS)
+
+
+@pytest.mark.slow
+def test_pictures_are_what_the_program_draws() -> None:
+    for name, text in pictures.recordings().items():
+        drawn = (pictures.IMAGES / name).read_text(encoding="utf-8")
+        assert drawn == text, "run: python -m tools.pictures"
 
 
 def test_block_that_is_not_run_says_why_above_it() -> None:

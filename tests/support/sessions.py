@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "blocks",
     "compared",
+    "environ_of",
     "pages",
     "refresh",
     "run_page",
@@ -152,7 +153,7 @@ def run_page(text: str) -> list[tuple[Block, tuple[Step, ...]]]:
         work.mkdir()
         for shared in ("fixtures", "schemas"):
             (work / shared).symlink_to(ROOT / shared)
-        environ = _environ(folder)
+        environ = environ_of(folder)
         return [
             (block, _run(block, work, environ))
             for block in blocks(text)
@@ -160,10 +161,10 @@ def run_page(text: str) -> list[tuple[Block, tuple[Step, ...]]]:
         ]
 
 
-def _environ(folder: Path) -> dict[str, str]:
+def environ_of(folder: Path) -> dict[str, str]:
     """Return the variables of a machine without a GPU and without configuration."""
     empty = folder / "empty"
-    empty.mkdir()
+    empty.mkdir(exist_ok=True)
     kept = ("SYSTEMROOT", "TEMP", "TMP", "TMPDIR")
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
