@@ -225,24 +225,53 @@ class PinnedFile:
     def select(
         self, chosen: frozenset[Choice], target: PinTarget
     ) -> tuple[SelectedPin, ...]:
-        """Return what is installed with some choices on a target, in file order."""
+        """Return what is installed with some choices on a target, in file order.
+
+        Markers of uv name extras of projects of a workspace too, which another project
+        of it may ask for.
+        """
         extras = frozenset(x.name for x in chosen if x.kind == "extra")
         groups = frozenset(x.name for x in chosen if x.kind == "group")
-        known: dict[str, bool] = {}
+        while True:
+            taken = self._follow(chosen, target, extras, groups)
+            asked = (
+                self._named(number, wanted)
+                for number, wanted in taken.items()
+                if self.pins[number].is_project
+            )
+            if (more := extras.union(*asked)) == extras:
+                break
+            extras = more
+        return tuple(
+            SelectedPin(pin, self._best(pin, target))
+            for number, pin in enumerate(self.pins)
+            if number in taken and not pin.is_project
+        )
 
-        def holds(marker: str) -> bool:
-            if marker and marker not in known:
-                known[marker] = target.holds(marker, extras, groups)
-            return not marker or known[marker]
+    def _follow(
+        self,
+        chosen: frozenset[Choice],
+        target: PinTarget,
+        extras: frozenset[str],
+        groups: frozenset[str],
+    ) -> dict[int, set[str]]:
+        """Return the numbers of the packages that are installed, with their extras.
 
+        :param extras: those for which markers hold.
+        """
+        known: dict[tuple[str, frozenset[str]], bool] = {}
         taken: dict[int, set[str]] = {}
         waiting: list[tuple[int, str]] = []
 
         def follow(edge: Edge) -> None:
-            if not holds(edge.marker):
-                return
-            wanted = {"", *edge.extras}
-            new = wanted - taken.setdefault(edge.pin, set())
+            if edge.marker:
+                # uv takes what an edge asks for as chosen in the marker of that edge.
+                key = edge.marker, self._named(edge.pin, edge.extras)
+                if key not in known:
+                    known[key] = target.holds(edge.marker, extras | key[1], groups)
+                if not known[key]:
+                    return
+            new = {"", *edge.extras} - taken.setdefault(edge.pin, set())
             taken[edge.pin] |= new
             waiting.extend((edge.pin, extra) for extra in new)
 
@@ -254,11 +283,12 @@ class PinnedFile:
             for edge in self.pins[number].edges:
                 if edge.extra == extra:
                     follow(edge)
-        return tuple(
-            SelectedPin(pin, self._best(pin, target))
-            for number, pin in enumerate(self.pins)
-            if number in taken and not pin.is_project
-        )
+        return taken
+
+    def _named(self, number: int, extras: Collection[str]) -> frozenset[str]:
+        """Return the names that extras of a package have in markers of uv."""
+        name = self.pins[number].name
+        return frozenset(f"extra-{len(name)}-{name}-{x}" for x in extras if x)
 
     def _best(self, pin: Pin, target: PinTarget) -> PinnedWheel | None:
         if self.form == "environment":  # It is there, whatever its tags say.

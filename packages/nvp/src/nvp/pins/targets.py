@@ -93,10 +93,12 @@ def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> boo
     uv makes one name of the kind, the project and the name of a choice:
     ``extra-7-project-cu128``, with the length of the project's name.
     """
+    if name in extras:
+        return True
     if match := _OF_UV.fullmatch(name):
         start = int(match[2]) + 1
         return match[3][start:] in (extras if match[1] == "extra" else groups)
-    return name in extras
+    return False
 
 
 @lru_cache(maxsize=4096)
