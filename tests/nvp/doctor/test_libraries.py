@@ -431,6 +431,19 @@ def test_a_library_of_another_machine_that_may_be_missing(
     assert found == ([severity] if severity else [])
 
 
+def test_what_a_build_for_another_cuda_lacks_is_one_finding(tmp_path: Path) -> None:
+    """cuDNN has no CUDA in its name, and goes with the rest."""
+    own = with_libraries("onnxruntime", "libcublasLt.so.11", "libcudnn.so.8")
+    stack = make_stack(tmp_path, own, environment=machine("12.4", "8.0"))
+    found = run_checks(replace(stack, is_here=False))
+    (finding,) = (item for item in found if item.code == "ND301")
+    assert finding.severity == "warning"
+    assert "libcublasLt.so.11 and libcudnn.so.8" in finding.message
+    # The same build with libraries for an older CUDA is the second way.
+    assert finding.hint.startswith("take a build for CUDA 12, as the driver is: ")
+    assert "install nvidia-cublas-cu11 'nvidia-cudnn-cu11==8.*'" in finding.hint
+
+
 @pytest.mark.parametrize("has_function", [True, False])
 def test_what_several_wheels_have_is_one_finding(
     has_function: bool, tmp_path: Path

@@ -218,7 +218,7 @@ def _severity_of_missing(
     if find_installed(stack, failure.name) is not None:
         # A program that is imported before may load it.
         return "warning"
-    other = _find_other_cuda(stack, owner, [failure])
+    other = _find_other_cuda(stack, owner, loading.failures)
     if other is None and not stack.is_here:
         # Another machine may have the library in its system.
         return "note"
@@ -274,7 +274,7 @@ def _hint_for_missing(
     again = replace_builds(stack, *other.names[:1], beside=other.names[1:]).after(
         f"{other.sentence}: "
     )
-    return Advice(f"{command.text}; or {again.text}", again.commands)
+    return Advice.first_of(again, command)
 
 
 def _has_recorded(distribution: Distribution, name: str) -> bool:
