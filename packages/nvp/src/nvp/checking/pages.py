@@ -118,7 +118,7 @@ def html_lines(report: CheckReport) -> list[str]:
     names = ", ".join(file.file.path for file in report.files)
     count = sum(len(group.names) for group in report.machines)
     plural = "s" if count > 1 else ""
-    lead = f"What is pinned, on {count} machine{plural}. Hold a cell for the reason."
+    lead = f"What is pinned, on {count} machine{plural}. The reasons stand below."
     body: list[str] = []
     for file in report.files:
         body += _table(report, file)
