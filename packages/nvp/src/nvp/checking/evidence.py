@@ -9,9 +9,9 @@ releases in the table, and of what is pinned with it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from urllib.parse import urlsplit
 
 from packaging.version import Version
@@ -265,16 +265,44 @@ def _platforms(wheel: PinnedWheel) -> str:
     return wheel.filename.rpartition("-")[2]
 
 
-def table_of(
-    project: str, platform: str | None, environment: Environment
-) -> dict[Version, list[Judgement]]:
-    """Judge the releases of a project by the table."""
-    judged: dict[Version, list[Judgement]] = {}
+class Releases(Mapping[Version, Sequence[Judgement]]):
+    """The judgements on a project for one machine: of the table, and what is pinned.
+
+    Most requirements are on one release of the hundred in the table, so that each is
+    judged when it is asked for.
+    """
+
+    def __init__(
+        self, project: str, platform: str | None, environment: Environment
+    ) -> None:
+        self._listed = _listed(project, platform)
+        self._environment = environment
+        self._judged: dict[Version, list[Judgement]] = {}
+
+    def add(self, release: Version, judgement: Judgement) -> None:
+        """Add the judgement on a build that is pinned."""
+        self._judged[release] = [*self.get(release, ()), judgement]
+
+    def __getitem__(self, release: Version) -> Sequence[Judgement]:
+        if release not in self._judged:
+            found = [judge(needs, self._environment) for needs in self._listed[release]]
+            self._judged[release] = found
+        return self._judged[release]
+
+    def __iter__(self) -> Iterator[Version]:
+        return iter({**self._listed, **self._judged})
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+@cache
+def _listed(project: str, platform: str | None) -> Mapping[Version, list[Needs]]:
+    found: dict[Version, list[Needs]] = {}
     for row in build_records().get(project, ()):
         if row.label is None and row.platform in (platform, "any"):
-            found = judged.setdefault(Version(row.version), [])
-            found.append(judge(row.needs, environment))
-    return judged
+            found.setdefault(Version(row.version), []).append(row.needs)
+    return found
 
 
 def _backend_of(pin: Pin) -> Backend | None:

@@ -17,7 +17,7 @@ from ..fleet.serving import Group
 from ..pins.model import Choice, Pin, PinnedFile, SelectedPin
 from ..pins.targets import PinTarget
 from .agreement import find_disagreements, stem_of
-from .evidence import Judged, Known, find_known, table_of
+from .evidence import Judged, Known, Releases, find_known
 from .model import CheckedFile, CheckedPin, Disagreement
 
 _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
@@ -201,10 +201,10 @@ def _judge_for(
 
     def judged_of(project: str) -> Judged:
         if project not in judged:
+            releases = Releases(project, platform, environment)
             judged[project] = {}  # Two projects may require each other.
-            releases = table_of(project, platform, environment)
             for item in by_name.get(project, ()):
-                releases.setdefault(item.release, []).append(judge(item))
+                releases.add(item.release, judge(item))
             judged[project] = releases
         return judged[project]
 
