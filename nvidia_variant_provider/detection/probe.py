@@ -90,8 +90,10 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
             return nvml.replace(reason=libcuda.reason)
         # NVML calls by one name what libcuda tells apart, such as a missing MPS server.
-        if nvml.reason == reasons.UNKNOWN_ERROR and libcuda.reason in _PRECISE:
-            return nvml.replace(reason=libcuda.reason)
+        said = {nvml.reason, *(gpu.reason for gpu in nvml.gpus)} - {None}
+        if said == {reasons.UNKNOWN_ERROR} and libcuda.reason in _PRECISE:
+            gpus = tuple(gpu.replace(reason=libcuda.reason) for gpu in nvml.gpus)
+            return nvml.replace(reason=libcuda.reason, gpus=gpus)
         return nvml
     # libcuda knows its version even where no kernel driver is loaded. A version
     # without a GPU therefore does not outweigh a reason that NVML gives.

@@ -139,6 +139,16 @@ FAULTS: dict[str, Fault] = {
         absent=(NVML_SONAME,),
     ),
     "MPS server gone, and NVML silent": fails(both(999, 805), "mps-unreachable"),
+    "MPS server gone, and NVML knows the version": Fault(
+        scenario=HEALTHY.but(
+            nvml={f"device.*.error.{HANDLE}": 999}, cuda={"error.cuInit": 805}
+        ),
+        cuda="12.9",
+        gpus=("mps-unreachable",),
+        reason="mps-unreachable",
+        source="nvml",
+        code=4,
+    ),
     "cuda-compat on a GPU that it does not support": fails(
         HEALTHY.but(cuda={"error.cuInit": 804}),
         "compat-not-supported",

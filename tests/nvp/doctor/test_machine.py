@@ -160,7 +160,7 @@ def test_the_files_of_this_system_say_nothing_about_another(tmp_path: Path) -> N
     assert run_checks(stack) == []
 
 
-@pytest.mark.parametrize("mask", ["", "-1"])
+@pytest.mark.parametrize("mask", ["", "-1", " ", "1", "7,0", "NoDevFiles", "none"])
 def test_a_mask_that_hides_all_gpus(mask: str, tmp_path: Path) -> None:
     stack = on(machine("12.9", "9.0"), tmp_path, CUDA_VISIBLE_DEVICES=mask)
     (finding,) = run_checks(stack)
@@ -168,15 +168,73 @@ def test_a_mask_that_hides_all_gpus(mask: str, tmp_path: Path) -> None:
     assert run_checks(replace(stack, is_here=False)) == []
 
 
-def test_a_mask_that_shows_a_gpu(tmp_path: Path) -> None:
-    stack = on(machine("12.9", "9.0"), tmp_path, CUDA_VISIBLE_DEVICES="0")
+@pytest.mark.parametrize("mask", ["0", "0,5", " 0", "GPU-8932f937", "MIG-8932f937"])
+def test_a_mask_that_shows_a_gpu(mask: str, tmp_path: Path) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path, CUDA_VISIBLE_DEVICES=mask)
     assert run_checks(stack) == []
+
+
+@pytest.mark.parametrize(("given", "is_found"), [("void", True), ("all", False)])
+def test_a_container_that_was_given_no_gpu(
+    given: str, is_found: bool, tmp_path: Path
+) -> None:
+    environment = Environment(reason="no-device")
+    stack = on(environment, tmp_path, NVIDIA_VISIBLE_DEVICES=given)
+    found = [finding.code for finding in run_checks(stack)]
+    assert found == ["ND105"] * is_found
+
+
+@pytest.mark.parametrize("reason", ["unknown-error", "no-permission"])
+def test_a_container_that_has_lost_its_devices(reason: str, tmp_path: Path) -> None:
+    """It is the answer to "Failed to initialize NVML: Unknown Error"."""
+    stack = on(Environment(reason=reason), tmp_path / "a")
+    (finding,) = run_checks(stack)
+    assert "cgroupfs" not in finding.hint
+    (Path(stack.root) / ".dockerenv").touch()
+    (finding,) = run_checks(replace(stack))
+    assert finding.code == "ND101"
+    assert finding.hint.startswith("restart the container: it has lost its devices")
+
+
+def release_in(folder: Path, version: str) -> str:
+    """Put a driver's library there under the names that it has."""
+    folder.mkdir(parents=True)
+    (folder / f"libcuda.so.{version}").write_bytes(REAL)
+    (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
+    return str(folder)
+
+
+def test_a_driver_that_was_updated_without_a_reboot(tmp_path: Path) -> None:
+    """CUDA says 804 on a GeForce, and NVML may be healthy."""
+    own = machine("12.4", "8.9").replace(kernel_driver_version="550.54.14")
+    folder = release_in(tmp_path / "driver", "560.35.03")
+    stack = on(own, tmp_path, LD_LIBRARY_PATH=folder)
+    (finding,) = run_checks(stack)
+    assert (finding.code, finding.severity) == ("ND101", "error")
+    assert "that of 560.35.03, and the kernel has 550.54.14" in finding.message
+    assert "reboot" in finding.hint
+    (Path(stack.root) / ".dockerenv").touch()
+    (finding,) = run_checks(replace(stack))
+    assert "out of the image" in finding.hint
+    same = own.replace(kernel_driver_version="560.35.03")
+    assert run_checks(replace(stack, environment=same)) == []
+
+
+def test_cuda_compat_is_of_another_release_on_purpose(tmp_path: Path) -> None:
+    folder = release_in(tmp_path / "cuda/compat", "560.35.03")
+    own = gpu("NVIDIA H100 80GB HBM3").replace(kernel_driver_version="550.54.14")
+    assert run_checks(on(own, tmp_path, LD_LIBRARY_PATH=folder)) == []
 
 
 def test_a_python_inside_a_snap(tmp_path: Path) -> None:
     stack = on(machine("12.9", "9.0"), tmp_path, SNAP="/snap/code/1")
     inside = tmp_path / "snap" / "code" / "bin" / "python"
-    for python, codes in ((str(inside), ["ND105"]), ("/usr/bin/python3", [])):
+    for python, codes in (
+        (str(inside), ["ND105"]),
+        ("/usr/bin/python3", []),
+        ("/snap/code/current/bin/python", ["ND105"]),
+        ("/var/lib/flatpak/app/org.example.App/files/bin/python3", ["ND105"]),
+    ):
         installation = replace(stack.installation, python=python)
         findings = run_checks(replace(stack, installation=installation))
         assert [finding.code for finding in findings] == codes

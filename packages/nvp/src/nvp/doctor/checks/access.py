@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
+from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import CudaVersion, is_failure
 
@@ -33,6 +34,18 @@ _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
 
 _FIRST_NEAR = Version("0.49")
 """Since then, it takes a library for another minor version of the same CUDA."""
+
+_INSTALLED = {"Snap": "/snap/", "Flatpak": "/var/lib/flatpak/"}
+_GIVEN = "NVIDIA_VISIBLE_DEVICES"
+_DRIVER_OF_RELEASE = re.compile(r"libcuda\.so\.([0-9]{3}\.[0-9.]+)$")
+
+_OF_LOST_DEVICES = (reasons.UNKNOWN_ERROR, reasons.NO_PERMISSION)
+_LOST_DEVICES = (
+    "restart the container: it has lost its devices, as after systemctl daemon-reload "
+    "on the host; so that it does not happen again, give it the devices by name "
+    "(--device /dev/nvidia0 --device /dev/nvidiactl --device /dev/nvidia-uvm), or let "
+    "Docker use the cgroup driver cgroupfs"
+)
 
 _CAPABILITIES = "NVIDIA_DRIVER_CAPABILITIES"
 _NEEDED = ("compute", "utility")
@@ -63,8 +76,37 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
     for code, subject in codes:
         if is_failure(code):
             sentence, step = reasons.explain(code)
+            # systemd takes the devices of a container away when it is reloaded.
+            if code in _OF_LOST_DEVICES and stack.is_here and _is_container(stack):
+                step = _LOST_DEVICES
             message = f"{subject}{sentence} ({code})"
             yield Finding.of(code="ND101", message=message, hint=step)
+    if not any(is_failure(code) for code, _ in codes):
+        yield from _find_other_driver(stack)
+
+
+def _find_other_driver(stack: Stack) -> Iterator[Finding]:
+    """Yield that CUDA is of another driver than the kernel's, which NVML may be of.
+
+    CUDA then says 803, or 804 on GPUs that forward compatibility is not for.
+    """
+    path, loaded = _first_driver(stack), stack.environment.kernel_driver_version
+    real = "" if path is None else os.path.realpath(path)
+    match = _DRIVER_OF_RELEASE.search(real)
+    if match is None or loaded is None or "compat" in real.split(os.sep):
+        return
+    if match[1] != loaded:
+        sentence, step = reasons.explain(reasons.DRIVER_MISMATCH)
+        yield Finding.of(
+            code="ND101",
+            path=path,
+            message=f"{sentence}: programs find that of {match[1]}, and the kernel has "
+            f"{loaded} ({reasons.DRIVER_MISMATCH})",
+            hint="take the driver's libraries out of the image of the container: those "
+            "of the host are mounted"
+            if _is_container(stack)
+            else step,
+        )
 
 
 @check("ND102", "error")
@@ -145,25 +187,46 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
     """The GPUs or the driver are hidden from programs."""
     if not stack.is_here:
         return
-    mask = stack.environ.get(_MASK)
-    # CUDA C++ Programming Guide: only devices before the first invalid index are seen.
-    if mask is not None and stack.environment.gpus and mask.strip() in ("", "-1"):
+    mask, count = stack.environ.get(_MASK), len(stack.environment.gpus)
+    if mask is not None and count and _hides_all(mask, count):
         yield Finding.of(
             code="ND105",
-            message=f"{_MASK}={mask} hides all GPUs of this machine from programs",
+            message=f"{_MASK}={shown(mask)} hides all GPUs of this machine from "
+            "programs",
             hint=f"unset {_MASK}, or name the GPUs, such as {_MASK}=0",
         )
-    python = os.path.realpath(stack.installation.python or "")
+    given = stack.environ.get(_GIVEN, "")
+    if given in ("void", "none") and not count and _is_container(stack):
+        yield Finding.of(
+            code="ND105",
+            message=f"{_GIVEN}={given} gives this container no GPU",
+            hint=f"start it with --gpus all, or with -e {_GIVEN}=all",
+        )
+    python = stack.installation.python or ""
+    # The program of an environment is a link to the one that made it.
+    paths = (python, os.path.realpath(python))
     for variable, (name, folder) in _SANDBOXES.items():
-        if not (stack.environ.get(variable) and f"/{folder}/" in python):
+        inside = stack.environ.get(variable) and any(f"/{folder}/" in x for x in paths)
+        if not inside and not any(x.startswith(_INSTALLED[name]) for x in paths):
             continue
         yield Finding.of(
             code="ND105",
-            path=python,
+            path=paths[1],
             message=f"this Python is inside a {name}, which sees the libraries of the "
             "driver only where the package was given them",
             hint="use a Python outside of it, such as that of the system or of uv",
         )
+
+
+def _hides_all(mask: str, count: int) -> bool:
+    """Return whether no GPU is left.
+
+    CUDA C++ Programming Guide: only devices before the first invalid index are seen.
+    """
+    first = mask.partition(",")[0].strip()
+    if first.isdecimal() and first.isascii():
+        return int(first[:9]) >= count
+    return not first.startswith(("GPU-", "MIG-"))
 
 
 @check("ND106", "error")

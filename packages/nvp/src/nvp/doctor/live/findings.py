@@ -32,6 +32,12 @@ _HINTS = {
     # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
     221: "install the driver's library libnvidia-ptxjitcompiler; in a container, start "
     "it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+    # NVML may be healthy while CUDA says one of these.
+    802: reasons.explain(reasons.NOT_READY)[1],
+    803: reasons.explain(reasons.DRIVER_MISMATCH)[1],
+    804: "remove the libraries of cuda-compat from the loader path; where there are "
+    "none, the driver was updated: reboot",
+    805: reasons.explain(reasons.MPS_UNREACHABLE)[1],
 }
 _WAIT = "give it more time with --live-timeout; if nvidia-smi hangs as well, restart"
 
