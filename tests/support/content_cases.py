@@ -427,6 +427,29 @@ CASES = {
             ),
         ],
     ),
+    "NV513-kernels for another machine": Case(
+        trigger=Wheel(
+            libraries={
+                "demo/a.so": library("80_real"),
+                "demo/b.so": library("80_real", "90_real").replace(
+                    b"\x3e\0", b"\xb7\0", 1
+                ),
+            },
+            sm=["80_real"],
+        ),
+        says=["demo/b.so", "Linux on aarch64"],
+        near=[
+            Wheel(
+                libraries={
+                    "demo/x86_64/a.so": library("80_real"),
+                    "demo/aarch64/a.so": library("80_real").replace(
+                        b"\x3e\0", b"\xb7\0", 1
+                    ),
+                },
+                sm=["80_real"],
+            )
+        ],
+    ),
     "NV513-windows": Case(
         trigger=Wheel(
             libraries={"demo/lib.dll": binary("plain.dll")},
@@ -441,7 +464,6 @@ CASES = {
                 tag="cp312-cp312-win_amd64",
             )
         ],
-        others=frozenset({"NV511"}),
     ),
     "NV514": Case(
         trigger=Wheel(

@@ -228,12 +228,9 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     """Report libraries for another processor or system than the platform tag."""
     report, name = wheel
     platforms = {tag.platform for tag in name.tags}
-    suited = set(map(_machine_of, platforms))
-    if None in suited:
-        return  # The wheel is for any platform, or for one whose files are not read.
-    libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
-    foreign = [x for x in libraries if (x.format, x.machine) not in suited]
-    native = [x for x in libraries if (x.format, x.machine) in suited]
+    foreign = foreign_libraries(report, name)
+    native = [x for x in report.libraries if x.machine in _PROCESSORS]
+    native = [x for x in native if x not in foreign]
     if native:
         # Wheels may bring programs and libraries for other machines, such as helpers
         # that are copied to a device, as long as nothing here has to load them.
@@ -248,6 +245,15 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
             f"{', '.join(sorted(platforms))}",
             "build the library for the platform of the wheel, or correct the tag",
         )
+
+
+def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryReport]:
+    """Return the libraries for another machine than the platform tag says."""
+    suited = {_machine_of(tag.platform) for tag in name.tags}
+    if None in suited:
+        return []  # The wheel is for any platform, or for one whose files are not read.
+    libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
+    return [x for x in libraries if (x.format, x.machine) not in suited]
 
 
 @LIBRARY_CHECKS.rule("NV514")
@@ -291,7 +297,8 @@ def _loaded(
         if (
             _module(x) not in modules
             if _EXTENSION.fullmatch(_name(x))
-            else _name(x) in needed
+            # Nobody copies kernels to a device that has no library of that name here.
+            else _name(x) in needed or (x.has_gpu_code and _name(x) not in names)
         )
     ]
 

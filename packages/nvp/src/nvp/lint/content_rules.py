@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from nvidia_variant_provider.errors import listed, shown
@@ -33,6 +34,7 @@ from .content import (
     Lack,
     Shortfall,
     describe_wheel,
+    foreign_libraries,
     letter_of,
 )
 from .findings import Checks, Collector, Problem
@@ -71,6 +73,12 @@ def check_content(
     # why one without a label has one.
     if (name.label is None) is not (document is None):
         return
+    # NV513 reports code that cannot be loaded there, and the rest is about the others.
+    foreign = foreign_libraries(report, name)
+    if foreign and len(foreign) == len(report.libraries):
+        return
+    kept = tuple(x for x in report.libraries if x not in foreign)
+    report = replace(report, libraries=kept)
     wheel = describe_wheel(report, name, document)
     if wheel is None:
         SILENT_CHECKS.run((report, name), outside)

@@ -258,8 +258,8 @@ def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
     for requirement in wheel.content.markers:
         yield Problem(
             "METADATA",
-            f"no installer accepts the marker of {shown(requirement, 100)}",
-            "resolve the marker when the wheel is built",
+            f"uv and pip accept no wheel with the marker of {shown(requirement, 100)}",
+            "resolve the marker when the wheel is built, or install with `nvp pip`",
         )
 
 

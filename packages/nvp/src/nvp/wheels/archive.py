@@ -207,6 +207,10 @@ def parse_wheel_name(file_name: str) -> WheelName:
     if label is not None and not GRAMMARS["label"].fullmatch(label):
         message = explain(label, "label")
         raise InputError(message, path=file_name, hint="rename the wheel")
+    # In a name without a build tag, packaging accepts a Python tag with such a digit.
+    if has_build and len(parts) == 5:
+        message = "its Python tag starts with a digit"
+        raise InputError(message, path=file_name, hint="rename the wheel")
     try:
         # packaging does not know labels and refuses a name with one.
         name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)

@@ -34,7 +34,7 @@ from nvidia_variant_provider.errors import (
     join,
     shown,
 )
-from nvidia_variant_provider.metadata.document import metadata_name
+from nvidia_variant_provider.metadata.document import metadata_name, read_parsed
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ...wheels.archive import parse_wheel_name
@@ -194,7 +194,11 @@ def _read_package(
     ]
     metadata = table.get("variants-json")
     read = None
-    if metadata is not None:
+    if isinstance(metadata, dict) and "variants" in metadata:
+        # PEP 825 of August 2026: the table "MUST inline combined variant metadata", and
+        # tools "MUST validate this table". The wheels have the same metadata.
+        read_parsed(metadata, path=path)
+    elif metadata is not None:
         expected = metadata_name(name, version)
         where = join(place, "variants-json")
         read = _read_file(metadata, where, folder, path, name=expected)
