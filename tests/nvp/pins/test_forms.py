@@ -190,6 +190,8 @@ def test_a_workspace_asks_for_an_extra_of_its_member() -> None:
     assert "onnxruntime-gpu" in found
     assert "onnxruntime" not in found
     assert "core" not in found
+    # It excludes the extra cpu of that member.
+    assert not any(Choice("extra", "cpu") in x for x in pinned.alternatives())
     legacy = pinned.choose(groups=["legacy"])
     assert Choice("group", "gpu-tests") not in legacy
     assert versions(pinned)["numba"] != versions_of(pinned, legacy)["numba"]

@@ -11,6 +11,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nvp.metadata.requirements import parse_requirement
 from nvp.pins.model import Choice, PinnedFile, PinnedWheel
 from nvp.pins.reading import read_pins
 from nvp.pins.targets import find_target
@@ -290,6 +291,43 @@ def test_a_lock_of_poetry_before_groups(tmp_path: Path) -> None:
     assert names(Choice("extra", "gpu")) == ["numpy", "torch", "nvidia-nccl-cu12"]
     assert names(Choice("group", "dev")) == ["numpy", "pytest"]
     assert pinned.pins[1].wheels[0].filename == "torch-2.2.1-cp312-none-win_amd64.whl"
+
+
+def test_versions_as_poetry_writes_them(tmp_path: Path) -> None:
+    written = {
+        "a": "*",
+        "b": "2.9.1",
+        "c": "2.*",
+        "d": ">=1,<2,!=1.5.*",
+        "e": {"version": "==13.4.*", "optional": True, "markers": "extra == 'x'"},
+        "f": "^1.2",
+        "g": ">=1.11,<1.13 || >1.13",
+        "h": {"version": "1.0", "optional": True},
+        "i": [
+            {"version": "1.0", "markers": "os_name == 'nt'"},
+            {"version": "2.0", "markers": "os_name != 'nt'"},
+        ],
+        "j": {"version": "~=1.4", "extras": ["y"]},
+    }
+    package = {"name": "torch", "version": "2.9.1", "dependencies": written}
+    document = {"package": [package], "metadata": {"content-hash": "0"}}
+    path = tmp_path / "poetry.lock"
+    path.write_text(tomli_w.dumps(document))
+    (torch,) = read_pins(str(path)).pins
+    assert torch.requires is not None
+    assert sorted(torch.requires) == [
+        "a",
+        "b==2.9.1",
+        "c==2.*",
+        "d>=1,<2,!=1.5.*",
+        "e==13.4.* ; extra == 'x'",
+        "f",
+        "g",
+        "i==1.0 ; os_name == 'nt'",
+        "i==2.0 ; os_name != 'nt'",
+        "j[y]~=1.4",
+    ]
+    assert all(map(parse_requirement, torch.requires))
 
 
 def test_variant_wheels_of_a_pylock(tmp_path: Path) -> None:

@@ -212,11 +212,16 @@ class PinnedFile:
     def alternatives(self) -> tuple[frozenset[Choice], ...]:
         """Return the selections that are judged where the user selects nothing.
 
-        They are what is installed by default, and that with each other choice.
+        They are what is installed by default, and that with each other choice, unless
+        it conflicts with an extra that a project of the workspace asks for anyway.
         """
+        edges = [edge for pin in self.pins if pin.is_project for edge in pin.edges]
+        always = [x for x in edges if not x.extra and self.pins[x.pin].is_project]
+        asked = {Choice("extra", name) for edge in always for name in edge.extras}
         found = {self.defaults: None}
         for choice in self.choices:
-            if choice in self.defaults:
+            rivals = frozenset().union(*(x for x in self.conflicts if choice in x))
+            if choice in self.defaults or (rivals - {choice}) & asked:
                 continue
             left = self.defaults.difference(*(x for x in self.conflicts if choice in x))
             found[left | {choice}] = None

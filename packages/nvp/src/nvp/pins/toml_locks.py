@@ -39,7 +39,7 @@ from .toml_text import AGAIN
 Settings: TypeAlias = Mapping[str, Any]
 """What ``pyproject.toml`` beside the lock file says; empty where there is none."""
 
-_PLAIN = re.compile(r"[0-9][A-Za-z0-9.!+_-]*")
+_PLAIN = re.compile(r"[0-9][A-Za-z0-9.!+_-]*(\.\*)?")
 
 
 def read_pylock(
@@ -243,7 +243,9 @@ def _poetry_requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
         for item in value if isinstance(value, list) else [value]:
             given = item if isinstance(item, dict) else {"version": item}
             version, marker = given.get("version"), given.get("markers")
-            text = name + _specifier_of(version)
+            extras = given.get("extras")
+            asked = ",".join(map(str, extras)) if isinstance(extras, list) else ""
+            text = name + (f"[{asked}]" if asked else "") + _specifier_of(version)
             if isinstance(marker, str) and marker:
                 yield f"{text} ; {marker}"
             elif given.get("optional") is not True:
@@ -254,7 +256,7 @@ def _specifier_of(version: object) -> str:
     text = version.strip() if isinstance(version, str) else "*"
     if _PLAIN.fullmatch(text):
         return f"=={text}"
-    return "" if re.search(r"[*^|]|~(?!=)", text) and "==" not in text else text
+    return "" if text == "*" or re.search(r"[\^|]|~(?!=)", text) else text
 
 
 def _specifier(text: str | None) -> str | None:
@@ -265,7 +267,7 @@ def _specifier(text: str | None) -> str | None:
 def _poetry_edges(pin: Pin, numbers: Mapping[str, Sequence[int]]) -> Iterator[Edge]:
     for text in pin.requires or ():
         head, _, marker = text.partition(" ; ")
-        name = re.split(r"[<>=!~ ]", head)[0].lower().replace("_", "-")
+        name = re.split(r"[\[<>=!~ ]", head)[0].lower().replace("_", "-")
         if "extra" not in marker:
             yield from (Edge(number, marker) for number in numbers.get(name, ()))
 
