@@ -22,6 +22,8 @@ from nvidia_variant_provider.machine.environment import (
 from nvp import api
 from nvp.checking.model import CannotRunError
 from nvp.doctor.checks import agreement
+from nvp.index.pip.settings import Indexes
+from nvp.index.releases.machines import ProjectJudge
 from nvp.knowledge.builds import PROJECTS
 from nvp.matrix.cells import machine
 from nvp.pins.reading import read_pins
@@ -80,23 +82,15 @@ def test_the_verdicts_are_those_of_releases(
     for project, (version, _) in pinned.items():
         write_index(tmp_path, project, version)
     write_index(tmp_path, "torch", *(x for x in torch_records() if "+" not in x))
-    for environment in MACHINES:
-        said = {
-            project: verdict
-            for project, (_, verdict) in verdicts(path, environment).items()
-        }
-        tables = {
-            project: api.releases(
-                project, index_url=str(tmp_path), environment=environment
-            )
-            for project in pinned
-        }
-        expected = {
-            project: next(x.verdict for x in table.releases if x.version == version)
-            for project, table in tables.items()
-            for version in [pinned[project][0]]
-        }
-        assert said == expected
+    judge = ProjectJudge(environ=os.environ, indexes=Indexes(url=str(tmp_path)))
+    said = [verdicts(path, environment) for environment in MACHINES]
+    for project, (version, _) in pinned.items():
+        tables = judge.judge(project, None, MACHINES)
+        expected = [
+            next(x.verdict for x in table.releases if x.version == version)
+            for table in tables
+        ]
+        assert [found[project][1] for found in said] == expected
 
 
 FORMS = ["uv.lock", "poetry.lock", "pylock.toml", "requirements.txt", "freeze.txt"]

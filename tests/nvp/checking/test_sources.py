@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,15 +91,18 @@ hashes = {{ sha256 = "{digest}" }}
 """
 
 
-@pytest.mark.parametrize(("size", "listed"), [(2_000_000, True), (10_000, False)])
 def test_a_large_wheel_is_asked_at_its_recorded_url(
-    size: int, listed: bool, run: Run, url: str, tmp_path: Path
+    run: Run, index: Path, url: str, tmp_path: Path
 ) -> None:
+    """It is, although the user's own index is not there."""
+    (wheel,) = index.glob("plain/*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     path = tmp_path / "pylock.toml"
-    path.write_text(LOCK.format(tag=TAG, url=url, size=size, digest="0" * 64))
-    outcome = run(path, *OLD, "--json", "--index-url", tmp_path / "no-index")
-    found = [(x["name"], x["verdict"]) for x in outcome.data["requirements"]]
-    assert found == ([("plain", "cannot")] if listed else [])
+    for size, expected in ((2_000_000, [("plain", "cannot")]), (10_000, [])):
+        path.write_text(LOCK.format(tag=TAG, url=url, size=size, digest=digest))
+        outcome = run(path, *OLD, "--json", "--index-url", tmp_path / "no-index")
+        found = [(x["name"], x["verdict"]) for x in outcome.data["requirements"]]
+        assert found == expected
 
 
 def test_a_url_that_nobody_answers_is_a_warning(run: Run, tmp_path: Path) -> None:
@@ -110,3 +114,13 @@ def test_a_url_that_nobody_answers_is_a_warning(run: Run, tmp_path: Path) -> Non
     assert outcome.code == 0
     assert outcome.data["unknown"] == 1
     assert outcome.err.startswith("warning: gpu-demo 1.0: ")
+
+
+def test_a_wheel_with_another_hash_says_nothing(
+    run: Run, url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pylock.toml"
+    path.write_text(LOCK.format(tag=TAG, url=url, size=2_000_000, digest="0" * 64))
+    outcome = run(path, *OLD, "--json", "--index-url", tmp_path / "no-index")
+    assert outcome.data["requirements"] == []
+    assert "its sha256 is not the one" in outcome.err

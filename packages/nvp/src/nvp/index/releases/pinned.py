@@ -17,7 +17,7 @@ from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError, listed
+from nvidia_variant_provider.errors import InputError, ProviderError, listed
 
 from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
@@ -27,7 +27,7 @@ from ..pip.settings import Indexes
 from ..selection.reader import UNAVAILABLE, Reader
 from ..selection.wheel_files import check_metadata, find_wheels
 from .machines import open_sources
-from .reading import Sources, Watch
+from .reading import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +125,16 @@ def read_pinned(
     :param inspects: whether a wheel is to be read, by what METADATA says.
     :param warn: called with a sentence for each wheel that cannot be read.
     """
-    sources = open_sources(indexes, environ, cache)
+    opened: Sequence[SimpleRepository] = ()
+    try:
+        sources = open_sources(indexes, environ, cache)
+        reader, opened = sources.reader, sources.indexes
+    except ProviderError as error:
+        # Environments of uv often have no pip that could name an index.
+        if not any(wheel.file for wheel in wheels):
+            raise
+        warn(f"no index was asked: {error}")
+        reader = Reader(Client(Settings()), cache)
     turns = asyncio.Semaphore(_AT_ONCE)
     until = time.monotonic() + _PATIENCE
     late: list[str] = []
@@ -137,7 +146,9 @@ def read_pinned(
                 late.append(title)
                 return Found()
             try:
-                return await _read(wheel, sources, is_taken, inspects, watch)
+                return await _read(
+                    wheel, reader, opened, is_taken, inspects=inspects, watch=watch
+                )
             except UNAVAILABLE as error:
                 logger.debug("%s: %s", wheel.project, error)
                 warn(f"{title}: no index sends its METADATA")
@@ -151,7 +162,7 @@ def read_pinned(
         try:
             return await asyncio.gather(*map(read, wheels))
         finally:
-            await sources.client.close()
+            await reader.client.close()
 
     thread = LoopThread()
     try:
@@ -165,8 +176,10 @@ def read_pinned(
 
 async def _read(
     wheel: Pinned,
-    sources: Sources,
+    reader: Reader,
+    indexes: Sequence[SimpleRepository],
     is_taken: Callable[[str], int | None],
+    *,
     inspects: Callable[[Pinned, Found], bool],
     watch: Watch,
 ) -> Found:
@@ -175,10 +188,10 @@ async def _read(
     if file is not None:
         index = _Wheels({file.filename: file})
     else:
-        file, index = await _find_on_indexes(wheel, sources, is_taken)
+        file, index = await _find_on_indexes(wheel, indexes, is_taken)
     if file is None:
         return Found()
-    project, reader = wheel.project, sources.reader
+    project = wheel.project
     metadata = await asyncio.wait_for(
         reader.read_metadata(index, project, file), _PATIENCE
     )
@@ -192,12 +205,14 @@ async def _read(
 
 
 async def _find_on_indexes(
-    wheel: Pinned, sources: Sources, is_taken: Callable[[str], int | None]
+    wheel: Pinned,
+    indexes: Sequence[SimpleRepository],
+    is_taken: Callable[[str], int | None],
 ) -> tuple[model.File | None, SimpleRepository]:
     """Find the wheel that an installer takes of a release on the user's indexes."""
     best: tuple[int, model.File, SimpleRepository] | None = None
     failures: list[BaseException] = []
-    for index in sources.indexes:
+    for index in indexes:
         try:
             page = await index.get_project_page(wheel.project)
         except (InputError, *UNAVAILABLE) as error:
@@ -209,6 +224,6 @@ async def _find_on_indexes(
             rank = is_taken(name) if same else None
             if rank is not None and (best is None or rank < best[0]):
                 best = rank, each.file, index
-    if len(failures) == len(sources.indexes):
+    if failures and len(failures) == len(indexes):
         raise failures[0]
-    return (best[1], best[2]) if best else (None, sources.indexes[0])
+    return (best[1], best[2]) if best else (None, _Wheels({}))
