@@ -133,14 +133,14 @@ def unreadable(error: Exception, name: str) -> InputError:
     return InputError(message, path=redacted(name), hint="check the path")
 
 
-def read_stdin() -> bytes:
-    """Return the bytes of standard input, at most `MAX_BYTES`.
+def read_stdin(*, limit: int | None = None) -> bytes:
+    """Return the bytes of standard input, at most ``limit``, or else `MAX_BYTES`.
 
     :raises InputError: it cannot be read, or has more bytes.
     """
     if sys.stdin is None:  # The shell has closed it: <&-
         raise InputError("cannot be read: closed", path="stdin", hint="name a file")
-    return read_stream(sys.stdin.buffer, "stdin")
+    return read_stream(sys.stdin.buffer, "stdin", limit=limit)
 
 
 def read_stream(file: BinaryIO, name: str, *, limit: int | None = None) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -113,6 +114,21 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     assert "not a regular file" in refusal(tmp_path / "fifo")
     with pytest.raises(InputError, match="null byte"):
         read_pins("a\0b")
+
+
+def test_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("more.txt").write_text("numpy==2.3.4\n")
+    text = b"torch==2.9.1\n-r more.txt\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    pinned = read_pins("-")
+    assert [(pin.title, pin.path) for pin in pinned.pins] == [
+        ("torch 2.9.1", "stdin"),
+        ("numpy 2.3.4", "more.txt"),
+    ]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b\n")))
+    with pytest.raises(InputError, match="stdin:1: 'a b' is no requirement"):
+        read_pins("-")
 
 
 def read_all(path: Path) -> None:

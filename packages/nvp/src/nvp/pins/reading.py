@@ -9,7 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import parse_json, read_bytes
+from nvidia_variant_provider.strict_json import (
+    parse_json,
+    read_bytes,
+    read_stdin,
+)
 
 from .model import PinnedFile
 from .toml_text import parse_toml
@@ -41,10 +45,15 @@ def read_pins(path: str) -> PinnedFile:
 
     :param path: ``pylock.toml``, ``uv.lock``, ``poetry.lock``, ``pdm.lock``,
         ``Pipfile.lock``, a requirements file, a script (PEP 723), or a file with what
-        ``pip freeze``, ``pip inspect`` or ``pip list --format json`` has printed.
+        ``pip freeze``, ``pip inspect`` or ``pip list --format json`` has printed;
+        ``-`` is stdin.
     :raises InputError: it cannot be read, or is not valid.
     """
     try:
+        if path == "-":
+            # The files that it names stand in the working folder.
+            path = "stdin"
+            return _read(_decode(read_stdin(limit=LIMIT), path), path)
         return _read(_read_text(path), path)
     except InputError as error:
         if error.path is not None:
@@ -55,7 +64,8 @@ def read_pins(path: str) -> PinnedFile:
 
 
 _HINT = "check the file, or make it again"
-_OF_SYSTEM = "check the path"
+_NOT_METADATA = "this is not variant metadata"
+"""The hint of an error about the size of a file, which says nothing here."""
 
 
 def _read(text: str, path: str) -> PinnedFile:
@@ -114,10 +124,14 @@ def _settings(path: str) -> Mapping[str, Any]:
 
 def _read_text(path: str) -> str:
     try:
-        data = read_bytes(path, limit=LIMIT)
+        return _decode(read_bytes(path, limit=LIMIT), path)
     except InputError as error:
-        hint = error.hint if error.hint == _OF_SYSTEM else _NOT_READ[1]
-        raise InputError(error.message, path=error.path, hint=hint) from None
+        if error.hint != _NOT_METADATA:
+            raise
+        raise InputError(error.message, path=path, hint=_NOT_READ[1]) from None
+
+
+def _decode(data: bytes, path: str) -> str:
     encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
     try:
         text = data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
