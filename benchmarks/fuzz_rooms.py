@@ -25,7 +25,6 @@ from typing import Any
 
 import tomli_w
 from simple_repository.content_negotiation import Format
-from simple_repository.serializer import serialize
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURES, CORPUS = ROOT / "fixtures", ROOT / "tests" / "corpus"
@@ -54,6 +53,7 @@ from nvp.index.http.pages import (  # noqa: E402
     parse_projects,
 )
 from nvp.index.pip.locks import parse_toml, read_lock  # noqa: E402
+from nvp.index.server.rendering import respond_with  # noqa: E402
 from nvp.inventories.reading import read_inventory  # noqa: E402
 from nvp.pins.reading import read_pins  # noqa: E402
 
@@ -138,9 +138,11 @@ def _read_pages(data: bytes, _: Path) -> None:
         parse_projects(data, kind, url)
     with suppress(ProviderError):
         find_projects(data, kind, url)
+    with suppress(ProviderError):
+        parse_page(data, kind, url, "torch", exact=True)
     page = parse_page(data, kind, url, "torch")
     for form in (Format.JSON_V1, Format.HTML_V1):  # as the local index shows it
-        serialize(page, form)
+        respond_with(page, form, lambda _: None)
 
 
 def _mutate_pins(rng: random.Random, seeds: Sequence[bytes]) -> bytes:

@@ -51,8 +51,8 @@ _TYPES = (
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; one that is not valid makes pip refuse the file."""
 
-_OF_UV = re.compile(r"#.*(blake2b=|%3d)", re.IGNORECASE)
-"""A hash in a URL that uv checks, and pip does not."""
+_OF_UV = re.compile("blake2b=|%3d", re.IGNORECASE)
+"""What the fragment of a URL has with a hash that uv checks, and pip does not."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
@@ -384,9 +384,9 @@ def _most_files(body: bytes) -> Callable[[], None]:
 
 def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     reference = link.attributes.get("href") or ""
-    href = reference.partition("#")[0]
+    href, _, fragment = reference.partition("#")
     url = absolute_url(href, base)
-    if exact and (url is None or _OF_UV.search(reference)):
+    if exact and (url is None or _OF_UV.search(fragment)):
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
