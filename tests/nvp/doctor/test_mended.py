@@ -176,6 +176,9 @@ CASES = {
         [Installed(name="varied", variant=document({"cu": nvidia("13.0")}))],
     ),
     "torch for CPUs": Case("ND207", [torch("2.8.0+cpu", None), *VISION[1:]]),
+    "a companion for CPUs": Case(
+        "ND207", [*VISION[:2], build("torchvision", "0.23.0+cpu", "torch==2.8.0")]
+    ),
     "jax without a plug-in": Case("ND208", ["jax==0.10.2", "jaxlib==0.10.2"]),
     "jax and an older plug-in": Case(
         "ND208", ["jax==0.10.2", "jaxlib==0.10.2", "jax-cuda12-plugin==0.10.1"]

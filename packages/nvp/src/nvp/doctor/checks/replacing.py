@@ -50,13 +50,15 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
         *others,
         *(item for item in companions if not item.is_from_source),
     ]
+    if keeping := _keep_torch(stack, installed):
+        return Advice.of(keeping)
     found = {item.name: stack.elsewhere(item) for item in together}
-    stuck = [
-        item for item in together if not found[item.name] and _nothing_runs(stack, item)
-    ]
-    if any(item in stuck for item in installed):
+    for item in companions:
+        found[item.name] = tuple(x for x in found[item.name] if x.version)
+    stuck = [x for x in together if _nothing_runs(stack, x)]
+    if any(item in stuck and not found[item.name] for item in installed):
         return _other_project(stack, [item for item in stuck if item.name in names])
-    moved = [item for item in together if item not in stuck]
+    moved = [x for x in together if x not in stuck or x in installed]
     words = [_another(x) if x.name in names else x.name for x in moved]
     unknown = [item.name for item in moved if not _is_in_table(item)]
     only = ["--only-binary", ",".join(unknown)] if unknown else []
@@ -98,6 +100,22 @@ def _elsewhere(
         return str(made[-1])
 
     return Advice("; ".join(say_elsewhere(items, install)), tuple(made[:1]))
+
+
+def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | None:
+    """Return the command for what belongs to a torch that may stay as it is."""
+    torch, build = stack.distributions.get("torch"), stack.toolchain.torch
+    if torch is None or build is None or build.cuda is None:
+        return None
+    if not installed or torch in installed:
+        return None
+    if any(x.leader != "torch" for y in installed for x in find_vendors(y.name)[:1]):
+        return None
+    pins = {n.user.name for n in stack.requirements if n.name == "torch" and n.is_exact}
+    if not pins >= {item.name for item in installed}:
+        return None
+    pin = f"torch=={torch.public_version}"
+    return stack.pip("install", "--upgrade", *map(_another, installed), pin)
 
 
 def find_companions(stack: Stack, *names: str) -> list[Distribution]:
