@@ -206,7 +206,7 @@ class TestInstalled:
         with pytest.raises(CannotRunError) as caught:
             api.check_installed("engine", environment=MACHINES[3], raise_for="cannot")
         assert isinstance(caught.value, ProviderError)
-        assert "it needs a driver for CUDA 13" in caught.value.message
+        assert "torch 2.13.0 cannot run here: it needs a driver" in caught.value.message
         assert "install --upgrade --force-reinstall" in str(caught.value)
         records = api.check_installed("engine", environment=MACHINES[6])
         verdicts = {record.pin.title: record.worst.verdict for record in records}

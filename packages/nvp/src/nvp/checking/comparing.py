@@ -74,7 +74,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
         for name, item in after.items():
             was, judgement = before.get(name), item.judgements[number]
             earlier = was.judgements[number].verdict if was else None
-            change = _find_change(earlier, judgement.verdict)
+            change = find_change(earlier, judgement.verdict)
             if change is not None:
                 changes.append(
                     Change(
@@ -107,7 +107,11 @@ def _rank(item: CheckedPin, number: int) -> int:
     return WORST.index(item.judgements[number].verdict)
 
 
-def _find_change(before: Verdict | None, after: Verdict) -> str | None:
+def find_change(before: Verdict | None, after: Verdict) -> str | None:
+    """Return what a new verdict is for a machine; ``None`` where nothing is lost.
+
+    :param before: ``None`` for a package that the old file does not have.
+    """
     if before == after:
         return None
     if after == "cannot" or (before in _RUNNING and after == "cpu"):

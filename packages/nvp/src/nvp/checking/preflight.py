@@ -49,7 +49,8 @@ def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
 def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     """Raise an error for the first build that cannot run.
 
-    A program is named before NVIDIA's libraries, which it brings.
+    A program is named before NVIDIA's libraries, which it brings, and before what
+    requires it.
 
     :param unknown: builds count of which nothing is known.
     :raises CannotRunError: there is one.
@@ -57,7 +58,12 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     verdicts = ("cannot", "unknown") if unknown else ("cannot",)
     found = sorted(
         (item for item in checked.pins if item.worst.verdict in verdicts),
-        key=lambda item: (item.worst.verdict != "cannot", item.known.is_library),
+        key=lambda item: (
+            item.worst.verdict != "cannot",
+            item.known.is_library,
+            # What cannot run by itself is why others cannot.
+            item.worst.reasons[0].startswith("it requires "),
+        ),
     )
     if not found:
         return
