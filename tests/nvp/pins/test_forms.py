@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from packaging.tags import Tag
 from support.paths import FIXTURES
 
 from nvidia_variant_provider.errors import InputError, UsageError
-from nvp.pins.model import Choice, PinnedFile
+from nvp.pins.model import Choice, Pin, PinnedFile, PinnedWheel
 from nvp.pins.reading import read_pins
 from nvp.pins.targets import PinTarget, find_target
 
@@ -208,6 +209,20 @@ def test_a_file_for_another_python_says_so() -> None:
     old = pinned.target(python_version="3.9")
     assert "it is for Python" in str(pinned.why_not(old))
     assert pinned.target().variables["python_version"] in ("3.11", "3.12", "3.13")
+
+
+def test_a_lock_of_pip_is_for_the_python_of_its_wheels() -> None:
+    pinned = read("onnxruntime-gpu/pylock.toml")
+    ((_, wheel),) = pinned.select(frozenset(), pinned.target(["linux_x86_64"]))
+    assert pinned.requires_python is None
+    assert wheel is not None
+    other = replace(pinned, pins=(renamed(pinned.pins[0], "cp311", "cp39"),))
+    assert other.target().python == "3.9"
+
+
+def renamed(pin: Pin, old: str, new: str) -> Pin:
+    names = (wheel.filename.replace(old, new) for wheel in pin.wheels)
+    return replace(pin, wheels=tuple(PinnedWheel(filename=name) for name in names))
 
 
 # The tools themselves say what they install.

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .targets import PinTarget
 
 
+_OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
+"""What stands in the names of wheels that are for one Python alone."""
+
+
 class Choice(NamedTuple):
     """An extra or a dependency group, which a user selects."""
 
@@ -148,17 +152,25 @@ class PinnedFile:
     ) -> PinTarget:
         """Return what is installed for, as `find_target` says it.
 
+        pip locks for one Python, and does not say for which.
+
         :raises UsageError: a value cannot be understood.
         """
         from .targets import find_target
 
         own = () if self.platform is None else (self.platform,)
+        requires = self.requires_python or self._python_of_wheels()
         return find_target(
-            self.requires_python,
+            requires,
             platforms=platforms or own,
             python_version=python_version,
             abis=abis,
         )
+
+    def _python_of_wheels(self) -> str | None:
+        names = (wheel.filename for pin in self.pins for wheel in pin.wheels)
+        found = {match[1] for name in names if (match := _OWN_PYTHON.search(name))}
+        return f"==3.{found.pop()}.*" if len(found) == 1 else None
 
     def why_not(self, target: PinTarget) -> str | None:
         """Say why the file cannot be installed on a target at all, if it cannot."""
