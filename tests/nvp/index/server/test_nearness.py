@@ -21,6 +21,7 @@ from support.wheels import stub_wheel
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.connecting import Nearness, NearnessFinder
 from nvp.index.http.urls import Settings
+from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
 
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"
@@ -235,3 +236,14 @@ def test_nearness(host: str, nearness: Nearness) -> None:
 )
 def test_where_a_page_may_lead(start_: str, end: str, may: bool) -> None:
     assert asyncio.run(NearnessFinder().may_lead(start_, end)) is may
+
+
+def test_other_machines_get_no_url_of_this_one(inner: RangeServer) -> None:
+    """On theirs, it would be that of whoever listens there."""
+    with serve_answers({"/simple/torch/": page(inner.url)}) as server:
+        for hosts, is_streamed in ((LOOPBACK_NAMES, False), (ANY_HOST, True)):
+            with start(f"{server.url}/simple/", hosts=hosts) as running:
+                url = running.page().files[PLAIN]
+                root = running.urls[0].removesuffix("simple/")
+                assert url.startswith(root) is is_streamed
+                assert ask(url).status == 200

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 from simple_repository import content_negotiation, model
@@ -34,6 +34,7 @@ from ..http.urls import (
     PassingError,
     TooSlowError,
     UpstreamError,
+    is_loopback,
 )
 from ..selection.component import VariantRepository
 from ..selection.core_metadata import METADATA_KEY
@@ -355,6 +356,9 @@ class Source:
         if url.startswith("file:"):
             return self.access.local
         if not self.access.direct or not url.startswith(("http://", "https://")):
+            return False
+        # On another machine, anybody there could serve such a URL.
+        if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
             return False
         # Let the installer apply its own policy for plain-HTTP files.
         return not self.client.has_credentials(url)
