@@ -42,6 +42,23 @@ def test_each_record(record: VendorIndex) -> None:
     assert re.fullmatch(r"202[0-9]-[01][0-9]-[0-3][0-9]", record.date)
 
 
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.url)
+def test_the_builds_that_are_known(record: VendorIndex) -> None:
+    assert len({row[:2] for row in record.builds}) == len(record.builds)
+    for torch, backend, *rest in record.builds:
+        assert re.fullmatch(r"2\.[0-9]{1,2}", torch)
+        assert backend in record.backends
+        assert len(rest) == (3 if record.file else 0)
+        minor = (*map(int, torch.split(".")),)
+        assert (torch, backend, *rest) in (record.builds_for(minor) or ())
+    parts = {name for _, name, _, _ in string.Formatter().parse(record.file) if name}
+    wanted = {"version", "backend", "torch", "abi", "python"}
+    assert parts == (wanted if record.file else set())
+    # What comes after the newest that is known may have builds on a page of links.
+    if record.builds:
+        assert record.builds_for((9, 9)) == ([] if record.file else None)
+
+
 def test_the_url_of_a_backend() -> None:
     pyg = next(record for record in RECORDS if record.maker == "PyG")
     url = pyg.find_url("cu126", torch=(2, 8))
