@@ -191,6 +191,15 @@ class TestChoices:
         assert outcome.data["disagreements"] == []
         assert outcome.data["machines"][0]["choices"] == {str(path): ["--extra cu12"]}
 
+    def test_an_extra_that_a_workspace_excludes_is_not_judged(self, run: Run) -> None:
+        path = PINS / "workspace" / "uv.lock"
+        words = ("--offline", "--platform", "linux_x86_64", "--json")
+        new = ("--cuda-driver", "13.0", "--sm-arch", "9.0")
+        outcome = run("check", path, *words, *new)
+        # server asks for core[gpu], which conflicts with core[cpu].
+        assert outcome.data["disagreements"] == []
+        assert outcome.code == 0
+
 
 class TestInstalled:
     def install(self, folder: Path, *installed: Installed) -> Path:

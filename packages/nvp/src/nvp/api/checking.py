@@ -116,7 +116,8 @@ def check(
         if others:
             names = listed(others, 3)
             notes.setdefault(
-                f"{file.path}: no wheel for Python {target.python}: {names}"
+                f"{file.path}: no wheel for Python {target.python} on this platform: "
+                f"{names}"
             )
     report = CheckReport(
         machines=tuple(machine_groups), files=tuple(checked), notes=tuple(notes)

@@ -111,8 +111,10 @@ def select_all(
         return (), [_select(file, choices, target)]
     rivals = {choice for conflict in file.conflicts for choice in conflict}
     rivals |= _find_rivals(file, target)
-    common = frozenset(file.choices).difference(rivals)
-    ordered = tuple(choice for choice in file.choices if choice in rivals)
+    # A workspace may ask for an extra of its own, which excludes others for good.
+    selectable = frozenset[Choice]().union(*file.alternatives())
+    common = selectable.difference(rivals)
+    ordered = tuple(x for x in file.choices if x in rivals & selectable)
     if not ordered:
         return (), [_select(file, common, target)]
     return ordered, [
