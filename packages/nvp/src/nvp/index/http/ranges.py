@@ -17,6 +17,7 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from .client import Client
 from .urls import (
+    ALGORITHMS,
     CompleteResponse,
     NoRangesError,
     PassingError,
@@ -92,19 +93,6 @@ class Parts:
         return True
 
 
-_ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
-"""The hashes that pip checks. An index may give one of them alone."""
-
-
-def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the hash that a file should have, and does not have."""
-    name = next((name for name in _ALGORITHMS if hashes.get(name)), None)
-    if name is None:
-        return None
-    found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
-    return None if found == hashes[name].lower() else name
-
-
 class Comparison:
     """Compares a file that arrives with a hash, and with parts that were read before.
 
@@ -113,7 +101,7 @@ class Comparison:
     """
 
     def __init__(self, hashes: Mapping[str, str], parts: Iterable[Parts] = ()) -> None:
-        self._name = next((name for name in _ALGORITHMS if name in hashes), "sha256")
+        self._name = next((name for name in ALGORITHMS if name in hashes), "sha256")
         # Without an algorithm of pip, no file is the one expected, as for pip.
         self._expected = hashes.get(self._name, "" if hashes else None)
         self._parts = [

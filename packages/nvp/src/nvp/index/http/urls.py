@@ -98,6 +98,21 @@ class TooSlowError(PassingError):
     """A response takes longer than this program waits; an installer might go on."""
 
 
+ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
+"""The hashes that pip checks. An index may give one of them alone."""
+
+
+def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
+    """Return the algorithm of the hash that a file should have, and does not have."""
+    name = next((name for name in ALGORITHMS if hashes.get(name)), None)
+    if name is None:
+        return None
+    import hashlib
+
+    found = hashlib.new(name, content, usedforsecurity=False).hexdigest()
+    return None if found == hashes[name].lower() else name
+
+
 def is_http(location: str) -> bool:
     """Return whether ``location`` is an HTTP or HTTPS URL rather than a path."""
     return location.startswith(("http:", "https:"))

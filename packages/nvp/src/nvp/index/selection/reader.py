@@ -31,8 +31,8 @@ from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
-from ..http.ranges import Comparison, Parts, RangeFile, find_other
-from ..http.urls import NoRangesError, UpstreamError, is_http
+from ..http.ranges import Comparison, Parts, RangeFile
+from ..http.urls import NoRangesError, UpstreamError, find_other, is_http
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 

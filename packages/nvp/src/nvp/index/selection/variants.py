@@ -28,8 +28,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
-from ..http.ranges import find_other
-from ..http.urls import NoRangesError
+from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
 from .kept import FOREVER, Aging
 from .options import Later, Selection
