@@ -1,20 +1,37 @@
-"""What uv and pip do about the hashes of a page, which NV417 and NV418 report."""
+"""What uv and pip do about pages and RECORD, which NV417 to NV421 are about."""
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.client_outcomes import ON_PAGES
 from support.documents import TORCH, forced
-from support.uv_installer import InstallError, uv_index
-from support.wheels import wheel_name
+from support.release_cases import CLEAN, edit_wheel
+from support.uv_installer import InstallError, Release, UvIndex, uv_index
+from support.wheels import stub_wheel, wheel_name
 
+from nvp import api
 from nvp.lint.runner import check_paths
 
 H100 = forced("13.0", "9.0")
+ON_12 = forced("12.9", "9.0")
+"""A machine that gets the build cu12 of the clean document."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("uv")
+
+
+@pytest.fixture(scope="module")
+def index(root: Path) -> Iterator[UvIndex]:
+    with uv_index(root) as value:
+        yield value
 
 
 def link(folder: Path, changed: str, given: str | None) -> None:
@@ -53,3 +70,66 @@ def test_pip_compares_hashes_where_there_are_any(code: str, tmp_path: Path) -> N
         command += ["--index-url", index.url, "--dest", str(tmp_path), project]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == accepted, done.stderr
+
+
+def test_uv_believes_a_page_that_contradicts_the_wheel(
+    index: UvIndex, root: Path
+) -> None:
+    release = Release(index, root)
+    page = release.files / "index.html"
+    link = f'<a href="{release.wheel.name}'
+    text = page.read_text().replace(
+        link, f'<a data-requires-python="&gt;=99"{link[2:]}'
+    )
+    page.write_text(text, encoding="utf-8")
+    url = f"{index.url}{release.project}/"
+    assert "NV419" in {f.code for f in api.validate([url])}
+    # The wheel itself is for every Python, and so are the others.
+    with pytest.raises(InstallError, match="Python>=99"):
+        index.install([release.project], ON_12)
+
+
+@pytest.mark.parametrize("damage", ["unlisted", "absent", "stale", "none"])
+def test_installers_do_not_compare_record_but_need_one(
+    damage: str, index: UvIndex, root: Path, tmp_path: Path
+) -> None:
+    release = Release(index, root)
+    info = f"{release.wheel.name.partition('-py3')[0]}.dist-info"
+    names, texts = {
+        "unlisted": ({}, {f"{info}/WHEEL,": "gone,"}),
+        "absent": ({}, {f"{info}/RECORD,,": f"{info}/RECORD,,\ngone.py,sha256=x,1"}),
+        "stale": ({}, {"Generator: stub_wheel": "Generator: me"}),
+        "none": ({"RECORD": "RECORDS"}, {}),
+    }[damage]
+    edit_wheel(release.wheel, names, texts, record=False)
+    release.link()
+    assert "NV420" in {f.code for f in api.validate([release.wheel])}
+    command = [sys.executable, "-m", "pip", "--isolated", "install", "--no-deps"]
+    plain = release.wheel.with_name(wheel_name(release.project, "1.0"))
+    plain.write_bytes(release.wheel.read_bytes())
+    command += ["--no-index", "--target", str(tmp_path / "pip"), str(plain)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is (damage != "none"), done.stderr
+    if damage == "none":
+        with pytest.raises(InstallError, match="RECORD"):
+            index.install([release.project], ON_12)
+    else:
+        assert index.install([release.project], ON_12) == ["cu12"]
+
+
+def test_uv_downloads_a_wheel_to_read_its_metadata(index: UvIndex, root: Path) -> None:
+    release = Release(index, root)
+    members = {"large.bin": random.Random(1).randbytes(17 * 1024 * 1024)}
+    own = {**CLEAN, "variants": {"cu12": CLEAN["variants"]["cu12"]}}
+    stub_wheel(
+        release.files,
+        release.project,
+        "1.0",
+        "cu12",
+        variant_json=own,
+        members=members,
+    )
+    release.link()
+    url = f"{index.url}{release.project}/"
+    assert "NV421" in {f.code for f in api.validate([url])}
+    assert index.install([release.project], ON_12, dependencies=True) == ["cu12"]

@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +21,7 @@ from support.grids import some_of
 from support.lint_cases import CASES as LINT_CASES
 from support.lint_cases import lint_document, lint_text, write_case
 from support.outcomes import REFUSED, uv_outcome
-from support.release_cases import edit_wheel
-from support.uv_installer import InstallError, UvIndex, uv_index
+from support.uv_installer import InstallError, Release, UvIndex, uv_index
 from support.variantlib_peer import isolate, run_command, variantlib_outcome
 from support.wheels import stub_wheel, variants_json_name, wheel_name
 
@@ -36,8 +32,9 @@ from nvp.wheels.variant_json import read_wheel
 
 H100 = forced("12.9", "9.0")
 
-MEASURED: set[str] = set()
-"""The rules that single tests measure; tables of cases name further rules."""
+MEASURED: set[str] = {"NV419", "NV420", "NV421"}
+"""The rules that single tests measure: here, and in ``test_lint_page_peers.py``. Tables
+of cases name further rules."""
 
 Test = TypeVar("Test", bound=Callable[..., None])
 
@@ -171,31 +168,6 @@ def of(label: str, *targets: str) -> Any:
     return {**CLEAN, "variants": {label: properties}}
 
 
-class Release:
-    """Version 1.0 of a project in the index of uv, for tests to damage."""
-
-    def __init__(self, index: UvIndex, root: Path) -> None:
-        self.project = index.publish(CLEAN)
-        self.files = root / "index" / self.project
-        self.metadata = self.files / variants_json_name(self.project, "1.0")
-        self.wheel = self.files / wheel_name(self.project, "1.0", "cu12")
-
-    def rewrite(self, variant_json: Any) -> None:
-        """Write the wheel of cu12 again."""
-        stub_wheel(self.files, self.project, "1.0", "cu12", variant_json=variant_json)
-
-    def edit(self, old: str, new: str) -> None:
-        """Change a text in the ``*.dist-info`` of the wheel."""
-        edit_wheel(self.wheel, {}, {old: new})
-
-    def link(self) -> None:
-        """Write the page of the project again, without hashes of the files."""
-        page = self.files / "index.html"
-        names = [path.name for path in self.files.iterdir() if path != page]
-        links = "".join(f'<a href="{name}">{name}</a>\n' for name in sorted(names))
-        page.write_text(f"<!DOCTYPE html>\n{links}", encoding="utf-8")
-
-
 def copy_fixture(name: str) -> Callable[[Release], object]:
     """Return a function that makes a document of fixtures/lint the metadata."""
     data = lint_text(name)
@@ -303,72 +275,6 @@ def test_uv_refuses_variant_markers(index: UvIndex, root: Path) -> None:
     assert "NV408" in {f.code for f in api.validate(release.files.glob("*.whl"))}
     with pytest.raises(InstallError, match="could not be parsed"):
         index.install([release.project], H100, dependencies=True)
-
-
-@measures("NV419")
-def test_uv_believes_a_page_that_contradicts_the_wheel(
-    index: UvIndex, root: Path
-) -> None:
-    release = Release(index, root)
-    page = release.files / "index.html"
-    link = f'<a href="{release.wheel.name}'
-    text = page.read_text().replace(
-        link, f'<a data-requires-python="&gt;=99"{link[2:]}'
-    )
-    page.write_text(text, encoding="utf-8")
-    url = f"{index.url}{release.project}/"
-    assert "NV419" in {f.code for f in api.validate([url])}
-    # The wheel itself is for every Python, and so are the others.
-    with pytest.raises(InstallError, match="Python>=99"):
-        index.install([release.project], H100)
-
-
-@measures("NV420")
-@pytest.mark.parametrize("damage", ["unlisted", "absent", "stale", "none"])
-def test_installers_do_not_compare_record_but_need_one(
-    damage: str, index: UvIndex, root: Path, tmp_path: Path
-) -> None:
-    release = Release(index, root)
-    info = f"{release.wheel.name.partition('-py3')[0]}.dist-info"
-    names, texts = {
-        "unlisted": ({}, {f"{info}/WHEEL,": "gone,"}),
-        "absent": ({}, {f"{info}/RECORD,,": f"{info}/RECORD,,\ngone.py,sha256=x,1"}),
-        "stale": ({}, {"Generator: stub_wheel": "Generator: me"}),
-        "none": ({"RECORD": "RECORDS"}, {}),
-    }[damage]
-    edit_wheel(release.wheel, names, texts, record=False)
-    release.link()
-    assert "NV420" in {f.code for f in api.validate([release.wheel])}
-    command = [sys.executable, "-m", "pip", "--isolated", "install", "--no-deps"]
-    plain = release.wheel.with_name(wheel_name(release.project, "1.0"))
-    plain.write_bytes(release.wheel.read_bytes())
-    command += ["--no-index", "--target", str(tmp_path / "pip"), str(plain)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) is (damage != "none"), done.stderr
-    if damage == "none":
-        with pytest.raises(InstallError, match="RECORD"):
-            index.install([release.project], H100)
-    else:
-        assert index.install([release.project], H100) == ["cu12"]
-
-
-@measures("NV421")
-def test_uv_downloads_a_wheel_to_read_its_metadata(index: UvIndex, root: Path) -> None:
-    release = Release(index, root)
-    members = {"large.bin": random.Random(1).randbytes(17 * 1024 * 1024)}
-    own = {**CLEAN, "variants": {"cu12": CLEAN["variants"]["cu12"]}}
-    stub_wheel(
-        release.files,
-        release.project,
-        "1.0",
-        "cu12",
-        variant_json=own,
-        members=members,
-    )
-    release.link()
-    url = f"{index.url}{release.project}/"
-    assert "NV421" in {f.code for f in api.validate([url])}
-    assert index.install([release.project], H100, dependencies=True) == ["cu12"]
 
 
 # The contents of wheels

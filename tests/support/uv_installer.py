@@ -15,9 +15,10 @@ from typing import Any
 
 import uv
 from support.index_server import serve
-from support.wheels import publish
+from support.release_cases import CLEAN, edit_wheel
+from support.wheels import publish, stub_wheel, variants_json_name, wheel_name
 
-__all__ = ["InstallError", "UvIndex", "uv_index"]
+__all__ = ["InstallError", "Release", "UvIndex", "uv_index"]
 
 
 class InstallError(Exception):
@@ -107,6 +108,31 @@ def _installed(info: Path) -> tuple[str, str | None]:
         return distribution.metadata["Name"], None
     (label,) = json.loads(text)["variants"]
     return distribution.metadata["Name"], label
+
+
+class Release:
+    """Version 1.0 of a project in the index of uv, for tests to damage."""
+
+    def __init__(self, index: UvIndex, root: Path) -> None:
+        self.project = index.publish(CLEAN)
+        self.files = root / "index" / self.project
+        self.metadata = self.files / variants_json_name(self.project, "1.0")
+        self.wheel = self.files / wheel_name(self.project, "1.0", "cu12")
+
+    def rewrite(self, variant_json: Any) -> None:
+        """Write the wheel of cu12 again."""
+        stub_wheel(self.files, self.project, "1.0", "cu12", variant_json=variant_json)
+
+    def edit(self, old: str, new: str) -> None:
+        """Change a text in the ``*.dist-info`` of the wheel."""
+        edit_wheel(self.wheel, {}, {old: new})
+
+    def link(self) -> None:
+        """Write the page of the project again, without hashes of the files."""
+        page = self.files / "index.html"
+        names = [path.name for path in self.files.iterdir() if path != page]
+        links = "".join(f'<a href="{name}">{name}</a>\n' for name in sorted(names))
+        page.write_text(f"<!DOCTYPE html>\n{links}", encoding="utf-8")
 
 
 def install_with_uv(

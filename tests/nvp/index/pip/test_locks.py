@@ -235,25 +235,6 @@ def test_a_lock_that_inlines_the_metadata_of_variants(locked: Locked) -> None:
     assert "sm_arch" in done.err
 
 
-def test_markers_see_what_this_machine_supports_of_the_wheel_that_it_gets(
-    pip: Pip, tmp_path: Path
-) -> None:
-    """PEP 825: they "MUST be evaluated only once variant wheel selection" is over."""
-    release = metadata({"a": gpu_build("12.0", "80_real", "90_real"), "null": {}})
-    marker = "runtime; 'nvidia :: sm_arch :: 90_real' in variant_properties"
-    publish(tmp_path / "index", release, "torch", "1.0", requires={"a": [marker]})
-    stub_wheel(tmp_path / "index/runtime", "runtime", "1")
-    for sm, expected in (("8.0", {"torch"}), ("9.0", {"torch", "runtime"})):
-        target = tmp_path / sm
-        words = ("install", "-i", tmp_path / "index", "--target", target)
-        fixed = ("--cuda-driver", "12.8", "--sm-arch", sm)
-        done = pip(*words, *fixed, "torch", forced=False)
-        assert done.code == 0, done.text
-        labels = installed_labels(target)
-        assert labels.keys() == expected
-        assert labels["torch"] == "1.0 a"
-
-
 def test_a_lock_that_is_locked_again(locked: Locked) -> None:
     locked.lock()
     before = locked.path.read_text()
