@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import distributions
@@ -37,6 +36,7 @@ from nvidia_variant_provider.errors import (
 from nvidia_variant_provider.metadata.document import metadata_name, read_parsed
 from nvidia_variant_provider.strict_json import read_bytes
 
+from ...pins import toml_text
 from ...wheels.archive import parse_wheel_name
 from ..http.urls import file_name, is_http
 from ..selection.renaming import find_label
@@ -46,11 +46,6 @@ from ..server.local_index import LocalIndex
 from ..server.served_locks import LockedPage
 from ..server.upstream import local_path
 from .settings import Interpreter, find_interpreter
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 _EXTRAS = re.compile(r"(.+?)(\[[^\[\]]*\])?")
@@ -143,14 +138,12 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
     """Parse TOML.
 
     :param path: where it is from, for errors.
-    :raises InputError: it is not TOML.
+    :raises InputError: it is not TOML, or would take too much memory or time.
     """
     try:
-        document: dict[str, Any] = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = (str(error).splitlines() or [""])[0]
-        raise _invalid(f"not TOML: {shown(reason, 120)}", path) from None
-    return document
+        return toml_text.parse_toml(text)
+    except InputError as error:
+        raise _invalid(error.message, path) from None
 
 
 def _check_version(document: Mapping[str, Any], path: str) -> None:
