@@ -34,6 +34,11 @@ class Browser:
         self.call("Page.enable")
         self.call("Network.enable")
 
+    def close(self) -> None:
+        """Close the pipes to the browser."""
+        self._commands.close()
+        self._events.close()
+
     def call(self, method: str, **parameters: Any) -> Any:
         """Return the result of a command of the protocol."""
         number = next(self._numbers)
@@ -112,3 +117,4 @@ def running(profile: str) -> Iterator[Browser]:
             yield browser
         finally:
             process.terminate()
+            browser.close()
