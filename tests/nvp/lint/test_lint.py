@@ -258,3 +258,9 @@ def test_a_second_namespace_with_many_values_is_bounded() -> None:
         properties = {**document["variants"]["cu12"], "x86_64": {"level": [level]}}
         document["variants"][f"cu12_{level}"] = properties
     assert {f.severity for f in lint(document)} <= {NOTE, "warning"}
+
+
+def test_a_page_that_was_saved_as_metadata_is_recognised() -> None:
+    (finding,) = lint(b"\n<!DOCTYPE html><title>404 Not Found</title>")
+    assert finding.code == "NV100"
+    assert "page in HTML" in finding.hint

@@ -118,6 +118,8 @@ def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> An
     try:
         document, flaws = parse_lenient(data)
     except InputError as error:
+        if data.lstrip()[:1] == b"<":
+            error.hint = "this looks like a page in HTML, such as that of an error"
         collector.add_error("NV100", error, error.place or "")
         return None
     for flaw in flaws:
