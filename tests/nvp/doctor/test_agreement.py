@@ -8,6 +8,7 @@ import pytest
 from support.containers import library
 from support.stacks import Installed, machine, make_stack, run_checks
 
+from nvidia_variant_provider.machine.environment import Environment
 from nvp.doctor.model import Finding
 
 GPU = machine("13.0", "9.0")
@@ -170,6 +171,19 @@ def test_files_of_both_do_not_work_together(tmp_path: Path) -> None:
     assert finding.message.endswith(
         "what is there is of onnxruntime and onnxruntime-gpu"
     )
+
+
+@pytest.mark.parametrize(
+    ("environment", "severity"), [(GPU, "error"), (machine(None), "warning")]
+)
+def test_the_one_for_cpus_was_installed_last(
+    environment: Environment, severity: str, tmp_path: Path
+) -> None:
+    pairs = [("onnxruntime-gpu", "1", library("90_real")), ("onnxruntime", "1", b"x")]
+    stack = make_stack(tmp_path, *shared(ONNX, *pairs), environment=environment)
+    (finding,) = of("ND306", run_checks(stack))
+    assert finding.message.endswith("what is there is of onnxruntime")
+    assert finding.severity == severity
 
 
 def test_the_driver_and_the_gpu_say_which_one_is_meant(tmp_path: Path) -> None:

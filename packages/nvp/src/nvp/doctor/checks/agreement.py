@@ -179,8 +179,12 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         winners = sorted({winner.name for winner in found if winner is not None})
         last = f"; what is there is of {' and '.join(winners)}" if winners else ""
         remove = stack.pip("uninstall", "--yes", *names)
-        kept = _required_text(stack, _find_wanted(stack, names))
-        install = stack.pip("install", kept)
+        wanted = max(names, key=lambda name: _suitability(stack, name))
+        install = stack.pip("install", _required_text(stack, wanted))
+        # All files of one work together, but those for a CPU leave the GPU unused.
+        suits = _suitability(stack, wanted)[:2]
+        unsuitable = any(_suitability(stack, name)[:2] < suits for name in winners)
+        broken = len(winners) > 1 or (stack.has_gpu and unsuitable)
         yield Finding.of(
             code="ND306",
             distribution=names[0],
@@ -191,8 +195,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
                 f"remove both and install one of them: {remove} && {install}",
                 (remove, install),
             ),
-            # All files of one work together.
-            severity="error" if len(winners) > 1 else None,
+            severity="error" if broken else None,
         )
 
 
@@ -222,27 +225,26 @@ def _find_winner(
     return None
 
 
-def _find_wanted(stack: Stack, names: Iterable[str]) -> str:
-    """Return which of several distributions is for this machine.
+def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
+    """Return how well a distribution suits this machine, the best one sorting last.
 
-    It uses the GPU where there is one, and its CUDA is that of torch or one that the
-    driver runs.
+    :return: whether the driver runs its CUDA; whether it uses the GPU, where there is
+        one; and what else says which of several is meant.
     """
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch
     cuda_of_torch = torch.cuda if torch is not None else None
     required = {need.name for need in stack.requirements}
-
-    def fitness(name: str) -> tuple[object, ...]:
-        needs = needs_of_name(name)
-        cuda = needs.cuda if needs is not None else None
-        uses_gpu = name in PROJECTS or cuda is not None
-        runs = cuda is None or driver is None or cuda.major <= driver.major
-        of_torch = bool(cuda and cuda_of_torch and cuda.major == cuda_of_torch.major)
-        fits = uses_gpu == (driver is not None)
-        return runs, fits, of_torch, name in required, cuda or (0, 0), name
-
-    return max(names, key=fitness)
+    needs = needs_of_name(name)
+    cuda = needs.cuda if needs is not None else None
+    uses_gpu = name in PROJECTS or cuda is not None
+    runs = cuda is None or driver is None or cuda.major <= driver.major
+    of_torch = bool(cuda and cuda_of_torch and cuda.major == cuda_of_torch.major)
+    return (
+        runs,
+        uses_gpu == (driver is not None),
+        (of_torch, name in required, cuda or (0, 0), name),
+    )
 
 
 def _required_text(stack: Stack, name: str) -> str:
