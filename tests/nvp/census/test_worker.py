@@ -38,7 +38,7 @@ def _own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(worker, "_clients", {})
     monkeypatch.setattr(worker, "connect", connect)
-    monkeypatch.setattr("nvp.index.http.client._FIRST", 0.0)
+    monkeypatch.setattr("nvp.index.http.replies._FIRST", 0.0)
     yield
     for client in worker._clients.values():
         client.close()

@@ -27,6 +27,7 @@ from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALU
 from .html_links import Link, TooMuchError, find_base, read_links
 from .kept_keys import OF_FILES, OF_PAGES, fitting_meta, private_keys, read_metas
 from .urls import (
+    LONGEST_NAME,
     TooLargeError,
     UpstreamError,
     absolute_url,
@@ -218,7 +219,11 @@ def _read_json(
             return item
         few()
         file = _json_file(item, url)
-        if exact and (file is None or _loses(item, file)):
+        # No file has a name that is too long, so installers cannot take it either.
+        too_long = (
+            isinstance(item["filename"], str) and len(item["filename"]) > LONGEST_NAME
+        )
+        if exact and (not too_long if file is None else _loses(item, file)):
             raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
         return file or _OMITTED
 

@@ -23,7 +23,7 @@ _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
 # A file, possibly in another folder: only the folder has to be resolved, and once.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
-_LONGEST_NAME = 255
+LONGEST_NAME = 255
 """Characters of a file name: the limit of the usual file systems."""
 
 
@@ -283,7 +283,7 @@ def is_file_name(name: str) -> bool:
 
     A version in a longer name may have more digits than Python converts.
     """
-    return len(name) <= _LONGEST_NAME and is_text(name)
+    return len(name) <= LONGEST_NAME and is_text(name)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

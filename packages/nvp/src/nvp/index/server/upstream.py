@@ -295,6 +295,10 @@ def make_upstream(
     return FolderUpstream(folder) if os.path.isdir(folder) else None
 
 
+_SCHEMES = ("http://", "https://", "ftp://")
+"""Those of files. Installers end at FTP; a page with scripts is none for browsers."""
+
+
 async def _without_near_files(
     page: model.ProjectDetail, index: str, client: Client
 ) -> model.ProjectDetail:
@@ -304,7 +308,7 @@ async def _without_near_files(
     reads, files on servers that only this machine or its network can reach. An index
     that is itself on this machine may name its servers.
     """
-    files = [f for f in page.files if not f.url.startswith("file:")]
+    files = [f for f in page.files if f.url.startswith(_SCHEMES)]
     refused = {
         server
         for server in {_server(file.url) for file in files}
