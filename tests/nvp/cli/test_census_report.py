@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from support import browser
 from support.command import Run
 from support.html_page import Page
 from support.paths import ROOT
+
+from nvp.census.report import ProjectSummary, ReleaseSummary, census_page
+
+PLATFORM = "manylinux_2_28_x86_64"
 
 
 @pytest.fixture
@@ -38,7 +43,47 @@ def test_the_report_as_json(run: Run, store: Path) -> None:
 
 def test_the_report_as_a_page(run: Run, store: Path) -> None:
     outcome = run("census", "--report", "--format", "html", "-o", store)
-    assert not Page(outcome.out).open
+    page = Page(outcome.out)
+    assert not page.open
+    assert page.tables["census"] == [
+        ["Release", "Build", "Platform", "CUDA", "75", "80", "90", "90a", "100a"],
+        ["1.1", "-", PLATFORM, "13", *["lost"] * 3, "code +PTX", "code"],
+        ["1.0", "-", PLATFORM, "13", "code", "code", "code +PTX", "", ""],
+    ]
+    legend = page.text.partition("demo-kernels")[0]
+    assert all(words in legend for words in ("code +PTX", "PTX alone", "lost"))
+
+
+def _wide(project: str, platform: str) -> ProjectSummary:
+    targets = [f"{number}_real" for number in range(50, 121, 5)]
+    release = ReleaseSummary(
+        version="12.9.1.4",
+        label="cu129",
+        platform=platform,
+        cuda="12.9",
+        targets=(*targets, "90_virtual", "120_virtual"),
+    )
+    return ProjectSummary(project=project, releases=(release,))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.PROGRAM is None, reason="there is no Chromium")
+def test_a_page_on_wide_and_narrow_screens(tmp_path: Path) -> None:
+    """At 390 pixels the release and some columns are in sight; at 1280 all are."""
+    path = tmp_path / "page.html"
+    projects = _wide("one", PLATFORM), _wide("two", f"{PLATFORM}.manylinux2014_x86_64")
+    path.write_text("\n".join(census_page(projects)))
+    beyond = "[...document.querySelectorAll('.scroll')].map(e => e.scrollWidth - e.{})"
+    with browser.running(str(tmp_path / "profile")) as tab:
+        tab.open(path.as_uri(), width=1280)
+        assert tab.evaluate(beyond.format("clientWidth")) == [0, 0]
+        tab.open(path.as_uri(), width=390)
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        cells = "document.querySelectorAll('tbody tr:first-child > *')"
+        assert tab.evaluate(f"{cells}[4].getBoundingClientRect().right") < 390
+        tab.evaluate("document.querySelector('.scroll').scrollLeft = 1000")
+        assert 0 <= tab.evaluate(f"{cells}[0].getBoundingClientRect().left") < 30
+        assert tab.evaluate(f"{cells}[1].getBoundingClientRect().right") < 0
 
 
 def test_an_export_beside_the_report(run: Run, store: Path, tmp_path: Path) -> None:

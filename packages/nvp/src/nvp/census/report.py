@@ -26,7 +26,7 @@ from ..builds.needs import needs_of_report
 from ..files import replacing
 from ..gpu_code.report import target_key
 from ..knowledge.builds import BuildRecord, needs_in_table
-from ..matrix.style import as_html, as_page
+from ..matrix.style import as_html, as_legend, as_page
 from ..wheels.archive import platform_of
 from .store import Store
 
@@ -181,6 +181,17 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
+_TILES = {
+    (True, False): ("code", "t2", "SASS (machine code)"),
+    (True, True): ("code +PTX", "t2 ptx", "SASS, and PTX that newer GPUs can use"),
+    (False, True): ("PTX", "t3 ptx", "PTX alone, which the driver compiles"),
+}
+"""The sign, the CSS classes and the meaning of a tile, by whether a build has SASS and
+whether it has PTX for a target."""
+
+_LOST = ("lost", "cpu", "nothing now; the release before had code")
+
+
 def census_page(projects: Iterable[ProjectSummary]) -> Iterator[str]:
     """Return the lines of the page, which are ASCII.
 
@@ -190,9 +201,12 @@ def census_page(projects: Iterable[ProjectSummary]) -> Iterator[str]:
     return as_page(
         title="Census of GPU code",
         heading="Census of GPU code",
-        lead='The targets for which each build has kernels: "code" is machine code, '
-        "and PTX is what a driver compiles.",
-        body=(line for project in projects for line in _section(project)),
+        lead="The GPU code of each build: a column for each compute capability, "
+        "such as 90 for 9.0.",
+        body=itertools.chain(
+            as_legend((*_TILES.values(), _LOST)),
+            (line for project in projects for line in _section(project)),
+        ),
     )
 
 
@@ -220,19 +234,16 @@ def _table_row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
     cells = [
         f'<th scope="row">{as_html(item.version)}</th>',
         *(
-            f"<td>{as_html(text or '-')}</td>"
+            # A platform wraps at its underscores on a narrow screen.
+            f'<td class="about">{as_html(text or "-").replace("_", "_<wbr>")}</td>'
             for text in (item.label, item.platform, item.cuda)
         ),
     ]
+    lost = {target.partition("_")[0] for target in item.lost}
     for number in numbers:
-        if f"{number}_real" in item.targets:
-            cells.append('<td class="tile t2">code</td>')
-        elif f"{number}_virtual" in item.targets:
-            cells.append('<td class="tile t3 ptx">PTX</td>')
-        elif any(target.partition("_")[0] == number for target in item.lost):
-            cells.append('<td class="tile cpu">lost</td>')
-        else:
-            cells.append("<td></td>")
+        has = f"{number}_real" in item.targets, f"{number}_virtual" in item.targets
+        tile = _TILES.get(has) or (_LOST if number in lost else None)
+        cells.append(f'<td class="{tile[1]}">{tile[0]}</td>' if tile else "<td></td>")
     return f"<tr>{''.join(cells)}</tr>"
 
 

@@ -18,7 +18,7 @@ from .grid import (
     meaning,
     products,
 )
-from .style import as_html, as_notes, as_page, svg_css, tone_classes
+from .style import as_html, as_legend, as_notes, as_page, svg_css, tone_classes
 
 _MARGIN = 24
 _ROW = 46
@@ -36,13 +36,7 @@ def html_page(grid: Grid) -> list[str]:
     body = [
         *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
         "<h2>Legend</h2>",
-        '<ul class="legend">',
-        *(
-            f'<li><span class="key {classes}">{as_html(sign)}</span> '
-            f"<span>{as_html(words)}</span></li>"
-            for sign, classes, words in _legend_items(grid)
-        ),
-        "</ul>",
+        *as_legend(_legend_items(grid)),
         *as_notes(grid.notes),
         "<details>",
         "<summary>Every driver and every GPU</summary>",

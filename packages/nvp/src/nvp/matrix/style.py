@@ -93,6 +93,18 @@ def as_page(
     yield from ("</main>", "</body>", "</html>")
 
 
+def as_legend(items: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield the list of what tiles mean.
+
+    :param items: the sign, the CSS classes and the meaning of each kind of tile.
+    """
+    yield '<ul class="legend">'
+    for sign, classes, words in items:
+        key = f'<span class="key {classes}">{as_html(sign)}</span>'
+        yield f"<li>{key} <span>{as_html(words)}</span></li>"
+    yield "</ul>"
+
+
 def as_notes(notes: Sequence[str]) -> Iterator[str]:
     """Yield the list of sentences at the end of a page; nothing where there is none."""
     if notes:
