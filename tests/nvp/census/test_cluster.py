@@ -20,7 +20,7 @@ from support.census_runs import COUNT, Observed, make_index, rows, take
 from support.command import Run
 from support.dask_cluster import Cluster, dask_cluster
 from support.grids import some_of
-from support.processes import provider
+from support.processes import provider, provider_process
 
 from nvidia_variant_provider import __version__
 from nvidia_variant_provider.errors import InputError
@@ -233,7 +233,10 @@ def test_certificates(index: Path, tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=0, options=tls, environ=environ) as cluster:
         assert cluster.address.startswith("tls://")
         cluster.add_worker(environ)
-        outcome = provider(*words, cluster.address, environ={**os.environ, **environ})
+        # A process reads this configuration when it imports Dask.
+        outcome = provider_process(
+            *words, cluster.address, environ={**os.environ, **environ}
+        )
         assert outcome.out.startswith(f"{COUNT} wheels: {COUNT - 1} inspected")
         outcome = provider(*words, cluster.address, environ=os.environ)
     assert outcome.code == 3

@@ -15,11 +15,11 @@ from . import __version__
 
 def run() -> int:
     """Run the words of the process, and return its exit code."""
-    problem = _foreign_provider()
-    if problem is not None:
-        return _refuse(problem)
-    # Not before the check: the command line imports inner modules of the provider.
     try:
+        problem = _foreign_provider()
+        if problem is not None:
+            return _refuse(problem)
+        # Not before the check: this imports inner modules of the provider.
         from .cli import main
     except KeyboardInterrupt:
         return 130  # as `main` does

@@ -45,13 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     unreadable or invalid; 4: detection failed, or an override is wrong.
     """
     words = sys.argv[1:] if argv is None else argv
-    return _run_line(read_command_line(list(words)))
-
-
-def _run_line(line: CommandLine) -> int:
     if not _prepare_streams():
         return InputError.exit_code
     try:
+        line = read_command_line(list(words))
         result = _run(line)
         if not result.said:
             command = line.verb if line.verb in VERBS else None

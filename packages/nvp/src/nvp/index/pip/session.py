@@ -10,6 +10,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -146,7 +147,10 @@ def run(
         quiet=quiet,
         local_index=_make_index(pip, command, selection, narrator, environ),
     )
-    with tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder:
+    with (
+        closing(session.local_index),
+        tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder,
+    ):
         prepared = session.prepare(Path(folder))
         for url in find_remote_files(command):
             narrator.warn(
