@@ -50,6 +50,24 @@ def write(folder: Path, *lines: str, name: str = "requirements.txt") -> Path:
     return path
 
 
+def test_a_gpu_project_without_a_pin_is_unknown(run: Run, tmp_path: Path) -> None:
+    names = ("torch>=2", "cupy-cuda12x", "cupy-cuda13x; python_version < '3'", "numpy")
+    path = write(tmp_path, *names)
+    outcome = run(path, *LINUX, *OLD, "--json")
+    found = outcome.data["requirements"]
+    assert [(x["name"], x["version"], x["line"], x["verdict"]) for x in found] == [
+        ("torch", None, 1, "unknown"),
+        ("cupy-cuda12x", None, 2, "unknown"),
+    ]
+    assert (outcome.code, outcome.data["unknown"]) == (0, 2)
+    assert any(note.startswith("numpy in") for note in outcome.data["notes"])
+    assert run(path, *LINUX, *OLD, "--strict").code == 1
+    write(tmp_path, "numpy")
+    assert run(path, *LINUX, *OLD, "--strict").code == 0
+    write(tmp_path, "cupy-cuda13x")
+    assert run(path, *LINUX, *OLD).code == 1
+
+
 def test_what_cannot_run_is_said_with_its_reason(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path, "torch==2.13.0", "requests==2.32.0", "numpy==2.3.0")
     outcome = run(path, *LINUX, *OLD, "--json")

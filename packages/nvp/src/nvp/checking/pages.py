@@ -42,7 +42,7 @@ RULES: Mapping[str, Rule] = {
         _rule(
             *("NC103", "note", "Nothing says whether a pinned build runs"),
             "Neither the table of builds nor METADATA says what the build needs.",
-            "let nvp check --inspect read the wheel.",
+            "pin a version, and let nvp check --inspect read the wheel.",
         ),
         _rule(
             *("NC104", "error", "Pinned packages do not belong together"),
