@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from support.builds import gpu_build, metadata
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.pip.locks import is_lock, read_lock
@@ -78,3 +81,18 @@ def test_no_document_is_a_defect(
 )
 def test_names_of_lock_files(path: str, is_one: bool) -> None:
     assert is_lock(path) is is_one
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [("torch", "../1"), ("../torch", "1.0"), ("torch", "x")]
+)
+def test_inlined_metadata_is_written_nowhere_else(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    """It becomes a file by the name and the version of the package."""
+    path = tmp_path / "pylock.toml"
+    inlined = metadata({"cu126": gpu_build("12.6")})
+    table = {"name": name, "version": version, "wheels": [], "variants-json": inlined}
+    path.write_text(tomli_w.dumps({"lock-version": "1.0", "packages": [table]}))
+    with pytest.raises(InputError, match="the name or the version is not valid"):
+        read_lock(str(path))

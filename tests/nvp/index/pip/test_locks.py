@@ -96,6 +96,13 @@ class Locked:
         assert done.code == 0, done.text
         return installed_labels(self.target(cuda))
 
+    def name_metadata(self) -> None:
+        """Name the file of the metadata, as PEP 825 did before August 2026."""
+        name = variants_json_name("torch", "1.0")
+        path = self.path.parent / "index" / "torch" / name
+        file = {"url": f"{self.index}torch/{name}", "hashes": {"sha256": digest(path)}}
+        self.change(lambda table: table.update({"variants-json": file}))
+
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the package of torch in the lock file."""
         document = read(self.path)
@@ -124,11 +131,9 @@ def test_a_lock_has_the_variants_that_its_packages_allow(
     for wheel in torch["wheels"]:
         assert wheel["url"] == f"{locked.index}torch/{wheel['name']}"
         assert wheel["hashes"] == {"sha256": digest(folder / "torch" / wheel["name"])}
+    # PEP 825: the table "MUST inline combined variant metadata".
     name = variants_json_name("torch", "1.0")
-    assert torch["variants-json"] == {
-        "url": f"{locked.index}torch/{name}",
-        "hashes": {"sha256": digest(folder / "torch" / name)},
-    }
+    assert torch["variants-json"] == json.loads((folder / "torch" / name).read_text())
     assert done.err.splitlines()[-2:] == [
         f"warning: {locked.path}: wheels of torch are left out: cu130 (it requires "
         "runtime==2, which is not locked)",
@@ -180,6 +185,7 @@ def test_a_lock_in_another_folder_and_with_paths(
 ) -> None:
     """Relative paths are those of the folder of the lock file."""
     locked.lock()
+    locked.name_metadata()
     work = tmp_path / "work"
     work.mkdir()
 
@@ -383,6 +389,7 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
 def test_bad_lock_files(locked: Locked) -> None:
     """One line for each, with the exit code of input that is not valid."""
     locked.lock()
+    locked.name_metadata()
     text = locked.path.read_bytes()
     for message, damage in _bad(locked).items():
         locked.path.write_bytes(text)
@@ -421,6 +428,7 @@ def test_a_stalling_upstream_ends_the_run_with_a_line(
     locked: Locked, folder: Path
 ) -> None:
     locked.lock()
+    locked.name_metadata()
     name = variants_json_name("torch", "1.0")
     body = (folder / "torch" / name).read_bytes()
     with serve_answers({f"/{name}": Answer(body=body, fault="cut")}) as server:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
-from nvidia_variant_provider.errors import shown
-
 from ..doctor.distributions import TRITON, allows, holds, is_built_for
 from ..metadata.requirements import parse_requirement
 from ..pins.model import Pin, SelectedPin
@@ -71,7 +69,7 @@ def _find_unmet(
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
-        wanted = shown(f"{requirement.name}{requirement.specifier}", 100)[1:-1]
+        wanted = f"{requirement.name}{requirement.specifier}"
         yield Disagreement(
             pin=pin,
             others=(name,),

@@ -1,9 +1,9 @@
 """Installing from lock files (``pylock.toml``), variant wheels among them.
 
 https://packaging.python.org/en/latest/specifications/pylock-toml/ is the format. PEP
-825, "Integration with pylock.toml", adds the table ``packages.variants-json`` and
-allows that "either all variant (and non-variant) wheels can be listed, or a subset of
-them".
+825, "Integration with pylock.toml", adds ``packages.variants-json``, which has the
+metadata itself since August 2026 and named its file before, and allows that "either all
+variant (and non-variant) wheels can be listed, or a subset of them".
 
 pip refuses the names of variant wheels. In its copy of a lock file, each package with
 variants has the one wheel that this machine gets, under the name and at the URL by
@@ -13,10 +13,11 @@ which the local index shows it, and with the hash of the lock file.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from nvidia_variant_provider.errors import (
     join,
     shown,
 )
-from nvidia_variant_provider.metadata.document import metadata_name, read_parsed
+from nvidia_variant_provider.metadata import document as metadata_files
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ...pins import toml_text
@@ -65,12 +66,14 @@ class LockedFile:
     :param url: its URL; that of a file of this machine starts with ``file:``.
     :param hashes: by algorithm.
     :param place: the place in the lock file.
+    :param text: the content, which the lock file has itself; the URL is empty.
     """
 
     name: str
     url: str
     hashes: Mapping[str, str]
     place: str
+    text: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,8 +164,7 @@ def _check_version(document: Mapping[str, Any], path: str) -> None:
         raise _invalid("there is no version of the format", path, "lock-version")
     if version.major != _MAJOR:
         message = f"version {shown(given)} of the format is not supported"
-        hint = "make the lock file again with a pip that writes version 1"
-        raise InputError(message, path=path, place="lock-version", hint=hint)
+        raise _invalid(message, path, "lock-version")
 
 
 def _read_package(
@@ -186,14 +188,17 @@ def _read_package(
         for number, wheel in enumerate(wheels)
     ]
     metadata = table.get("variants-json")
-    read = None
+    read, where = None, join(place, "variants-json")
+    parts = metadata_files.MetadataName(name=name, version=version).normalized()
+    expected = metadata_files.metadata_name(parts.name, parts.version) if parts else ""
+    if metadata is not None and not _FILE_NAME.fullmatch(expected):
+        raise _invalid("the name or the version is not valid", path, where)
     if isinstance(metadata, dict) and "variants" in metadata:
-        # PEP 825 of August 2026: the table "MUST inline combined variant metadata", and
-        # tools "MUST validate this table". The wheels have the same metadata.
-        read_parsed(metadata, path=path)
+        # PEP 825 of August 2026: tools "MUST validate this table".
+        metadata_files.read_parsed(metadata, path=path)
+        text = json.dumps(metadata, default=str)
+        read = LockedFile(name=expected, url="", hashes={}, place=where, text=text)
     elif metadata is not None:
-        expected = metadata_name(name, version)
-        where = join(place, "variants-json")
         read = _read_file(metadata, where, folder, path, name=expected)
     return LockedPackage(
         name=canonicalize_name(name),
@@ -282,14 +287,14 @@ class LockCopies:
         if not is_lock(path):
             return None
         lock = read_lock(path)
-        number = self.local_index.locks.add(_files(lock))
+        folder = self.folder / f"lock-{len(self.locks)}"
+        folder.mkdir()
+        number = self.local_index.locks.add(_files(lock, folder))
         self.locks.append(lock)
         if not any(map(self._is_ours, lock.packages)):
             return text
         _check_pip(self.paths, path)
         # pip knows a lock file by its name.
-        folder = self.folder / f"lock-{number}"
-        folder.mkdir()
         copy = folder / Path(path).name
         self.copies[number] = copy
         self.copied[path] = str(copy)
@@ -328,7 +333,7 @@ class LockCopies:
     ) -> dict[str, Any] | None:
         """Return the wheel for this machine; ``None`` where pip takes an sdist."""
         path, locks = self.locks[number].path, self.local_index.locks
-        if (file := package.variants_json) is not None:
+        if (file := package.variants_json) is not None and file.text is None:
             body = locks.read_file(number, package.name, file.name)
             _verify(body, file, package, path)
         page = locks.read(number, package.name)
@@ -383,10 +388,16 @@ def _check_pip(paths: Sequence[str], lock: str) -> None:
         return
 
 
-def _files(lock: Lock) -> dict[str, list[model.File]]:
+def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
+    """Return the files of each project; inlined metadata becomes a file of a folder."""
     files: dict[str, list[model.File]] = {}
     for package in lock.packages:
-        named = [*package.wheels, package.variants_json]
+        named, metadata = list(package.wheels), package.variants_json
+        if metadata is not None and metadata.text is not None:
+            path = folder / metadata.name
+            path.write_text(metadata.text, "utf-8")
+            metadata = replace(metadata, url=path.as_uri())
+        named += [metadata] if metadata is not None else []
         files.setdefault(package.name, []).extend(
             model.File(
                 filename=item.name,
@@ -394,7 +405,6 @@ def _files(lock: Lock) -> dict[str, list[model.File]]:
                 hashes={key: text.lower() for key, text in item.hashes.items()},
             )
             for item in named
-            if item is not None
         )
     return files
 

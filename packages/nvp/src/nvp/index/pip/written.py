@@ -3,8 +3,7 @@
 pip records the URLs of the local index, which has ended by the time somebody reads
 them, and it locks the one wheel that it got. PEP 825, "Integration with pylock.toml":
 "either all variant (and non-variant) wheels can be listed, or a subset of them", and
-"If variant wheels are listed for a given package, the tool SHOULD lock this file as
-well", which is the metadata of the variants.
+the table ``packages.variants-json`` "MUST inline combined variant metadata".
 """
 
 from __future__ import annotations
@@ -272,10 +271,7 @@ class Written:
                 self._variants.add((project, label))
         table["wheels"] = wheels
         if release.metadata is not None:
-            entry = _entry(release.metadata, release.metadata.hashes)
-            # This table has no name.
-            del entry["name"]
-            table["variants-json"] = entry
+            table["variants-json"] = release.metadata
         return ", ".join(
             f"{label or 'the non-variant wheel'} ({why})"
             for label, why in left_out.items()

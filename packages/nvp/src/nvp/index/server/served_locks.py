@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import as_object, parse_json
 
 from ...metadata.requirements import NON_VARIANT, SelectedVariant
 from ..selection.component import VariantRepository, select
@@ -205,13 +207,13 @@ class LockableRelease:
 
     :param wheels: those with a label in the order of this machine, then the others,
         and the non-variant wheels at last.
-    :param metadata: the metadata of its variants, with its hash.
+    :param metadata: the metadata of its variants, as its file has it.
     :param requires: the requirements by label; ``None`` stands for the non-variant
         wheel. Labels of which they could not be read are missing.
     """
 
     wheels: tuple[LockableWheel, ...]
-    metadata: model.File | None
+    metadata: Mapping[str, Any] | None
     requires: Mapping[str | None, tuple[str, ...]]
 
 
@@ -277,13 +279,15 @@ async def read_lockable(
 
 async def _read_metadata(
     repository: VariantRepository, project: str, file: model.File | None
-) -> model.File | None:
-    """Return the metadata of the variants with its hash; ``None`` if there is none."""
-    if file is None or file.hashes:
-        return file
+) -> Mapping[str, Any] | None:
+    """Return the metadata of the variants; ``None`` if it cannot be had."""
+    if file is None:
+        return None
     try:
         reader = repository.reader
         content = await reader.read(repository.source, project, file.filename)
+        document = as_object(parse_json(content, file.filename), file.filename)
     except (InputError, *UNAVAILABLE):
         return None
-    return replace(file, hashes={"sha256": hashlib.sha256(content).hexdigest()})
+    digest = hashlib.sha256(content).hexdigest()
+    return document if file.hashes.get("sha256", digest) == digest else None
