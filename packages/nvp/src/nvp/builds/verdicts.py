@@ -310,11 +310,9 @@ def find_refusal(
     parsed = parse_requirement(requirement)
     if parsed is None:
         return None
-    allowed = [
-        version
-        for version in parsed.specifier.filter(sorted(judged), prereleases=True)
-        if judged[version]
-    ]
+    # Most requirements allow a few of a hundred releases.
+    found = sorted(parsed.specifier.filter(judged, prereleases=True))
+    allowed = [version for version in found if judged[version]]
     if not allowed:
         return None
     for version in allowed:

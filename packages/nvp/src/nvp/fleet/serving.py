@@ -77,8 +77,14 @@ def group_machines(
         machine comes first.
     """
     members: dict[object, list[Machine]] = {}
+    kinds: dict[int, Kind] = {}  # Machines that are alike have one object.
     for machine in machines:
-        key = machine.name if per_machine else kind_of(machine.environment)
+        key: object = machine.name
+        if not per_machine:
+            place = id(machine.environment)
+            if place not in kinds:
+                kinds[place] = kind_of(machine.environment)
+            key = kinds[place]
         members.setdefault(key, []).append(machine)
     groups = [
         Group(

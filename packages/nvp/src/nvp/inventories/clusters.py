@@ -13,10 +13,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, shown
-from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+)
 
 from .model import (
     MAX_GPUS,
@@ -43,6 +48,17 @@ _ATTRIBUTES = (
 )
 _GENERATION = re.compile("[0-9]{1,19}")
 _LABEL = "nvidia.com/"
+_PAIRS = ("cuda.runtime-version", "cuda.runtime", "gpu.compute", "cuda.driver")
+_LABELS = frozenset(
+    _LABEL + name
+    for name in (
+        *(f"{pair}.{part}" for pair in _PAIRS for part in ("major", "minor")),
+        *("cuda.driver.rev", "cuda.driver-version.full", "cuda.runtime-version.full"),
+        *("gpu.product", "gpu.count", "gpu.replicas", "vgpu.present"),
+    )
+)
+"""The labels that count."""
+
 _SHARED = re.compile(r"-SHARED$")
 _MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
 
@@ -184,10 +200,11 @@ def _attributes(device: object) -> dict[str, str]:
 def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
     """Yield a node that has labels of GPU feature discovery."""
     metadata = as_mapping(item.get("metadata"))
+    given = as_mapping(metadata.get("labels"))
     labels = {
         key.removeprefix(_LABEL): text
-        for key, value in as_mapping(metadata.get("labels")).items()
-        if key.startswith(_LABEL) and (text := as_text(value))
+        for key in given.keys() & _LABELS  # A node has many labels of others.
+        if (text := as_text(given[key]))
     }
     name = as_text(metadata.get("name"))
     starts = ("gpu.compute.", "cuda.runtime")
@@ -195,12 +212,19 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
     if name is not None and (
         is_of_gpu or any(key.startswith(starts) for key in labels)
     ):
+        capacity = as_mapping(as_mapping(item.get("status")).get("capacity"))
+        total = as_text(capacity.get("nvidia.com/gpu"))
         with errors_at(f"node {shown(name)}"):
-            yield _node(name, labels, as_mapping(item.get("status")))
+            environment, notes = _described(frozenset(labels.items()), total)
+        yield Machine(name=name, environment=environment, notes=notes)
 
 
-def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Machine:
-    notes: list[str] = []
+@lru_cache(maxsize=1024)  # Many nodes are alike.
+def _described(
+    items: frozenset[tuple[str, str]], capacity: str | None
+) -> tuple[Environment, tuple[str, ...]]:
+    """Return what labels say of a node, and notes about it."""
+    labels, notes = dict(items), list[str]()
     cuda = _pair(labels, "cuda.runtime-version", notes)
     if cuda is None:
         cuda = _pair(labels, "cuda.runtime", notes)
@@ -217,7 +241,7 @@ def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Ma
     if labels.get("vgpu.present") == "true":
         notes.append("its GPU is a vGPU, which runs under the driver of its host")
     count = _count(labels.get("gpu.count"))
-    total = _count(as_text(as_mapping(status.get("capacity")).get("nvidia.com/gpu")))
+    total = _count(capacity)
     replicas = _count(labels.get("gpu.replicas")) or 1
     is_split = any("MIG" in note for note in notes)
     if count and total > count * replicas and not is_split:
@@ -226,16 +250,13 @@ def _node(name: str, labels: Mapping[str, str], status: Mapping[str, Any]) -> Ma
             f"it has {total} GPUs and its labels describe {count * replicas} of them: "
             "it may have several models"
         )
-    return Machine(
-        name=name,
-        environment=make_environment(
-            None if cuda is None else CudaVersion(*cuda),
-            [(product, None if capability is None else ComputeCapability(*capability))]
-            * max(count, 1),
-            kernel=_kernel(labels),
-        ),
-        notes=tuple(notes),
+    environment = make_environment(
+        None if cuda is None else CudaVersion(*cuda),
+        [(product, None if capability is None else ComputeCapability(*capability))]
+        * max(count, 1),
+        kernel=_kernel(labels),
     )
+    return environment, tuple(notes)
 
 
 def _pair(
