@@ -123,9 +123,8 @@ def test_a_lock_has_the_variants_that_its_packages_allow(
 ) -> None:
     done = locked.lock()
     document = read(locked.path)
-    names = [
-        f"torch-1.0-py3-none-any{end}.whl" for end in ("-cu128", "-cu126", "-null", "")
-    ]
+    ends = ("-cu128", "-cu126", "-null", "")
+    names = [f"torch-1.0-py3-none-any{end}.whl" for end in ends]
     assert wheel_names(document, "torch") == names
     (torch,) = (item for item in document["packages"] if item["name"] == "torch")
     for wheel in torch["wheels"]:
@@ -228,16 +227,13 @@ def test_a_lock_without_metadata_of_variants(locked: Locked) -> None:
 
 
 @pytest.mark.slow
-def test_a_lock_that_inlines_the_metadata_of_variants(locked: Locked) -> None:
-    """PEP 825: the table "MUST inline combined variant metadata", and is validated."""
+def test_inlined_metadata_is_validated(locked: Locked) -> None:
+    """PEP 825: tools "MUST validate this table"."""
     locked.lock()
-    locked.change(lambda table: table.update({"variants-json": metadata(BUILDS)}))
-    assert locked.labels("12.6")["torch"] == "1.0 cu126"
     broken = metadata(BUILDS, variants={"cu126": {"nvidia": {"sm_arch": []}}})
     locked.change(lambda table: table.update({"variants-json": broken}))
     done = locked.install("12.8")
-    assert done.code != 0
-    assert "Traceback" not in done.text
+    assert done.code == 3
     assert "sm_arch" in done.err
 
 
@@ -265,10 +261,8 @@ def test_rewritten_wheels(pip: Pip, tmp_path: Path) -> None:
         # The dependencies of cu126 are those of cu128 and one more.
         locked.lock(cuda="12.6")
         document = read(locked.path)
-        names = [
-            f"torch-1.0-py3-none-any{end}.whl"
-            for end in ("-cu126", "-null", "-cu128", "")
-        ]
+        ends = ("-cu126", "-null", "-cu128", "")
+        names = [f"torch-1.0-py3-none-any{end}.whl" for end in ends]
         assert sorted(wheel_names(document, "torch")) == sorted(names)
         for table in document["packages"]:
             for wheel in table["wheels"]:
