@@ -24,6 +24,7 @@ from nvidia_variant_provider.machine.environment import (
 from nvp.index.http.client import AskCredentials, Client
 from nvp.index.http.urls import Settings
 from nvp.index.selection.options import Pins, Selection
+from nvp.index.server.kept_pages import KeptPages
 from nvp.index.server.local_index import LocalIndex
 from nvp.index.server.responses import Access
 
@@ -143,11 +144,13 @@ def start(
     vendor_indexes: bool = False,
     every_gpu: bool = False,
     host: str = "127.0.0.1",
+    kept: KeptPages | None = None,
     **access: Any,
 ) -> Iterator[Running]:
     """Serve ``upstreams`` while the context lasts.
 
     :param prepare: is called with the client before anything is read.
+    :param kept: keeps pages, as with ``serve``.
     :param access: the fields of `Access`. Without ``secret``, as with ``serve``, all
         requests are accepted; with it they need the token, which `Running.ask` sends.
     """
@@ -169,6 +172,7 @@ def start(
         ),
         Access(**{"secret": False, **access}),
         host=host,
+        kept=kept,
         warn=warnings.append,
         on_pick=lambda choice, label: picks.append((choice.project, label)),
     )

@@ -17,6 +17,9 @@ from support.index_server import start_server
 __all__ = ["Answer", "RangeServer", "serve_answers"]
 
 
+_CONDITIONS = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """What the server sends for a path.
@@ -100,6 +103,11 @@ def serve_answers(
                 answer = Answer(status=401)
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
+            if status == 200 and any(
+                name in headers and self.headers.get(condition) == headers[name]
+                for name, condition in _CONDITIONS.items()
+            ):
+                body, status = b"", 304
             asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
             if asked and answer.ranges and status == 200:
                 body = body if answer.parts is None else answer.parts

@@ -31,6 +31,9 @@ _INDEXES = """
 --extra-index-url URL...
   another index, which gets a URL of its own
 --trusted-host
+--fresh
+  ask the indexes for every page; otherwise pages are kept for as long as Cache-Control
+  of the index says, or for 10 seconds
 --python PATH
   the interpreter or environment whose pip is asked (default: the activated one, or
   else this one)
@@ -166,6 +169,7 @@ def _find_indexes(
 def _make_local_index(
     options: argparse.Namespace, client: Client, selection: Selection
 ) -> LocalIndex:
+    from ..index.server.kept_pages import KeptPages
     from ..index.server.local_index import LocalIndex
     from ..index.server.responses import ANY_HOST, LOOPBACK_NAMES, Access
 
@@ -183,6 +187,7 @@ def _make_local_index(
         on_page=narration.page,
         host=options.host,
         port=options.port or 0,
+        kept=KeptPages(narration.warn, fresh=options.fresh),
     )
 
 

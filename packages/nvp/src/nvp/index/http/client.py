@@ -11,7 +11,14 @@ import base64
 import logging
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Hashable,
+    Mapping,
+)
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -101,6 +108,11 @@ class Client:
     def has_credentials(self, url: str) -> bool:
         """Return whether requests to the server of ``url`` carry credentials."""
         return server_of(url) in self._credentials
+
+    @property
+    def identity(self) -> Hashable:
+        """All credentials that requests have now, by server."""
+        return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
         """Return whether `Settings` allow reading ``url``."""

@@ -13,7 +13,9 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
+from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -175,13 +177,21 @@ class _Handlers:
             return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
-        page, shown = await self._with_credentials(
-            request, lambda: self._source.repository.show(name)
-        )
-        self._on_page(shown.judged)
-        self._report_plain(shown)
         # Only pip downloads a whole wheel to look at its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
+        work = partial(self._make_page, name, form, reads_parts=reads_parts)
+        kept = self._source.kept
+        if kept is None:
+            return await self._with_credentials(request, work)
+        key = self._root, self._source.client.identity, name, form, reads_parts
+        return await self._with_credentials(request, lambda: kept.make(key, work))
+
+    async def _make_page(
+        self, name: str, form: content_negotiation.Format, *, reads_parts: bool
+    ) -> Response:
+        page, shown = await self._source.repository.show(name)
+        self._on_page(shown.judged)
+        self._report_plain(shown)
         files = tuple(
             self._link_up(file, name, "../../", reads_parts=reads_parts)
             for file in page.files
@@ -341,7 +351,9 @@ class _Handlers:
                 self._source.client.add_credentials(self._source.url, (user, password))
         try:
             return await read()
-        except UpstreamError as error:
+        except UpstreamError as shared:
+            # Others may wait for the same page, with other headers.
+            error = copy(shared)
             if error.status == 401:
                 # Those of the clients of `serve` may be those of anybody.
                 self._asked_for_credentials = self._source.access.local
@@ -354,7 +366,7 @@ class _Handlers:
             if reply and is_page and self._source.is_reachable(reply.url):
                 headers = {"location": reply.url}
                 error.reply = replace(reply, status=302, headers=headers)
-            raise
+            raise error from None
 
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.

@@ -26,6 +26,7 @@ from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, make_app
 from .hashing import HashingRepository
+from .kept_pages import KeptPages
 from .responses import Access, Source
 from .server import Server
 from .upstream import (
@@ -71,6 +72,7 @@ class LocalIndex:
     :param on_page: called with what is known of each page that an installer asks for,
         from another thread.
     :param warn: called with a sentence for each thing that is ignored.
+    :param kept: where pages are kept; ``None`` asks the indexes for each page.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class LocalIndex:
         port: int = 0,
         on_pick: OnPick | None = None,
         on_page: OnPage | None = None,
+        kept: KeptPages | None = None,
     ) -> None:
         self._client = client
         self._selection = selection
@@ -91,6 +94,7 @@ class LocalIndex:
         self._warn = warn
         self._on_pick = on_pick
         self._on_page = on_page
+        self._kept = kept
         self._originals: dict[str, str] = {}
         self.passing: dict[str, str] = {}
         """Why files of a project have URLs of this index, which end with it."""
@@ -186,6 +190,7 @@ class LocalIndex:
     def _place(self, url: str, upstream: Upstream, *, links: bool = False) -> str:
         number = len(self._places)
         path = f"/{number}" if number or self._prefix else ""
+        upstream.kept = self._kept
         bare, _ = split_credentials(url)
         self._places.append(_Place(path=path, url=bare, upstream=upstream))
         here = f"{self.url}{path}/{'links' if links else 'simple'}/"
@@ -261,6 +266,7 @@ class LocalIndex:
             originals=self._originals if remembers else None,
             passing=self.passing,
             rewritten=self.rewritten if remembers else None,
+            kept=self._kept,
         )
 
     def _find_upstreams(self) -> list[SimpleRepository]:

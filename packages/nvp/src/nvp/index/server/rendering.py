@@ -21,8 +21,8 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas
 from ..http.urls import is_text
+from .kept_pages import CUT_KEY
 from .responses import HEADERS, break_off
-from .upstream import CUT_KEY
 
 _HIDDEN = (KEPT_KEY, CUT_KEY)
 

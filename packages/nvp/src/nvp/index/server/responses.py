@@ -6,7 +6,14 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Mapping,
+    MutableMapping,
+)
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +45,7 @@ from ..http.urls import (
 )
 from ..selection.component import VariantRepository
 from ..selection.core_metadata import METADATA_KEY
+from .kept_pages import KeptPages
 from .upstream import LinksUpstream, local_path
 
 if TYPE_CHECKING:
@@ -152,7 +160,7 @@ class UpstreamResponse(StreamingResponse):
 
     def __init__(
         self,
-        chunks: AsyncIterator[bytes],
+        chunks: AsyncIterable[bytes],
         stack: AsyncExitStack,
         on_break: Callable[[Exception], None],
         **options: Any,
@@ -263,14 +271,16 @@ def break_off(
     :param warn: is told the error.
     """
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield body
-        raise InputError(str(error))
+    class Pieces:
+        # Several clients may get this response, which each of them reads anew.
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            yield body
+            raise InputError(str(error))
 
     def tell(_: Exception) -> None:
         warn(str(error))
 
-    return UpstreamResponse(pieces(), AsyncExitStack(), tell, headers=dict(headers))
+    return UpstreamResponse(Pieces(), AsyncExitStack(), tell, headers=dict(headers))
 
 
 def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -337,6 +347,8 @@ class Source:
         server, the reason why.
     :param rewritten: gets, for the SHA-256 of each wheel that was rewritten, that of
         the original.
+    :param kept: where its pages are kept, and responses with them; ``None`` makes each
+        response anew.
     :param saved: wheels that were rewritten and saved, by the names that pages show.
     """
 
@@ -349,6 +361,7 @@ class Source:
     originals: MutableMapping[str, str] | None = None
     passing: MutableMapping[str, str] = field(default_factory=dict)
     rewritten: MutableMapping[str, str] | None = None
+    kept: KeptPages | None = None
     saved: MutableMapping[str, Path] = field(default_factory=dict)
 
     def is_reachable(self, url: str) -> bool:

@@ -14,6 +14,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import (
+    CompleteResponse,
     TooLargeError,
     UpstreamError,
     is_http,
@@ -35,11 +37,9 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, Aging
 from ..selection.renaming import project_of
+from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 
 logger = logging.getLogger(__name__)
-
-CUT_KEY = "_nvidia_variant_provider_cut"
-"""The key of a page that breaks off: why, and whether its length was announced."""
 
 _FORBIDDING = "pytorch.org"
 """The hosts whose 403 uv takes for a project that they do not have, and asks the next
@@ -54,6 +54,9 @@ class Upstream(SimpleRepository):
 
     takes_parts = False
     """A page that breaks off is read as far as it goes, and has `CUT_KEY`."""
+
+    kept: KeptPages | None = None
+    """Where pages of servers are kept, if they are."""
 
     def __init__(self) -> None:
         self._pages: Aging[str, dict[str, model.File]] = Aging(_PAGES, FOREVER)
@@ -120,13 +123,35 @@ class Upstream(SimpleRepository):
         self, client: Client, url: str, accept: str, project: str
     ) -> model.ProjectDetail:
         """Read a page of a server; an error has what the server sent, if anything."""
+        ask = partial(self._ask, client, url, accept, project)
+        if self.kept is not None:
+            parts = url, accept, project, self.takes_parts
+            return await self.kept.read(url, lambda: (parts, client.identity), ask)
+        _, page = await ask()
+        return page
+
+    async def _ask(
+        self,
+        client: Client,
+        url: str,
+        accept: str,
+        project: str,
+        last: KeptPage | None = None,
+    ) -> tuple[CompleteResponse, model.ProjectDetail]:
+        """Read a page, unless it is still the last one."""
         broken = None
+        validators = last.validators if last is not None else {}
         try:
-            reply = await client.get(url, {"Accept": accept})
+            reply = await client.get(url, {"Accept": accept, **validators})
         except UpstreamError as error:
             if error.reply is None or error.reply.is_whole or not self.takes_parts:
                 raise
             reply, broken = error.reply, error
+        if last is not None and validators and reply.status == 304:
+            if reply.url == last.url:
+                return reply, last.page
+            # A redirect leads elsewhere now, to a page that is not the last one.
+            return await self._ask(client, url, accept, project)
         kind = reply.headers.get("content-type", "")
         try:
             page = await asyncio.to_thread(
@@ -139,10 +164,10 @@ class Upstream(SimpleRepository):
             failure.reply = reply
             raise failure from None
         if broken is None:
-            return page
+            return reply, page
         has_length = "content-length" in reply.headers
         cut = {CUT_KEY: {"why": str(broken), "has_length": has_length}}
-        return replace(page, private_metadata=page.private_metadata | cut)
+        return reply, replace(page, private_metadata=page.private_metadata | cut)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
@@ -206,6 +231,7 @@ class FolderUpstream(Upstream):
         return await asyncio.to_thread(_list_projects, self.folder)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
+        note(0.0)
         # The name is normalized, so that it cannot lead out of the folder.
         return await asyncio.to_thread(_read_folder, self.folder / project, project)
 
@@ -227,6 +253,7 @@ class LinksUpstream(Upstream):
         if is_http(self.location):
             page = await self._fetch(self._client, self.location, "text/html", "links")
             return await _without_near_files(page, self.location, self._client)
+        note(0.0)
         path = local_path(self.location)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path, "links")

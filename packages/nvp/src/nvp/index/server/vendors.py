@@ -117,6 +117,7 @@ class VendorUpstream(Upstream):
     ) -> Sequence[model.File]:
         links = index.kind == "links"
         upstream = (LinksUpstream if links else HttpUpstream)(url, self._client)
+        upstream.kept = self.kept
         try:
             page = await upstream.get_project_page(project)
         except errors.PackageNotFoundError:

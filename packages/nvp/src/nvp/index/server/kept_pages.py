@@ -1,0 +1,263 @@
+"""Pages of indexes are kept for a while, and equal requests are sent once.
+
+The index says how long (RFC 9111; RFC 5861 for ``stale-if-error``). A page is kept as a
+browser of the user would keep it, so that ``s-maxage`` and ``private`` do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from simple_repository import model
+
+from nvidia_variant_provider.errors import redacted
+
+from ..http.urls import CompleteResponse, PassingError, server_of
+from ..selection.kept import FOREVER, Aging
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[
+    ["KeptPage | None"], Awaitable[tuple[CompleteResponse, model.ProjectDetail]]
+]
+"""Reads a page again, or returns the one that is kept, with what the index sent."""
+
+CUT_KEY = "_nvidia_variant_provider_cut"
+"""The key of a page that breaks off: why, and whether its length was announced."""
+
+_PERIOD = 10.0
+"""Seconds for which a page is fresh whose index does not say it, and for which what was
+made of fresh pages is sent again: what is known of their wheels may change."""
+
+_PATIENCE = 3.0
+"""Seconds for which an index is waited for, and then left alone, where its last page
+may be sent in place of an error."""
+
+_PAGES, _MADE = 128, 32
+"""What is kept at most: pages, and what was made of them."""
+
+_DIRECTIVE = re.compile(r'([\w-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,"]*)))?')
+_LASTING = ("cache-control", "etag", "last-modified")
+_VALIDATORS = {"etag": "If-None-Match", "last-modified": "If-Modified-Since"}
+
+_TIMES: ContextVar[list[float]] = ContextVar("_TIMES")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptPage:
+    """A page of an index.
+
+    :param url: where it was, after redirects.
+    :param headers: those of `_LASTING` that it came with.
+    :param since: when the index sent it, or said that it is the same.
+    :param fresh: until when it is sent without asking, by `time.monotonic`.
+    :param usable: until when it is sent in place of an error.
+    """
+
+    page: model.ProjectDetail
+    url: str
+    headers: Mapping[str, str]
+    since: float
+    fresh: float
+    usable: float
+
+    @property
+    def validators(self) -> dict[str, str]:
+        """The headers of a request for the page only if it has changed."""
+        found = ((name, self.headers.get(own, "")) for own, name in _VALIDATORS.items())
+        return {name: text for name, text in found if text and text.isascii()}
+
+
+class KeptPages:
+    """Keeps pages, and sends equal requests that are under way once.
+
+    :param warn: called with a sentence when an index fails whose last pages are sent.
+    :param fresh: keep nothing.
+    """
+
+    def __init__(
+        self,
+        warn: Callable[[str], None],
+        *,
+        fresh: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._warn = warn
+        self._keeps = not fresh
+        self._clock = clock
+        self._pages: Aging[Hashable, KeptPage] = Aging(_PAGES, FOREVER)
+        self._made: Aging[Hashable, tuple[float, Any]] = Aging(_MADE, _PERIOD, clock)
+        self._running: dict[Hashable, asyncio.Task[Any]] = {}
+        # The servers that fail, of which the user has been told.
+        self._failing: set[str] = set()
+
+    async def read(
+        self, url: str, make_key: Callable[[], Hashable], ask: Ask
+    ) -> model.ProjectDetail:
+        """Return a page that is kept, or what ``ask`` reads.
+
+        :param make_key: returns what the page is kept by, with the credentials that
+            requests have at that time.
+        """
+        until = 0.0
+        try:
+            key = make_key()
+            kept = self._pages.get(key)
+            if kept is None or self._clock() >= kept.fresh:
+                work = partial(self._renew, url, make_key, ask, kept)
+                kept = await self._wait(url, key, kept, work)
+            until = kept.fresh
+            return kept.page
+        finally:
+            note(until)
+
+    async def make(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what ``work`` makes of pages, again as long as all these are fresh."""
+        made = self._made.get(key)
+        if made is not None and self._clock() < made[0]:
+            value: T = made[1]
+            return value
+
+        async def do() -> T:
+            # A task has variables of its own, which those that it starts copy.
+            times: list[float] = []
+            _TIMES.set(times)
+            result = await work()
+            # What comes from elsewhere, such as a folder, may have changed since.
+            until = min(times, default=0.0)
+            if self._clock() < until:
+                self._made.put(key, (until, result))
+            return result
+
+        return await asyncio.shield(self._start(("made", key), do))
+
+    def _start(
+        self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> asyncio.Task[T]:
+        """Return the task that does ``work``, which may be under way."""
+        task = self._running.get(key)
+        if task is None:
+            task = self._running[key] = asyncio.create_task(work())
+
+            def end(done: asyncio.Task[T]) -> None:
+                del self._running[key]
+                if not done.cancelled():
+                    done.exception()  # All who wait for it may be gone.
+
+            task.add_done_callback(end)
+        return task
+
+    async def _wait(
+        self,
+        url: str,
+        key: Hashable,
+        last: KeptPage | None,
+        work: Callable[[], Coroutine[Any, Any, KeptPage]],
+    ) -> KeptPage:
+        """Wait for a request, or return the last page where it may stand in for it."""
+        task = asyncio.shield(self._start(("page", key), work))
+        if last is None or self._clock() >= last.usable:
+            return await task
+        try:
+            found = await asyncio.wait_for(task, _PATIENCE)
+            cut: Any = found.page.private_metadata.get(CUT_KEY)
+            if cut is None:
+                return found
+            why = cut["why"]
+        except PassingError as error:
+            why = error.message
+        except asyncio.TimeoutError:
+            why = f"no page within {_PATIENCE:g} s"
+        now = self._clock()
+        server = server_of(url)
+        if server not in self._failing:
+            self._failing.add(server)
+            age = now - last.since
+            self._warn(
+                f"{redacted(url)}: {why}; pages of this index are sent as they were, "
+                f"this one as {age:.0f} s ago"
+            )
+        stale = replace(last, fresh=min(now + _PATIENCE, last.usable))
+        if self._pages.get(key) is last:  # The request may have ended meanwhile.
+            self._pages.put(key, stale)
+        return stale
+
+    async def _renew(
+        self,
+        url: str,
+        make_key: Callable[[], Hashable],
+        ask: Ask,
+        last: KeptPage | None,
+    ) -> KeptPage:
+        key = make_key()
+        try:
+            reply, page = await ask(last)
+        except Exception as error:
+            if not isinstance(error, PassingError):
+                self._pages.drop(key)
+            raise
+        headers = {k: reply.headers[k] for k in _LASTING if k in reply.headers}
+        if last is not None and page is last.page:
+            logger.info("%s: has not changed", redacted(url))
+            headers = {**last.headers, **headers}
+        seconds = _lifetime({"age": reply.headers.get("age", ""), **headers})
+        is_cut = CUT_KEY in page.private_metadata
+        if not is_cut:
+            self._failing.discard(server_of(url))
+        now = self._clock()
+        new = KeptPage(
+            page=page,
+            url=reply.url,
+            headers=headers,
+            since=now,
+            fresh=now + sum(seconds[:1]),
+            usable=now + sum(seconds),
+        )
+        # With other credentials, nobody knows with which ones the page was read.
+        is_same = key == make_key() and reply.status in (200, 304)
+        if self._keeps and seconds and is_same and not is_cut:
+            self._pages.put(key, new)
+            return new
+        if not is_cut:
+            self._pages.drop(key)
+        return replace(new, fresh=0.0)
+
+
+def note(until: float) -> None:
+    """Note for `KeptPages.make` until when a page that was read is fresh."""
+    if (times := _TIMES.get(None)) is not None:
+        times.append(until)
+
+
+def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
+    """Return the seconds for which a page is fresh, and then usable after an error.
+
+    :returns: nothing where the page must not be kept.
+    """
+    found: dict[str, str] = {}
+    for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
+        found.setdefault(name.lower(), quoted or bare)
+    if "no-store" in found:
+        return ()
+    if "no-cache" in found:
+        return 0.0, 0.0
+    fresh = _PERIOD
+    if "max-age" in found:
+        fresh = max(0.0, _seconds(found["max-age"]) - _seconds(headers["age"]))
+    strict = "must-revalidate" in found
+    return fresh, 0.0 if strict else _seconds(found.get("stale-if-error", ""))
+
+
+def _seconds(text: str) -> float:
+    """Return a number of seconds; what is none counts as 0 (RFC 9111, 4.2.1)."""
+    return float(text[:9]) if text.isascii() and text.isdigit() else 0.0

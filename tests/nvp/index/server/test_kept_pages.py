@@ -1,0 +1,296 @@
+"""Pages are kept for as long as their index says, and equal requests are sent once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from simple_repository import model
+from support.loopback import Running, start
+from support.processes import clean_environ
+from support.range_server import Answer, RangeServer, serve_answers
+from support.serving import fetch, serving
+
+from nvp.index.http.urls import CompleteResponse
+from nvp.index.server import kept_pages
+from nvp.index.server.kept_pages import KeptPage, KeptPages
+
+PATH = "/simple/p/"
+URL = "http://127.0.0.1/simple/p/"
+
+
+def page(version: str = "1.0", fault: str = "", **headers: str) -> Answer:
+    """Return a page with one wheel, and headers with ``_`` in place of ``-``."""
+    name = f"p-{version}-py3-none-any.whl"
+    return Answer(
+        body=f"<!DOCTYPE html><a href={name}>{name}</a>".encode(),
+        kind="text/html",
+        fault=fault,
+        headers={key.replace("_", "-"): text for key, text in headers.items()},
+    )
+
+
+@dataclass
+class Case:
+    """A server with pages in front of an index, and a clock for its ages."""
+
+    answers: dict[str, Answer]
+    upstream: RangeServer
+    running: Running
+    warnings: list[str]
+    time: list[float] = field(default_factory=lambda: [0.0])
+
+    def versions(self, project: str = "p", at: float | None = None) -> list[str]:
+        """Return the versions on the page at a time; none where there is no page."""
+        if at is not None:
+            self.time[0] = at
+        reply = self.running.page(project)
+        return [n.split("-")[1] for n in reply.files] if reply.status == 200 else []
+
+    def asked(self) -> int:
+        """Return how many requests the index has had since the last call."""
+        count = len(self.upstream.requests)
+        self.upstream.requests.clear()
+        return count
+
+
+@contextmanager
+def case(
+    *others: str, fresh: bool = False, credentials: str | None = None
+) -> Iterator[Case]:
+    time, answers = [0.0], {PATH: page()}
+    warnings: list[str] = []
+    kept = KeptPages(warnings.append, fresh=fresh, clock=lambda: time[0])
+    with serve_answers(answers, credentials=credentials) as upstream:
+        url = f"{upstream.url}/simple/"
+        if credentials is not None:
+            url = url.replace("//", f"//{credentials}@")
+        with start(url, *others, kept=kept) as running:
+            yield Case(answers, upstream, running, warnings, time)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 10),
+        ({"Cache_Control": "max-age=60"}, 60),
+        ({"Cache_Control": 'private, MAX-AGE = "5"'}, 5),
+        ({"Cache_Control": "max-age=60, max-age=600"}, 60),
+        ({"Cache_Control": "max-age=60", "Age": "45"}, 15),
+        ({"Cache_Control": "max-age=60", "Age": "61"}, 0),
+        ({"Cache_Control": "max-age=soon"}, 0),
+        ({"Cache_Control": "s-maxage=60, public"}, 10),
+        ({"Cache_Control": "no-cache, max-age=60"}, 0),
+        ({"Cache_Control": "max-age=60, no-store"}, 0),
+    ],
+)
+def test_the_index_says_how_long(headers: dict[str, str], seconds: float) -> None:
+    with case() as it:
+        it.answers[PATH] = page("1.0", **headers)
+        assert it.versions() == ["1.0"]
+        it.answers[PATH] = page("2.0", **headers)
+        if seconds:
+            assert it.versions(at=seconds - 0.5) == ["1.0"]
+            assert it.asked() == 1
+        assert it.versions(at=seconds) == ["2.0"]
+
+
+@pytest.mark.parametrize("name", ["ETag", "Last_Modified"])
+@pytest.mark.parametrize("policy", ["", "no-cache"])
+def test_an_unchanged_page_is_not_sent_again(name: str, policy: str) -> None:
+    headers = {name: '"1"', **({"Cache_Control": policy} if policy else {})}
+    with case() as it:
+        it.answers[PATH] = page("1.0", **headers)
+        assert it.versions() == ["1.0"]
+        sent = it.upstream.sent[PATH]
+        assert it.versions(at=10) == ["1.0"]
+        assert it.versions(at=19) == ["1.0"]
+        assert it.asked() == (3 if policy else 2)
+        assert it.upstream.sent[PATH] == sent
+        it.answers[PATH] = page("2.0", **{**headers, name: '"2"'})
+        assert it.versions(at=20) == ["2.0"]
+
+
+def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> None:
+    with case() as it:
+        it.answers[PATH] = page(ETag='"1"', Cache_Control="no-store")
+        assert [it.versions(), it.versions()] == [["1.0"], ["1.0"]]
+        assert it.upstream.sent[PATH] == 2 * len(it.answers[PATH].body)
+
+
+def test_a_redirect_to_another_page_with_the_same_tag() -> None:
+    with case() as it:
+        for place, version in (("/a/", "1.0"), ("/b/", "2.0")):
+            it.answers[place] = page(version, ETag='"1"')
+        it.answers[PATH] = Answer(status=302, headers={"Location": "/a/"})
+        assert it.versions() == ["1.0"]
+        it.answers[PATH] = Answer(status=302, headers={"Location": "/b/"})
+        assert it.versions(at=10) == ["2.0"]
+
+
+@pytest.mark.parametrize("status", [404, 410, 403, 500, 503])
+def test_errors_are_not_kept(status: int) -> None:
+    with case() as it:
+        it.answers[PATH] = Answer(status=status)
+        assert it.versions() == []
+        it.answers[PATH] = page()
+        assert it.versions() == ["1.0"]
+
+
+STALE = "max-age=5, stale-if-error=60"
+
+
+@pytest.mark.parametrize("dead", [Answer(status=503), page("2.0", fault="cut")])
+def test_the_last_page_stands_in_for_an_error(dead: Answer) -> None:
+    with case() as it:
+        it.answers |= {PATH: page(Cache_Control=STALE), "/simple/q/": page()}
+        assert it.versions() == ["1.0"]
+        it.answers[PATH] = dead
+        assert it.versions(at=5) == ["1.0"]
+        assert it.versions(at=60) == ["1.0"]
+        assert len(it.warnings) == 1
+        assert "pages of this index are sent as they were" in it.warnings[0]
+        it.asked()
+        assert it.versions(at=62) == ["1.0"]
+        assert it.asked() == 0  # The index was asked a moment ago.
+        it.answers[PATH] = page("2.0", Cache_Control=STALE)
+        assert it.versions(at=64) == ["2.0"]
+        it.answers[PATH] = Answer(status=503)
+        assert it.versions(at=128) == ["2.0"]
+        assert len(it.warnings) == 2
+        assert it.versions(at=64 + 65) == []
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "max-age=5",
+        "max-age=5, must-revalidate, stale-if-error=60",
+        "no-cache, stale-if-error=60",
+        "no-store, stale-if-error=60",
+    ],
+)
+def test_no_last_page_where_the_index_does_not_allow_it(policy: str) -> None:
+    with case() as it:
+        it.answers[PATH] = page(Cache_Control=policy)
+        assert it.versions() == ["1.0"]
+        it.answers[PATH] = Answer(status=503)
+        assert it.versions(at=6) == []
+        assert it.warnings == []
+
+
+def test_a_project_that_is_gone_stays_gone() -> None:
+    with case() as it:
+        it.answers[PATH] = page(Cache_Control=STALE)
+        assert it.versions() == ["1.0"]
+        for status in (404, 503):
+            it.answers[PATH] = Answer(status=status)
+            assert it.versions(at=6) == []
+
+
+def test_a_slow_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_pages, "_PATIENCE", 0.1)
+    with case() as it:
+        it.answers[PATH] = page(Cache_Control=STALE)
+        assert it.versions() == ["1.0"]
+        it.answers[PATH] = page("2.0", fault="hang")
+        assert it.versions(at=6) == ["1.0"]
+        assert it.warnings[0].startswith(f"{it.upstream.url}{PATH}: no page within 0.1")
+
+
+def test_credentials_are_kept_apart() -> None:
+    with case(credentials="user:secret") as it:
+        assert it.versions() == ["1.0"]
+        client = it.running.local_index._client
+        client.add_credentials(it.upstream.url, ("user", "wrong"))
+        assert it.running.page("p").status == 401
+        client.add_credentials(it.upstream.url, ("user", "secret"))
+        assert it.versions() == ["1.0"]
+        assert it.asked() == 2
+
+
+def test_nothing_is_kept_with_fresh() -> None:
+    with case(fresh=True) as it:
+        it.answers[PATH] = page(ETag='"1"', Cache_Control=STALE)
+        assert [it.versions(), it.versions()] == [["1.0"], ["1.0"]]
+        assert it.upstream.sent[PATH] == 2 * len(it.answers[PATH].body)
+        it.answers[PATH] = Answer(status=503)
+        assert it.versions() == []
+
+
+@pytest.mark.parametrize("words", [(), ("--fresh",)])
+def test_the_option(words: tuple[str, ...], tmp_path: Path) -> None:
+    with serve_answers({PATH: page()}) as upstream:
+        index = f"{upstream.url}/simple/"
+        with serving("-i", index, *words, environ=clean_environ(tmp_path)) as server:
+            for _ in range(3):
+                assert fetch(f"{server.urls[0]}p/")[0] == 200
+        assert len(upstream.requests) == (3 if words else 1)
+
+
+def test_a_folder_is_read_each_time(tmp_path: Path) -> None:
+    folder = tmp_path / "p"
+    folder.mkdir()
+    (folder / "p-3.0-py3-none-any.whl").touch()
+    with case(str(tmp_path)) as it:
+        assert it.running.page("p", 1).text.count("3.0-py3") > 0
+        (folder / "p-4.0-py3-none-any.whl").touch()
+        assert "p-4.0-py3-none-any.whl" in it.running.page("p", 1).files
+
+
+def test_many_clients_are_one_request() -> None:
+    with case() as it, ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(lambda _: it.versions(), range(40)))
+        assert found == [["1.0"]] * 40
+        assert it.asked() == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_equal_requests_are_merged_even_if_nothing_may_be_kept(fails: bool) -> None:
+    asked: list[KeptPage | None] = []
+    found = model.ProjectDetail(meta=model.Meta("1.0"), name="p", files=())
+    reply = CompleteResponse(
+        status=200, url=URL, headers={"cache-control": "no-store"}, body=b""
+    )
+
+    async def work() -> list[object]:
+        kept, go = KeptPages(lambda _: None), asyncio.Event()
+
+        async def ask(
+            last: KeptPage | None,
+        ) -> tuple[CompleteResponse, model.ProjectDetail]:
+            asked.append(last)
+            await go.wait()
+            if fails:
+                raise OSError("broken")
+            return reply, found
+
+        reads = [
+            asyncio.create_task(kept.read(URL, partial(int, n % 2), ask))
+            for n in range(20)
+        ]
+        await asyncio.sleep(0)
+        reads[0].cancel()  # A client that goes away takes nothing from the others.
+        await asyncio.sleep(0)
+        go.set()
+        return await asyncio.gather(*reads, return_exceptions=True)
+
+    first, *others = asyncio.run(work())
+    assert isinstance(first, asyncio.CancelledError)
+    assert all(isinstance(x, OSError) if fails else x is found for x in others)
+    assert asked == [None, None]  # One for each user.
+
+
+@given(st.text() | st.from_regex(r'(max-age|stale-if-error)="?-?[0-9]*"?,?'))
+def test_any_header_is_a_number_of_seconds(text: str) -> None:
+    for seconds in kept_pages._lifetime({"cache-control": text, "age": text}):
+        assert 0 <= seconds < math.inf
