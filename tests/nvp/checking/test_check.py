@@ -50,6 +50,63 @@ def write(folder: Path, *lines: str, name: str = "requirements.txt") -> Path:
     return path
 
 
+def test_a_gpu_project_without_a_pin_is_unknown(run: Run, tmp_path: Path) -> None:
+    names = ("torch>=2", "cupy-cuda12x", "cupy-cuda13x; python_version < '3'", "numpy")
+    path = write(tmp_path, *names)
+    outcome = run(path, *LINUX, *OLD, "--json")
+    found = outcome.data["requirements"]
+    assert [(x["name"], x["version"], x["line"], x["verdict"]) for x in found] == [
+        ("torch", None, 1, "unknown"),
+        ("cupy-cuda12x", None, 2, "unknown"),
+    ]
+    assert (outcome.code, outcome.data["unknown"]) == (0, 2)
+    assert any(note.startswith("numpy in") for note in outcome.data["notes"])
+    assert run(path, *LINUX, *OLD, "--strict").code == 1
+    write(tmp_path, "numpy")
+    assert run(path, *LINUX, *OLD, "--strict").code == 0
+    write(tmp_path, "cupy-cuda13x")
+    assert run(path, *LINUX, *OLD).code == 1
+
+
+def test_files_may_stand_behind_options(run: Run, tmp_path: Path) -> None:
+    first, second = (
+        write(tmp_path, "torch==2.9.1", name=x) for x in ("a.txt", "b.txt")
+    )
+    outcome = run(first, *NEW, "--json", second, *LINUX)
+    assert [file["path"] for file in outcome.data["files"]] == [str(first), str(second)]
+
+
+def test_a_machine_without_a_driver_is_none_that_could_not_be_asked(
+    run: Run, tmp_path: Path
+) -> None:
+    fleet = []
+    for reason in ("no-device", "timeout", "no-gpu"):
+        driver = "12.8" if reason == "no-gpu" else None
+        snapshot: dict[str, object] = {
+            "cuda_driver_version": driver,
+            "gpus": [],
+            "reason": reason,
+        }
+        (tmp_path / f"{reason}.json").write_text(json.dumps(snapshot))
+        fleet += ["--fleet", tmp_path / f"{reason}.json"]
+    outcome = run(write(tmp_path, "torch==2.9.1"), *LINUX, *fleet)
+    assert "no NVIDIA driver: no-device" in outcome.out
+    assert "an unknown driver, compute capability unknown: timeout" in outcome.out
+    assert "CUDA 12.8, no GPU: no-gpu" in outcome.out
+    assert "unknown on B: the driver could not be asked" in outcome.out
+
+
+def test_a_requirement_of_many_characters_is_cut(run: Run, tmp_path: Path) -> None:
+    metadata = {"name": "torchvision", "version": "0.1"}
+    metadata["requires_dist"] = [f"torch=={'1.' * 3000}0"]  # type: ignore[assignment]
+    torch = {"name": "torch", "version": "2.9.1"}
+    installed = [{"metadata": metadata}, {"metadata": torch}]
+    document = json.dumps({"version": "1", "installed": installed})
+    outcome = run(write(tmp_path, document, name="a.json"), *LINUX, *NEW)
+    assert "torchvision 0.1 requires" in outcome.out
+    assert len(outcome.out) < 1000
+
+
 def test_what_cannot_run_is_said_with_its_reason(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path, "torch==2.13.0", "requests==2.32.0", "numpy==2.3.0")
     outcome = run(path, *LINUX, *OLD, "--json")

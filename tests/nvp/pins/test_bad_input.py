@@ -236,3 +236,30 @@ def test_any_list_of_tables_is_that_of_tomllib(text: str) -> None:
             parse_toml(text)
         return
     assert parse_toml(text) == expected
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e git+https://token:S3CRET@git.example/x.git",
+        "-r https://user:S3CRET@host.example/r.txt",
+        '"a https://user:S3CRET@host.example/',
+        "torch=={https://user:S3CRET@host.example/}",
+    ],
+)
+def test_no_password_of_a_url_is_shown(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text(f"{line}\n")
+    try:
+        shown = " ".join(read_pins(str(path)).notes)
+    except InputError as error:
+        shown = str(error)
+    assert "example" in shown
+    assert "S3CRET" not in shown
+
+
+def test_a_number_that_is_too_long_is_no_matter_of_variants(tmp_path: Path) -> None:
+    path = tmp_path / "inspect.json"
+    path.write_text(f'{{"version": "1", "installed": [{"9" * 6000}]}}')
+    with pytest.raises(InputError, match="check the file"):
+        read_pins(str(path))

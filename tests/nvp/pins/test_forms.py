@@ -77,7 +77,7 @@ EXPECTED: dict[str, tuple[str, int, dict[str, str]]] = {
     "onnxruntime-gpu/pylock.toml": ("pylock.toml", 1, ORT),
     "onnxruntime-gpu/requirements.txt": ("requirements.txt", 5, ORT),
     "onnxruntime-gpu/Pipfile.lock": ("Pipfile.lock", 5, ORT),
-    "script/infer.py": ("script", 2, {"onnxruntime-gpu": "1.23.2"}),
+    "script/infer.py": ("script", 3, {"onnxruntime-gpu": "1.23.2"}),
     "script/locked.py": ("uv.lock", 13, {"onnxruntime-gpu": "1.23.2"}),
 }
 

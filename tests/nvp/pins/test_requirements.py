@@ -27,7 +27,7 @@ def read(folder: Path, **files: str) -> PinnedFile:
 
 
 def pins(pinned: PinnedFile) -> dict[str, str]:
-    return {pin.name: str(pin.version) for pin in pinned.pins}
+    return {pin.name: str(pin.version) for pin in pinned.pins if not pin.is_open}
 
 
 def test_what_counts_as_a_pin(tmp_path: Path) -> None:
@@ -46,7 +46,8 @@ def test_what_counts_as_a_pin(tmp_path: Path) -> None:
         "torch-vision": "0.24.1",
         "triton": "3.5.1",
     }
-    assert [pin.line for pin in pinned.pins] == [2, 3, 6]
+    assert [pin.line for pin in pinned.pins] == [2, 3, 6, 4, 5, 7]
+    assert [pin.is_open for pin in pinned.pins] == [False] * 3 + [True] * 3
     assert pinned.pins[2].marker == 'sys_platform == "linux"'
     path = tmp_path / "a.txt"
     assert pinned.notes == (
@@ -54,6 +55,25 @@ def test_what_counts_as_a_pin(tmp_path: Path) -> None:
         f"scipy==1.* in {path}:5 is not pinned",
         f"requests in {path}:7 is not pinned",
     )
+
+
+def test_another_line_or_a_constraint_pins_what_is_open(tmp_path: Path) -> None:
+    pinned = read(
+        tmp_path,
+        a_txt="-c c.txt\ntorch\nnumpy; sys_platform == 'linux'\nvllm>=1\nvllm\n"
+        "numpy; sys_platform == 'win32'\ntorch==2.9.1\n",
+        c_txt="numpy==2.3.4; python_version > '3'\nvllm<3\n",
+    )
+    assert [(pin.name, str(pin.version)) for pin in pinned.pins] == [
+        ("torch", "2.9.1"),
+        ("numpy", "2.3.4"),
+        ("vllm", "None"),
+        ("numpy", "2.3.4"),
+    ]
+    linux, windows = pinned.pins[1].marker, pinned.pins[3].marker
+    assert linux == '(sys_platform == "linux") and (python_version > "3")'
+    assert windows == '(sys_platform == "win32") and (python_version > "3")'
+    assert [note.partition(" in ")[0] for note in pinned.notes] == ["vllm>=1"]
 
 
 def test_nested_files_and_constraints(tmp_path: Path) -> None:
@@ -262,5 +282,5 @@ def test_pip_reads_the_same(
         return
     own = [item for item in pinned.pins if Path(item.path).name != "limits.txt"]
     if expected is not None:
-        found = [(str(pin.version), pin.hashes) for pin in own]
+        found = [(str(pin.version), pin.hashes) for pin in own if pin.version]
         assert found == expected

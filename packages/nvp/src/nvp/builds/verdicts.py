@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from packaging.version import Version
 
+from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
@@ -320,7 +321,8 @@ def find_refusal(
             return None
     newest = allowed[-1]
     reason = next(iter(judged[newest][0].reasons), "it cannot run")
-    return f"it requires {requirement}, and none of these runs here: {newest}: {reason}"
+    wanted = shown(requirement, 100)[1:-1]
+    return f"it requires {wanted}, and none of these runs here: {newest}: {reason}"
 
 
 def judge_by_pin(

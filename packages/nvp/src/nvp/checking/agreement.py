@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
+from nvidia_variant_provider.errors import shown
+
 from ..doctor.distributions import TRITON, allows, holds, is_built_for
 from ..metadata.requirements import parse_requirement
 from ..pins.model import Pin, SelectedPin
@@ -69,7 +71,7 @@ def _find_unmet(
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
-        wanted = f"{requirement.name}{requirement.specifier}"
+        wanted = shown(f"{requirement.name}{requirement.specifier}", 100)[1:-1]
         yield Disagreement(
             pin=pin,
             others=(name,),

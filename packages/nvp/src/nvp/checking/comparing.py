@@ -12,7 +12,7 @@ from ..findings import Reported
 from ..fleet.serving import Group
 from ..matrix.cells import Place, describe_lanes
 from .model import WORST, CheckedPin, CheckReport
-from .text import BUT, say_group, wrapped
+from .text import BUT, wrapped
 
 LOST, GAINED, CHANGED = "lost", "gained", "changed"
 _RUNNING = ("runs", "partly")
@@ -166,7 +166,7 @@ def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
     named = []
     for group in own:
         more = f" and {len(group.names) - 1} like it" if len(group.names) > 1 else ""
-        named.append(f"{group.names[0]}{more} ({say_group(group)})")
+        named.append(f"{group.names[0]}{more} ({group.title})")
     return f"{start}: {listed(named, _MOST)}"
 
 

@@ -9,7 +9,7 @@ from ..findings import Severity
 from ..lint.findings import Finding, Rule
 from ..matrix.style import as_html, as_notes, as_page
 from .model import CheckedFile, CheckedPin, CheckReport
-from .text import marks, say_group, say_titles
+from .text import marks, say_titles
 
 _HINT = "see what runs instead: nvp check --suggest"
 
@@ -42,7 +42,7 @@ RULES: Mapping[str, Rule] = {
         _rule(
             *("NC103", "note", "Nothing says whether a pinned build runs"),
             "Neither the table of builds nor METADATA says what the build needs.",
-            "let nvp check --inspect read the wheel.",
+            "pin a version, and let nvp check --inspect read the wheel.",
         ),
         _rule(
             *("NC104", "error", "Pinned packages do not belong together"),
@@ -126,7 +126,7 @@ def html_lines(report: CheckReport) -> list[str]:
     body.append('<ul class="legend">')
     for mark, group in zip(marks(len(report.machines)), report.machines, strict=True):
         more = f" and {len(group.names) - 1} like it" if len(group.names) > 1 else ""
-        who = as_html(f"{say_group(group)}: {group.names[0]}{more}")
+        who = as_html(f"{group.title}: {group.names[0]}{more}")
         body.append(f'<li><span class="key t1">{mark}</span> <span>{who}</span></li>')
     body += ["</ul>", *as_notes(_notes(report))]
     return list(

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 from nvidia_variant_provider.errors import listed, printable
 
-from ..fleet.serving import Group
 from ..pins.model import Choice
 from .model import WORST, CheckedFile, CheckedPin, CheckReport
 
@@ -46,14 +45,6 @@ def marks(count: int) -> list[str]:
     return [f"{letter}{number}" for number in rounds for letter in letters][:count]
 
 
-def say_group(group: Group) -> str:
-    """Say which driver and which GPUs the machines of a group have."""
-    environment = group.environment
-    if environment.cuda_driver_version is None and group.names == (THIS,):
-        return "no NVIDIA driver"
-    return group.title
-
-
 def say_titles(items: Sequence[CheckedPin]) -> str:
     """Name packages, at most a few of them."""
     return listed(list(dict.fromkeys(item.pin.title for item in items)), _MOST)
@@ -64,19 +55,17 @@ def _machines(report: CheckReport) -> Iterator[str]:
     yield f"{count} machines, of which those that are alike are one group:"
     for mark, group in zip(marks(len(report.machines)), report.machines, strict=True):
         others = f" and {len(group.names) - 1} like it" if len(group.names) > 1 else ""
-        yield f"  {mark}  {say_group(group)}: {group.names[0]}{others}"
+        yield f"  {mark}  {group.title}: {group.names[0]}{others}"
 
 
 def _file(
     report: CheckReport, file: CheckedFile, *, many: bool, width: int
 ) -> Iterator[str]:
     where = f"{file.platform or 'this platform'}, Python {file.python}"
-    on = "" if many else f" on a machine with {say_group(report.machines[0])}"
-    if not many and not report.machines[0].environment.gpus and not on.endswith("r"):
-        on = f" on a machine with {say_group(report.machines[0])}"
+    on = "" if many else f" on a machine with {report.machines[0].title}"
     yield f"{file.file.path}{on} ({where})"
     if not file.pins:
-        yield f"  none of the {len(file.file.pins)} packages is a GPU build"
+        yield f"  it pins no GPU build (packages: {len(file.file.pins)})"
     rows = _fold(file)
     names = [_name(items) for items in rows]
     size = min(_LONGEST, max(map(len, names), default=0))

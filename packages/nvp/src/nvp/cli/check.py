@@ -51,7 +51,8 @@ files FILE...
 
 _TARGET = """
 --fleet INVENTORY...
-  check for each machine of this inventory, in any form that the verb fleet takes
+  check for each machine of this inventory, in any form that the verb fleet takes; may
+  be given again
 --platform TAG...
   the platform tag of the wheels, as pip has it, such as win_amd64 or
   manylinux_2_28_aarch64 (default: what this machine runs); may be given again

@@ -143,7 +143,11 @@ class Parser(argparse.ArgumentParser):
         :raises UsageError: a word is unknown, missing or malformed.
         """
         options, unknown = self.parse_known_args(words)
-        if unknown:
+        # argparse leaves over what stands behind an option, as in: OLD --diff NEW
+        many = [x.dest for x in self._get_positional_actions() if x.nargs in ("*", "+")]
+        if many and not any(len(word) > 1 and word[0] == "-" for word in unknown):
+            setattr(options, many[0], [*getattr(options, many[0]), *unknown])
+        elif unknown:
             self._refuse(unknown[0])
         return options
 

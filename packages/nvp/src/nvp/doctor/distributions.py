@@ -16,7 +16,6 @@ from packaging.version import InvalidVersion
 
 from nvidia_variant_provider.strict_json import open_regular
 
-from ..gpu_code.files import MAX_RECORDED, recorded_rows
 from ..knowledge.builds import PROJECTS
 from ..metadata.requirements import parse_requirement
 from ..wheels.archive import parse_requires
@@ -198,6 +197,9 @@ class Distribution:
             return ()
 
     def _parse_record(self, text: str) -> Iterator[RecordedFile]:
+        # Who asks for METADATA alone, as an application does at its start, saves these.
+        from ..gpu_code.files import MAX_RECORDED, recorded_rows
+
         for number, row in enumerate(recorded_rows(text)):
             if number == MAX_RECORDED:
                 message = f"only the first {number:,} lines of its RECORD are read"

@@ -9,8 +9,9 @@ from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
+    is_failure,
 )
-from nvidia_variant_provider.machine.reasons import NOT_GIVEN
+from nvidia_variant_provider.machine.reasons import NO_DEVICE, NO_GPU, NOT_GIVEN
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
@@ -39,6 +40,10 @@ class Group:
         cuda = self.environment.cuda_driver_version
         capabilities = self.environment.compute_capabilities
         driver = f"CUDA {cuda}" if cuda else "an unknown driver"
+        if self.environment.reason == NO_DEVICE:
+            return "no NVIDIA driver"
+        if self.environment.reason == NO_GPU:
+            return f"{driver}, no GPU"
         if not capabilities:
             return f"{driver}, compute capability unknown"
         return f"{driver}, compute capability {' and '.join(map(str, capabilities))}"
@@ -100,6 +105,8 @@ def group_machines(
 def kind_of(environment: Environment) -> Kind:
     """Return what is the same for machines that are alike to every build."""
     unknown = any(gpu.compute_capability is None for gpu in environment.gpus)
+    # Nobody knows the driver that could not be asked, unlike one that is not there.
+    unknown = unknown or is_failure(environment.reason)
     return environment.cuda_driver_version, environment.compute_capabilities, unknown
 
 

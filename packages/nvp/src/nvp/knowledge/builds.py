@@ -88,16 +88,16 @@ class LibraryCode:
 
         if self.cuda is not None and self.cuda.major > driver.major:
             return None
-        native = {
-            runs_machine_code(target, capability, self.cuda, driver)
-            for target in self.machine_code
-        }
-        if True in native:
-            return "native"
+        doubtful = False
+        for target in self.machine_code:
+            runs = runs_machine_code(target, capability, self.cuda, driver)
+            if runs:
+                return "native"
+            doubtful = doubtful or runs is None
         for target, needed in self.ptx.items():
             if needed is not None and needed <= driver and runs_ptx(target, capability):
                 return "ptx"
-        return "unknown" if None in native else None
+        return "unknown" if doubtful else None
 
     def not_known(self, capability: ComputeCapability) -> str:
         """Return why nothing says whether its machine code runs on a GPU."""

@@ -70,7 +70,8 @@ class Pin:
     """A package at one version.
 
     :param name: the normalized name.
-    :param version: ``None`` where the file does not say it, such as of a folder.
+    :param version: ``None`` where the file does not say it, such as of a folder, or of
+        a requirement without a pin.
     :param wheels: every wheel that the file lists, for any platform and interpreter.
     :param hashes: the SHA-256 hashes of files whose names are not known.
     :param requires: what the file says that the package requires, as texts; ``None``
@@ -98,6 +99,11 @@ class Pin:
     marker: str = ""
     edges: tuple[Edge, ...] = field(default=(), repr=False)
     is_project: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an installer selects the version."""
+        return self.version is None and self.origin is None and not self.is_project
 
     @property
     def title(self) -> str:

@@ -6,9 +6,10 @@ import codecs
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import (
     parse_json,
     read_bytes,
@@ -53,14 +54,20 @@ def read_pins(path: str) -> PinnedFile:
         if path == "-":
             # The files that it names stand in the working folder.
             path = "stdin"
-            return _read(_decode(read_stdin(limit=LIMIT), path), path)
-        return _read(_read_text(path), path)
+            text = _decode(read_stdin(limit=LIMIT), path)
+        else:
+            text = _read_text(path)
+        file = _read(text, path)
     except InputError as error:
+        error.message = redacted(error.message)
         if error.path is not None:
             raise
+        hint = _HINT if error.hint in (None, _NOT_METADATA) else error.hint
         raise InputError(
-            error.message, path=path, place=error.place, hint=error.hint or _HINT
+            error.message, path=path, place=error.place, hint=hint
         ) from None
+    # The URLs of private indexes and repositories often have a password.
+    return replace(file, notes=tuple(map(redacted, file.notes)))
 
 
 _HINT = "check the file, or make it again"

@@ -132,14 +132,19 @@ def _finished(
     reading: _Reading, path: str, form: str, requires_python: str | None = None
 ) -> PinnedFile:
     pins, notes = list(reading.pins), list(reading.notes)
+    settled = {(pin.name, pin.marker) for pin in pins}
     for requirement, place in reading.unpinned:
+        if {(place.name, place.marker), (place.name, "")} & settled:
+            continue  # Another line pins it.
         fitting = [
-            pin
-            for pin in reading.constraints.pop(place.name, ())
+            replace(pin, marker=_joined(place.marker, pin.marker))
+            for pin in reading.constraints.get(place.name, ())
             if pin.version
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
-        pins += fitting
+        # Without a version it counts as well: of a GPU build, nothing is known then.
+        pins += fitting or [place]
+        settled.add((place.name, place.marker))
         if not fitting:
             where = f"{place.path}:{place.line}" if place.line else place.path
             said = str(requirement).partition(";")[0].strip()
@@ -160,6 +165,10 @@ def _finished(
         indexes=tuple(reading.indexes),
         notes=tuple(notes),
     )
+
+
+def _joined(*markers: str) -> str:
+    return " and ".join(f"({marker})" for marker in markers if marker)
 
 
 def _read_text(
