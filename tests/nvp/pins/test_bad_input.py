@@ -263,3 +263,10 @@ def test_a_number_that_is_too_long_is_no_matter_of_variants(tmp_path: Path) -> N
     path.write_text(f'{{"version": "1", "installed": [{"9" * 6000}]}}')
     with pytest.raises(InputError, match="check the file"):
         read_pins(str(path))
+
+
+def test_one_project_is_not_pinned_any_number_of_times(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("".join(f"torch==2.{n}\n" for n in range(201)))
+    with pytest.raises(InputError, match="pins 'torch' 201 times"):
+        read_pins(str(path))

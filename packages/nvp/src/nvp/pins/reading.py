@@ -5,11 +5,12 @@ from __future__ import annotations
 import codecs
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, redacted
+from nvidia_variant_provider.errors import InputError, redacted, shown
 from nvidia_variant_provider.strict_json import (
     parse_json,
     read_bytes,
@@ -21,6 +22,9 @@ from .toml_text import parse_toml
 
 LIMIT = 16 * 1024 * 1024
 """The most bytes of a file. Lock files of large workspaces have some 8 MB."""
+
+_MOST_OF_ONE = 200
+"""The most pins of one project. Each is compared with each, and a fork has one."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -58,6 +62,7 @@ def read_pins(path: str) -> PinnedFile:
         else:
             text = _read_text(path)
         file = _read(text, path)
+        _limit(file)
     except InputError as error:
         error.message = redacted(error.message)
         if error.path is not None:
@@ -73,6 +78,14 @@ def read_pins(path: str) -> PinnedFile:
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
 """The hint of an error about the size of a file, which says nothing here."""
+
+
+def _limit(file: PinnedFile) -> None:
+    """Refuse a file with more pins of one project than a real one has."""
+    for name, count in Counter(pin.name for pin in file.pins).most_common(1):
+        if count > _MOST_OF_ONE:
+            message = f"pins {shown(name)} {count:,} times, of at most {_MOST_OF_ONE}"
+            raise InputError(message, hint="check that this is the right file")
 
 
 def _read(text: str, path: str) -> PinnedFile:

@@ -57,10 +57,11 @@ def respond_with(
         text = json.dumps(_as_json(page), default=serializer.to_json_serializable)
     else:
         text = "\n".join(_as_html(page))
+    # Keys that this program does not know may have lone surrogates, and HTML cannot.
+    body = text.encode(errors="replace")
     cut: Any = page.private_metadata.get(CUT_KEY)
     if cut is None:
-        return Response(text, media_type=form.value, headers=HEADERS)
-    body = text.encode()
+        return Response(body, media_type=form.value, headers=HEADERS)
     headers = {**HEADERS, "content-type": form.value}
     if cut["has_length"]:
         headers["content-length"] = str(len(body) + 1)
