@@ -125,7 +125,7 @@ def test_files_are_bounded(
 def test_many_lines_of_one_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributions, "MAX_RECORDED", 100)
+    monkeypatch.setattr("nvp.gpu_code.files.MAX_RECORDED", 100)
     stack = make_stack(tmp_path, Installed(files=PLAIN), environment=HERE)
     change(stack, "RECORD", "a.py,,\n" * 5000)
     assert notes_of(diagnose(stack)) == (
