@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,6 @@ from nvp.lint.runner import check_paths
 H100 = forced("13.0", "9.0")
 ON_12 = forced("12.9", "9.0")
 """A machine that gets the build cu12 of the clean document."""
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uv")
-
-
-@pytest.fixture(scope="module")
-def index(root: Path) -> Iterator[UvIndex]:
-    with uv_index(root) as value:
-        yield value
 
 
 def link(folder: Path, changed: str, given: str | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,17 +50,6 @@ def measures(*codes: str) -> Callable[[Test], Test]:
 
 
 SEVERITY_OF: dict[str, str] = {code: rule.severity for code, rule in RULES.items()}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("uv")
-
-
-@pytest.fixture(scope="module")
-def index(root: Path) -> Iterator[UvIndex]:
-    with uv_index(root) as value:
-        yield value
 
 
 @pytest.fixture(autouse=True)

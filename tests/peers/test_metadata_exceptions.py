@@ -7,7 +7,7 @@ PEP 825.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from support.documents import PROVIDER, TORCH, TORCH_LABELS, document, forced, nvidia
 from support.outcomes import REFUSED, our_outcome, uv_outcome
-from support.uv_installer import UvIndex, uv_index
+from support.uv_installer import UvIndex
 from support.variantlib_peer import isolate, variantlib_outcome
 
 H100 = forced("12.9", "9.0")
@@ -348,12 +348,6 @@ CASES = {
     }.items()
     for name, case in cases.items()
 }
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
-    with uv_index(tmp_path_factory.mktemp("uv")) as value:
-        yield value
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

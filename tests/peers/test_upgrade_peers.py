@@ -6,7 +6,6 @@ Both refuse the file of the tutorial as it was published.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +47,6 @@ def upgraded(path: Path) -> dict[str, Any]:
 def labels_of_original(path: Path, cuda: str, sm: str) -> list[str]:
     resolution = api.resolve(path, priorities=Priorities(), environ=forced(cuda, sm))
     return ["null" if x == "00000000" else x for x in resolution.compatible]
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
-    with uv_index(tmp_path_factory.mktemp("uv")) as value:
-        yield value
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from support.documents import TORCH, TORCH_LABELS, document, forced, nvidia
 from support.grids import some_of
 from support.strategies import documents, machines
-from support.uv_installer import UvIndex, uv_index
+from support.uv_installer import UvIndex
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.resolution.inputs import Priorities
@@ -37,12 +36,6 @@ RELEASES = {
         }
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
-    with uv_index(tmp_path_factory.mktemp("uv")) as value:
-        yield value
 
 
 @pytest.fixture(scope="module")

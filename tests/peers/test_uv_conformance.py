@@ -7,12 +7,10 @@ value. The order of the values does not show; ``test_uv.py`` compares what is se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from support.conformance import Case, read_cases
 from support.documents import document
-from support.uv_installer import UvIndex, uv_index
+from support.uv_installer import UvIndex
 
 from nvidia_variant_provider.machine.environment import CUDA_DRIVER_VERSION, SM_ARCH
 
@@ -33,12 +31,6 @@ BEYOND = {
 """Values that the catalog does not name, and that some implementations support."""
 
 Values = set[tuple[str, str]]
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
-    with uv_index(tmp_path_factory.mktemp("uv")) as value:
-        yield value
 
 
 @pytest.fixture(scope="module")

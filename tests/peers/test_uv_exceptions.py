@@ -6,14 +6,14 @@ correct the case, or delete it and let ``test_uv.py`` cover the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from support.documents import document, forced, nvidia
 from support.outcomes import REFUSED, our_outcome, uv_outcome
-from support.uv_installer import UvIndex, uv_index
+from support.uv_installer import UvIndex
 
 BY_DRIVER = document(
     {
@@ -123,12 +123,6 @@ CASES = {
         cuda="12.9", sm="90", metadata=BY_GPU, uv="null", ours=REFUSED, why=MALFORMED
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UvIndex]:
-    with uv_index(tmp_path_factory.mktemp("uv")) as value:
-        yield value
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
