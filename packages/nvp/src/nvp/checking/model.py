@@ -145,12 +145,14 @@ class CheckedFile:
         verdict = min(found, key=_BEST.index)
         return verdict, tuple(found[verdict])
 
+    def counts(self, item: CheckedPin, group: int) -> bool:
+        """Return whether a group of machines gets a build by its best choice."""
+        chosen = self.best[group][1][0] if self.varying else None
+        return not item.choices or chosen in item.choices
+
     def counting(self, group: int) -> Iterable[CheckedPin]:
         """Yield the builds that a group of machines gets, by its best choice."""
-        chosen = self.best[group][1][0] if self.varying else None
-        for item in self.pins:
-            if not item.choices or chosen in item.choices:
-                yield item
+        return (item for item in self.pins if self.counts(item, group))
 
     def verdicts(self, group: int) -> list[Verdict]:
         """Return the verdicts that count for a group of machines."""
@@ -181,8 +183,8 @@ class CheckReport:
         return sum(
             any(
                 item.judgements[number].verdict == "unknown"
+                and file.counts(item, number)
                 for number in range(len(self.machines))
-                if not item.choices or item in tuple(file.counting(number))
             )
             for file in self.files
             for item in file.pins

@@ -63,16 +63,10 @@ def find_findings(report: CheckReport) -> list[Finding]:
 
     What only a choice installs that no machine needs is left out.
     """
-    findings = []
+    findings: list[Finding] = []
     for file in report.files:
-        numbers = range(len(report.machines))
-        got = {id(item) for n in numbers for item in file.counting(n)}
-        findings += [
-            finding
-            for item in file.pins
-            if id(item) in got
-            for finding in _of_pin(report, file, item)
-        ]
+        for item in file.pins:
+            findings += _of_pin(report, file, item)
         for each in report.actual(file):
             findings.append(
                 Finding(
@@ -95,7 +89,7 @@ def _of_pin(
     said: dict[tuple[Verdict, str], list[str]] = {}
     for number, group in enumerate(report.machines):
         judgement = item.judgements[number]
-        if judgement.verdict in _CODES and item in tuple(file.counting(number)):
+        if judgement.verdict in _CODES and file.counts(item, number):
             key = judgement.verdict, "; ".join(judgement.reasons)
             said.setdefault(key, []).append(group.names[0])
     for (verdict, reason), names in said.items():

@@ -218,13 +218,12 @@ def _read_json(
         if "filename" not in item or "url" not in item:
             return item
         few()
+        name = item["filename"]
+        if isinstance(name, str) and len(name) > LONGEST_NAME:
+            return _OMITTED  # No installer could write such a file.
         file = _json_file(item, url)
-        # No file has a name that is too long, so installers cannot take it either.
-        too_long = (
-            isinstance(item["filename"], str) and len(item["filename"]) > LONGEST_NAME
-        )
-        if exact and (not too_long if file is None else _loses(item, file)):
-            raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
+        if exact and (file is None or _loses(item, file)):
+            raise ValueError(f"the entry of {shown(name)} is not valid")
         return file or _OMITTED
 
     document = _load_page(body, make_file)
