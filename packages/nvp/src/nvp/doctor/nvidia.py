@@ -135,7 +135,7 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     """Return the requirement by which a distribution gets a library.
 
     :param name: the library, such as ``libcublas.so.13``.
-    :param user: the distribution that is linked with it.
+    :param user: the distribution that is linked with the library.
     """
     purpose = purpose_of(name)
     if purpose is None:
@@ -158,7 +158,7 @@ def project_for(
 ) -> str | None:
     """Return the project that has a library.
 
-    :param user: the distribution that is linked with it.
+    :param user: the distribution that is linked with the library.
     :param cuda: the CUDA major that the library is for; ``None`` where only what the
         distribution needs says it.
     :returns: ``None`` where nobody knows it.

@@ -241,7 +241,7 @@ class Runtime:
 
     :param version: the lowest that it can be.
     :param source: what says so, such as ``demo/lib.so is linked with libcudart.so.12``.
-    :param named: whether it is the very one, and not just the lowest.
+    :param named: whether ``version`` is the CUDA itself, rather than a lower limit.
     """
 
     version: CudaVersion

@@ -242,7 +242,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
-        # What has another form for GPUs, or none here, is ND208.
+        # ND208 reports a project that has another form for GPUs, or none here.
         if not _is_cpu_build(stack, distribution) or find_form(distribution):
             continue
         yield Finding.of(
