@@ -181,7 +181,7 @@ def test_reason_codes_are_documented() -> None:
 
 
 def test_verbs_are_documented() -> None:
-    page = (REFERENCE / "verbs.md").read_text(encoding="utf-8")
+    page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == set(VERBS)
     assert {verb for verb in VERBS if f"| `{verb}" not in README} == set()
 

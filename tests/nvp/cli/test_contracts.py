@@ -18,7 +18,7 @@ from nvp.cli.parsers import GROUPS, VERBS, find_verb, make_verb_parser
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 
 TABLE_HEADER = "| to | command | what it does |"
-"""The first line of the table in README.md and in docs/reference/verbs.md."""
+"""The first line of the table in README.md and in docs/reference/commands.md."""
 
 
 def documented_verbs(text: str) -> dict[str, tuple[str, str]]:
@@ -61,7 +61,7 @@ def test_the_schema_defines_the_data_of_a_verb(verb: str) -> None:
     assert definition_of(verb)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/verbs.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
 def test_the_table_of_verbs_is_documented(page: str) -> None:
     rows = documented_verbs((ROOT / page).read_text())
     missing, unknown = set(VERBS) - set(rows), set(rows) - set(VERBS)
