@@ -301,8 +301,8 @@ class TestDiff:
         outcome = run("diff", *receipts, "--json")
         assert outcome.code == 0
         report_schema.validate(json.loads(outcome.out))
-        changed = [x for x in outcome.data["receipt_lanes"] if x["change"] != "same"]
-        assert [(lane["kind"], lane["name"]) for lane in changed] == [
+        changed = [x for x in outcome.data["receipt_facts"] if x["change"] != "same"]
+        assert [(fact["kind"], fact["name"]) for fact in changed] == [
             ("distribution", "torch")
         ]
 

@@ -195,7 +195,7 @@ def test_the_folder_of_the_environment_does_not_matter(
     assert messages(receipt, moved) == []
 
 
-def test_the_lanes_of_two_receipts(receipt: dict[str, Any]) -> None:
+def test_the_facts_of_two_receipts(receipt: dict[str, Any]) -> None:
     new = changed(receipt, workload("outcome", "timed-out"))
     new["distributions"][0]["version"] = "2.16.0"
     comparison = compare(receipt, new)
@@ -208,29 +208,29 @@ def test_the_lanes_of_two_receipts(receipt: dict[str, Any]) -> None:
         "  new: timed-out, 1 graph break",
         "  it has passed, and fails now",
     ]
-    assert lines[-1] == "1 lost, 1 changed, 0 gained, 8 same, of 10 lanes"
+    assert lines[-1] == "1 lost, 1 changed, 0 gained, 8 same, of 10 facts"
     table = comparison_markdown(comparison, with_same=True)
     assert sum(line.startswith("| same |") for line in table) == 8
 
 
 def test_a_workload_that_passes_again_is_gained(receipt: dict[str, Any]) -> None:
     old = changed(receipt, workload("outcome", "failed"))
-    (lane,) = [item for item in compare(old, receipt).lanes if item.kind == "workload"]
-    assert (lane.change, lane.matters) == ("gained", False)
+    (fact,) = [item for item in compare(old, receipt).facts if item.kind == "workload"]
+    assert (fact.change, fact.matters) == ("gained", False)
 
 
 def test_a_workload_that_keeps_failing_is_the_same(receipt: dict[str, Any]) -> None:
     old = changed(receipt, workload("outcome", "failed"))
     comparison = compare(old, copy.deepcopy(old))
     assert not comparison.has_lost_workloads
-    assert comparison.counts["same"] == len(comparison.lanes)
+    assert comparison.counts["same"] == len(comparison.facts)
 
 
 def test_an_item_that_is_new_leaves_the_others_alone(receipt: dict[str, Any]) -> None:
     new = copy.deepcopy(receipt)
     new["live"]["ptx"].insert(0, {"version": "8.8", "status": "passed"})
-    lanes = [lane for lane in compare(receipt, new).lanes if lane.change != "same"]
-    assert [(lane.name, lane.change) for lane in lanes] == [
+    facts = [fact for fact in compare(receipt, new).facts if fact.change != "same"]
+    assert [(fact.name, fact.change) for fact in facts] == [
         ("ptx[8.8].version", "gained"),
         ("ptx[8.8].status", "gained"),
     ]
@@ -239,7 +239,7 @@ def test_an_item_that_is_new_leaves_the_others_alone(receipt: dict[str, Any]) ->
 def test_a_receipt_is_the_same_as_itself(receipt: dict[str, Any]) -> None:
     assert set(compare(receipt, receipt).counts.values()) == {
         0,
-        len(compare(receipt, receipt).lanes),
+        len(compare(receipt, receipt).facts),
     }
 
 

@@ -1,4 +1,4 @@
-"""Two releases, lane by lane."""
+"""Two releases, pair by pair."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nvp import api
 from nvp.knowledge.tables import can_exist, driver_versions
 from nvp.matrix.cells import (
     all_capabilities,
-    describe_lanes,
+    describe_pairs,
     find_cells,
 )
 from nvp.matrix.changes import (
@@ -29,7 +29,7 @@ from nvp.matrix.changes import (
     GAINED,
     LOST,
     SAME,
-    Lane,
+    PairChange,
     compare,
     find_differences,
     release_names,
@@ -59,63 +59,63 @@ def cu130_only(tmp_path: Path) -> Path:
     return path
 
 
-def lanes_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], Lane]:
-    """Return the lanes by driver and GPU, such as ``("12.9", "9.0")``."""
-    lanes = compare(read_metadata(old), read_metadata(new), **options)
-    return {(str(lane.new.cuda), str(lane.new.capability)): lane for lane in lanes}
+def pairs_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], PairChange]:
+    """Return the pairs by driver and GPU, such as ``("12.9", "9.0")``."""
+    pairs = compare(read_metadata(old), read_metadata(new), **options)
+    return {(str(pair.new.cuda), str(pair.new.capability)): pair for pair in pairs}
 
 
-class TestLanes:
+class TestPairs:
     @given(documents(), documents())
     @settings(max_examples=15, deadline=None)
-    def test_lanes_have_the_cells_of_both_releases(
+    def test_pairs_have_the_cells_of_both_releases(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         before, after = read_metadata(old), read_metadata(new)
-        lanes = compare(before, after, drivers=DRIVERS, capabilities=GPUS)
+        pairs = compare(before, after, drivers=DRIVERS, capabilities=GPUS)
         for metadata, cells in (
-            (before, [lane.old for lane in lanes]),
-            (after, [lane.new for lane in lanes]),
+            (before, [pair.old for pair in pairs]),
+            (after, [pair.new for pair in pairs]),
         ):
             assert cells == find_cells(metadata, drivers=DRIVERS, capabilities=GPUS)
-        for lane in lanes:
-            uses_gpu = lane.old.how != "cpu", lane.new.how != "cpu"
-            assert (lane.change == LOST) == (uses_gpu == (True, False))
-            assert (lane.change == GAINED) == (uses_gpu == (False, True))
-            assert (lane.reason is not None) == (lane.change in (LOST, CHANGED))
-            assert bool(lane.workaround) == (lane.change == LOST)
+        for pair in pairs:
+            uses_gpu = pair.old.how != "cpu", pair.new.how != "cpu"
+            assert (pair.change == LOST) == (uses_gpu == (True, False))
+            assert (pair.change == GAINED) == (uses_gpu == (False, True))
+            assert (pair.reason is not None) == (pair.change in (LOST, CHANGED))
+            assert bool(pair.workaround) == (pair.change == LOST)
 
     @given(documents())
     @settings(max_examples=10, deadline=None)
     def test_a_release_does_not_differ_from_itself(
         self, sample: dict[str, Any]
     ) -> None:
-        lanes = lanes_of(sample, sample, drivers=DRIVERS, capabilities=GPUS)
-        assert {lane.change for lane in lanes.values()} == {SAME}
+        pairs = pairs_of(sample, sample, drivers=DRIVERS, capabilities=GPUS)
+        assert {pair.change for pair in pairs.values()} == {SAME}
 
     @given(documents(), documents())
     @settings(max_examples=15, deadline=None)
     def test_swapping_the_releases_swaps_gained_and_lost(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
-        there = lanes_of(old, new, drivers=DRIVERS, capabilities=GPUS)
-        back = lanes_of(new, old, drivers=DRIVERS, capabilities=GPUS)
+        there = pairs_of(old, new, drivers=DRIVERS, capabilities=GPUS)
+        back = pairs_of(new, old, drivers=DRIVERS, capabilities=GPUS)
         swapped = {LOST: GAINED, GAINED: LOST, SAME: SAME, CHANGED: CHANGED}
-        assert {key: swapped[lane.change] for key, lane in there.items()} == {
-            key: lane.change for key, lane in back.items()
+        assert {key: swapped[pair.change] for key, pair in there.items()} == {
+            key: pair.change for key, pair in back.items()
         }
 
     @given(documents(), documents())
     @settings(max_examples=15, deadline=None)
-    def test_the_reason_of_a_lost_lane_names_a_feature(
+    def test_the_reason_of_a_lost_pair_names_a_feature(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         builds = [x for x, spaces in new["variants"].items() if "nvidia" in spaces]
-        lanes = lanes_of(old, new, drivers=DRIVERS, capabilities=GPUS)
-        for lane in lanes.values():
-            if lane.change != LOST or not builds:
+        pairs = pairs_of(old, new, drivers=DRIVERS, capabilities=GPUS)
+        for pair in pairs.values():
+            if pair.change != LOST or not builds:
                 continue
-            reason = lane.reason or ""
+            reason = pair.reason or ""
             assert any(reason.startswith(f"{label} ") for label in builds)
             assert re.search(
                 r"cuda_version_(lower|upper)_bound|sm_arch|blas_lapack :: |before it",
@@ -123,57 +123,57 @@ class TestLanes:
             )
 
     def test_a_driver_that_is_too_old_for_the_new_release(self) -> None:
-        lane = lanes_of(TORCH, CU130_ONLY)["12.8", "9.0"]
-        assert (lane.change, lane.old.label, lane.new.label) == (LOST, "cu128", "null")
-        assert lane.reason == (
+        pair = pairs_of(TORCH, CU130_ONLY)["12.8", "9.0"]
+        assert (pair.change, pair.old.label, pair.new.label) == (LOST, "cu128", "null")
+        assert pair.reason == (
             "cu130 does not fit (cuda_version_lower_bound): it needs a driver for "
             "CUDA 13.0 or newer, but this driver is for CUDA 12.8"
         )
-        assert lane.workaround == (
+        assert pair.workaround == (
             "a driver for CUDA 13.0 gets cu130",
             "stay with OLD: it has cu128",
         )
-        assert lane.risk == (
+        assert pair.risk == (
             "an installer silently takes the CPU build, and the GPU stays idle",
         )
 
     def test_a_gpu_that_the_new_release_leaves_out(self) -> None:
-        lane = lanes_of(TORCH, CU130_ONLY)["13.0", "7.0"]
-        assert (lane.reason or "").startswith(
+        pair = pairs_of(TORCH, CU130_ONLY)["13.0", "7.0"]
+        assert (pair.reason or "").startswith(
             "cu130 does not fit (sm_arch): it has no kernels for compute capability 7.0"
         )
-        assert lane.workaround == ("stay with OLD: it has cu128",)
+        assert pair.workaround == ("stay with OLD: it has cu128",)
 
     def test_minor_version_compatibility_is_a_workaround_but_not_a_reason(self) -> None:
         new = document({"null": {}, "cu128": TORCH_LABELS["cu128"]})
-        lane = lanes_of(TORCH, new)["12.6", "9.0"]
-        assert "compatibility" not in (lane.reason or "")
-        assert lane.workaround == (
+        pair = pairs_of(TORCH, new)["12.6", "9.0"]
+        assert "compatibility" not in (pair.reason or "")
+        assert pair.workaround == (
             "NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY=1 gets cu128: "
             "minor-version compatibility runs its machine code",
             "a driver for CUDA 12.8 gets cu128",
             "stay with OLD: it has cu126",
         )
-        relaxed = lanes_of(TORCH, new, minor_version_compatibility=True)["12.6", "9.0"]
+        relaxed = pairs_of(TORCH, new, minor_version_compatibility=True)["12.6", "9.0"]
         assert (relaxed.change, relaxed.new.label) == (CHANGED, "cu128")
         assert any("newer CUDA minor version" in risk for risk in relaxed.risk)
 
     def test_the_reason_names_the_nearest_builds(self) -> None:
         builds = {f"b{n}": nvidia("13.0", sm=["120_real"]) for n in range(4)}
         new = document({**builds, "near": nvidia("13.0", sm=["90_real"])})
-        reason = lanes_of(TORCH, new)["12.9", "9.0"].reason or ""
+        reason = pairs_of(TORCH, new)["12.9", "9.0"].reason or ""
         assert reason.startswith("near does not fit (cuda_version_lower_bound): ")
         assert reason.endswith("; 2 more do not fit either")
 
     def test_a_new_release_whose_labels_do_not_fit(self) -> None:
         new = document({"cu130": nvidia("13.0", sm=CU130)})
-        lane = lanes_of(TORCH, new)["12.9", "9.0"]
-        assert (lane.change, lane.to_dict()["new"]) == (LOST, None)
-        assert "non-variant wheel" in lane.risk[0]
+        pair = pairs_of(TORCH, new)["12.9", "9.0"]
+        assert (pair.change, pair.to_dict()["new"]) == (LOST, None)
+        assert "non-variant wheel" in pair.risk[0]
 
     def test_a_new_release_without_gpu_builds(self) -> None:
-        lane = lanes_of(TORCH, document({"null": {}}))["12.9", "9.0"]
-        assert lane.reason == "NEW has no build with nvidia properties"
+        pair = pairs_of(TORCH, document({"null": {}}))["12.9", "9.0"]
+        assert pair.reason == "NEW has no build with nvidia properties"
 
     def test_both_spellings_of_the_null_variant_are_equal(self) -> None:
         old = document(
@@ -181,9 +181,9 @@ class TestLanes:
         )
         del old["providers"]["nvidia"]["requires"]
         old["providers"]["nvidia"]["requires"] = ["nvidia-variant-provider>=0.0.1"]
-        lane = lanes_of(old, document({"null": {}}))["12.9", "9.0"]
-        assert (lane.old.label, lane.new.label) == ("00000000", "null")
-        assert lane.change == SAME
+        pair = pairs_of(old, document({"null": {}}))["12.9", "9.0"]
+        assert (pair.old.label, pair.new.label) == ("00000000", "null")
+        assert pair.change == SAME
 
     @pytest.mark.parametrize(
         ("old", "new", "change", "reason"),
@@ -196,12 +196,12 @@ class TestLanes:
     def test_the_same_label_that_runs_in_another_way(
         self, old: list[str], new: list[str], change: str, reason: str
     ) -> None:
-        lane = lanes_of(
+        pair = pairs_of(
             document({"cu": nvidia("12.0", sm=old)}),
             document({"cu": nvidia("12.0", sm=new)}),
         )["12.9", "9.0"]
-        assert lane.change == change
-        assert (lane.reason or "").startswith(reason)
+        assert pair.change == change
+        assert (pair.reason or "").startswith(reason)
 
     @pytest.mark.parametrize(
         ("features", "gpu", "words"),
@@ -224,7 +224,7 @@ class TestLanes:
     ) -> None:
         sample = document({"null": {}, "x": features})
         driver = "13.2" if "'13." in str(features) else "12.9"
-        risk = lanes_of(sample, sample)[driver, gpu].risk
+        risk = pairs_of(sample, sample)[driver, gpu].risk
         assert len(risk) == (0 if words is None else 1)
         assert (words or "") in "".join(risk)
 
@@ -234,7 +234,7 @@ class TestLanes:
             "sm_arch": ["a_real", "real", "90_real"],
         }
         sample = document({"x": {"nvidia": odd}})
-        assert lanes_of(sample, sample)["12.9", "9.0"].risk == ()
+        assert pairs_of(sample, sample)["12.9", "9.0"].risk == ()
 
 
 class TestNames:
@@ -247,33 +247,33 @@ class TestNames:
 class TestDescription:
     @given(documents(), documents())
     @settings(max_examples=10, deadline=None)
-    def test_groups_partition_the_lanes(
+    def test_groups_partition_the_pairs(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
         differences = find_differences(read_metadata(old), read_metadata(new))
-        lanes = differences.lanes
-        groups = make_groups(lanes, with_same=True)
-        described = [lane.key for group in groups for lane in group]
-        assert sorted(described) == sorted(lane.key for lane in lanes)
+        pairs = differences.pairs
+        groups = make_groups(pairs, with_same=True)
+        described = [pair.key for group in groups for pair in group]
+        assert sorted(described) == sorted(pair.key for pair in pairs)
         listed: Counter[tuple[CudaVersion, ComputeCapability]] = Counter()
         for group in groups:
             for rectangle in differences.where(group):
-                places = read_rectangle(rectangle)
-                listed.update(place for place in places if can_exist(*place))
+                spread = read_rectangle(rectangle)
+                listed.update(key for key in spread if can_exist(*key))
         assert listed == Counter(described)
-        assert sum(differences.counts.values()) == len(lanes)
+        assert sum(differences.counts.values()) == len(pairs)
 
     def test_a_range_leaves_no_version_out(self) -> None:
-        lanes = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
+        pairs = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
         known = {(cuda, gpu) for cuda in DRIVERS for gpu in GPUS}
-        assert describe_lanes(lanes, known) == ["drivers 11.8, 12.9, GPU 5.2"]
+        assert describe_pairs(pairs, known) == ["drivers 11.8, 12.9, GPU 5.2"]
         # No machine has the driver in between.
-        known = {place for place in known if place in lanes or place[1] != GPUS[0]}
-        assert describe_lanes(lanes, known) == ["drivers 11.8-12.9, GPU 5.2"]
+        known = {key for key in known if key in pairs or key[1] != GPUS[0]}
+        assert describe_pairs(pairs, known) == ["drivers 11.8-12.9, GPU 5.2"]
 
 
 def read_rectangle(text: str) -> list[tuple[CudaVersion, ComputeCapability]]:
-    """Return the lanes that a text such as ``drivers 12.6-12.9, GPU 9.0`` names."""
+    """Return the pairs that a text such as ``drivers 12.6-12.9, GPU 9.0`` names."""
     match = re.fullmatch(r"drivers? (.*), GPUs? (.*)", text)
     assert match
     sides = []
@@ -295,15 +295,15 @@ class TestCommand:
         assert (outcome.code, outcome.err) == (0, "")
         lines = outcome.out.splitlines()
         assert lines[0] == "torch 2.8.0 -> torch 2.9.1"
-        assert lines[-1] == "0 lost, 96 changed, 0 gained, 251 same, of 347 lanes"
+        assert lines[-1] == "0 lost, 96 changed, 0 gained, 251 same, of 347 pairs"
         assert max(map(len, lines)) <= 80
         start = lines.index("changed: cu126 -> cu128")
         assert lines[start + 1 : start + 3] == [
-            "  lanes:      drivers 12.8-13.0, GPUs 7.0-7.2",
+            "  pairs:      drivers 12.8-13.0, GPUs 7.0-7.2",
             "  reason:     cu126 still fits, cu128 goes before it",
         ]
 
-    def test_a_release_that_loses_lanes(
+    def test_a_release_that_loses_pairs(
         self, run: Run, releases: list[Path], cu130_only: Path
     ) -> None:
         outcome = run(releases[1], cu130_only)
@@ -313,39 +313,39 @@ class TestCommand:
         assert lost
         for block in lost:
             names = dict.fromkeys(line[2:13].strip() for line in block[1:])
-            kept_apart = ["lanes:", "reason:", "default:", "workaround:", "open risk:"]
+            kept_apart = ["pairs:", "reason:", "default:", "workaround:", "open risk:"]
             assert [name for name in names if name] == kept_apart
-        assert re.fullmatch(r"\d+ lost, .* same, of 347 lanes", blocks[-1][-1])
+        assert re.fullmatch(r"\d+ lost, .* same, of 347 pairs", blocks[-1][-1])
 
-    def test_all_shows_the_lanes_that_stay_the_same(
+    def test_all_shows_the_pairs_that_stay_the_same(
         self, run: Run, releases: list[Path]
     ) -> None:
         same = run(releases[0], releases[0])
         assert same.out.splitlines()[1:] == [
             "",
-            "0 lost, 0 changed, 0 gained, 347 same, of 347 lanes",
+            "0 lost, 0 changed, 0 gained, 347 same, of 347 pairs",
         ]
         assert "same: cu129 -> cu129" in run(releases[0], releases[0], "--all").out
 
-    def test_lanes_that_cannot_exist_are_set_apart(
+    def test_pairs_that_cannot_exist_are_set_apart(
         self, run: Run, releases: list[Path], cu130_only: Path
     ) -> None:
         plain = run(releases[1], cu130_only).out.splitlines()
-        lines = run(releases[1], cu130_only, "--all-lanes").out.splitlines()
+        lines = run(releases[1], cu130_only, "--all-pairs").out.splitlines()
         assert lines[: len(plain) - 1] == plain[:-1]
         assert any(line.startswith("lost, if it existed: [cu1") for line in lines)
         assert lines[-1] == f"{plain[-1]}; 225 more cannot exist"
-        report = run(releases[1], cu130_only, "--all-lanes", "--json")
-        lanes = json.loads(report.out)["data"]["lanes"]
-        assert (len(lanes), sum(lane["exists"] for lane in lanes)) == (572, 347)
+        report = run(releases[1], cu130_only, "--all-pairs", "--json")
+        pairs = json.loads(report.out)["data"]["pairs"]
+        assert (len(pairs), sum(pair["exists"] for pair in pairs)) == (572, 347)
 
     def test_a_driver_that_cannot_exist_is_no_workaround(self) -> None:
         old = document({"null": {}, "x": nvidia("12.8", sm=["101_real"])})
         new = document({"null": {}, "x": nvidia("13.0", sm=["101_real"])})
-        lane = lanes_of(old, new)["12.9", "10.1"]
-        assert lane.change == LOST
-        assert lane.workaround[-1] == "stay with OLD: it has x"
-        assert not any("driver for CUDA" in way for way in lane.workaround)
+        pair = pairs_of(old, new)["12.9", "10.1"]
+        assert pair.change == LOST
+        assert pair.workaround[-1] == "stay with OLD: it has x"
+        assert not any("driver for CUDA" in way for way in pair.workaround)
 
     def test_the_report(self, run: Run, releases: list[Path], cu130_only: Path) -> None:
         outcome = run(releases[1], cu130_only, "--json")
@@ -353,8 +353,8 @@ class TestCommand:
         assert (outcome.code, report["status"]) == (1, "findings")
         keys = ["cuda", "sm", "old", "new", "change", "reason", "workaround", "risk"]
         keys.append("exists")
-        assert all(list(lane) == keys for lane in report["data"]["lanes"])
-        assert len(report["data"]["lanes"]) == 347
+        assert all(list(pair) == keys for pair in report["data"]["pairs"])
+        assert len(report["data"]["pairs"]) == 347
         assert run(releases[1], cu130_only, "--format", "json") == outcome
 
     def test_the_function_returns_what_the_verb_reports(
@@ -362,7 +362,7 @@ class TestCommand:
     ) -> None:
         differences = api.diff(releases[1], cu130_only.read_bytes())
         report = json.loads(run(releases[1], cu130_only, "--json").out)
-        assert differences.to_dict()["lanes"] == report["data"]["lanes"]
+        assert differences.to_dict()["pairs"] == report["data"]["pairs"]
         assert (differences.old, differences.new) == ("torch 2.9.1", "NEW")
         assert differences.counts[LOST] > 0
 

@@ -73,7 +73,7 @@ def grid_of(sample: dict[str, Any], **options: Any) -> Grid:
 
 
 def picks(grid: Grid) -> Picks:
-    """Return the caption of each lane that exists."""
+    """Return the caption of each pair that exists."""
     return {
         (str(cuda), str(gpu)): caption(cell)
         for (cuda, gpu), cell in grid.cells.items()
@@ -89,7 +89,7 @@ def members(text: str, known: tuple[Any, ...]) -> list[str]:
 
 
 def spread(rows: str, columns: str, text: str) -> Picks:
-    """Return ``text`` as the caption of every lane in a rectangle that exists."""
+    """Return ``text`` as the caption of every pair in a rectangle that exists."""
     return {
         (cuda, gpu): text
         for gpu in members(rows, all_capabilities())
@@ -99,7 +99,7 @@ def spread(rows: str, columns: str, text: str) -> Picks:
 
 
 def all_of(sample: dict[str, Any]) -> Grid:
-    """Return a grid with the lanes that cannot exist as well."""
+    """Return a grid with the pairs that cannot exist as well."""
     metadata = read_metadata(sample)
     return make_grid(find_cells(metadata), title="torch 2.9.1")
 
@@ -127,13 +127,13 @@ class TestCells:
 
     def test_how_each_build_runs(self) -> None:
         cells = all_of(KERNELS).cells
-        lanes = {
+        pairs = {
             ("12.2", "7.0"): ("cu121", "native"),
             ("12.2", "8.9"): ("cu121", "ptx"),
             ("12.2", "10.0"): ("null", "cpu"),
             ("13.0", "12.0"): ("cu130", "native"),  # the build names no GPU
         }
-        for (cuda, gpu), expected in lanes.items():
+        for (cuda, gpu), expected in pairs.items():
             cell = cells[CudaVersion.parse(cuda), ComputeCapability.parse(gpu)]
             assert (cell.label, cell.how) == expected
 
@@ -208,11 +208,11 @@ class TestText:
         assert read == picks(grid)
 
 
-class TestLanesThatCannotExist:
-    """``--all-lanes`` shows what they would get, and every form sets them apart."""
+class TestPairsThatCannotExist:
+    """``--all-pairs`` shows what they would get, and every form sets them apart."""
 
     def test_text(self, run: Run, torch: Path) -> None:
-        out = run(torch, "--all-lanes").out
+        out = run(torch, "--all-pairs").out
         assert re.search(r"9\.0 .*Hopper +\[cpu\]", out)
         assert "[...]: no driver for this CUDA version supports the GPU" in out
         assert "can exist; " not in out
@@ -251,13 +251,13 @@ class TestLanesThatCannotExist:
         assert "cu130; no driver for this CUDA version supports the GPU" in text
 
     def test_report(self, run: Run, torch: Path) -> None:
-        lanes = {}
-        for options in ([], ["--all-lanes"]):
+        pairs = {}
+        for options in ([], ["--all-pairs"]):
             cells = json.loads(run(torch, *options, "--json").out)["data"]["cells"]
-            lanes[len(options)] = cells
-        assert len(lanes[0]) == 347
-        assert len(lanes[1]) == 572
-        assert [cell for cell in lanes[1] if cell["exists"]] == lanes[0]
+            pairs[len(options)] = cells
+        assert len(pairs[0]) == 347
+        assert len(pairs[1]) == 572
+        assert [cell for cell in pairs[1] if cell["exists"]] == pairs[0]
 
 
 class TestMarkdown:

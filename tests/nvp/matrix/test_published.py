@@ -28,16 +28,16 @@ TORCH = FOLDER / "torch-2.9.0-variants.json"
 
 class TestOtherMakers:
     @pytest.mark.parametrize("name", sorted(EXPECTED["selected"]))
-    def test_a_lane_gets_what_resolve_says(self, name: str) -> None:
+    def test_a_pair_gets_what_resolve_says(self, name: str) -> None:
         cells = api.matrix(FOLDER / name).cells
         picks = {(str(cell.cuda), str(cell.capability)): cell.label for cell in cells}
         for driver, labels in EXPECTED["selected"][name].items():
             for gpu, label in zip(EXPECTED["gpus"], labels, strict=True):
                 assert picks.get((driver, gpu), label) == label
 
-    def test_no_lane_of_a_comparison_gets_their_builds(self) -> None:
-        lanes = api.diff(TORCH, FOLDER / "torch-2.10.0-variants.json").lanes
-        picks = {cell.label for lane in lanes for cell in (lane.old, lane.new)}
+    def test_no_pair_of_a_comparison_gets_their_builds(self) -> None:
+        pairs = api.diff(TORCH, FOLDER / "torch-2.10.0-variants.json").pairs
+        picks = {cell.label for pair in pairs for cell in (pair.old, pair.new)}
         assert picks == {"null", "cuda12.6", "cuda12.8", "cuda13.0"}
 
     @pytest.mark.parametrize(("name", "label"), [("intel", "xpu"), ("amd", "rocm6.3")])
@@ -65,7 +65,7 @@ class TestNewestCuda:
         assert newest_cuda() >= max(toolkits())
         assert newest_cuda() >= max(driver_branches().values())
 
-    def test_lanes_reach_one_minor_version_past_it(self) -> None:
+    def test_pairs_reach_one_minor_version_past_it(self) -> None:
         drivers, newest = driver_versions(), newest_cuda()
         assert drivers[-1] == CudaVersion(newest.major, newest.minor + 1)
         assert newest in drivers
@@ -75,7 +75,7 @@ class TestNewestCuda:
         assert all(CudaVersion(v.major, v.minor - 1) in drivers for v in later)
 
     @pytest.mark.parametrize("past", [0, 1])
-    def test_a_label_for_it_has_its_lanes(self, past: int, tmp_path: Path) -> None:
+    def test_a_label_for_it_has_its_pairs(self, past: int, tmp_path: Path) -> None:
         cuda = CudaVersion(newest_cuda().major, newest_cuda().minor + past)
         label = f"cu{cuda.major}{cuda.minor}"
         path = tmp_path / "torch-2.9.1-variants.json"

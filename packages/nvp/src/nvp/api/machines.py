@@ -181,7 +181,7 @@ def diff_receipts(old: Receipt | str, new: Receipt | str) -> Comparison:
     """Compare two receipts of `doctor`.
 
     :param old: a receipt, or the path of one.
-    :return: ``lanes`` has a lane for each fact and for each workload.
+    :return: ``facts`` has an entry for each fact and workload.
     :raises InputError: a file is no receipt.
     """
     from ..doctor.receipts.comparing import compare

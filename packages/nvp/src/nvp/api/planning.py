@@ -108,7 +108,7 @@ def matrix(
     project: str | None = None,
     index_url: str | None = None,
     assume: Collection[str] = (),
-    all_lanes: bool = False,
+    all_pairs: bool = False,
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Matrix:
@@ -125,7 +125,7 @@ def matrix(
         `releases` judges them, for the platform and the interpreter of this machine.
     :param index_url: the index, by default the one that pip is configured for.
     :param assume: namespaces of other makers' hardware that count as supported too.
-    :param all_lanes: have cells for drivers with GPUs that they do not support, too.
+    :param all_pairs: include drivers with GPUs that they do not support.
     :param minor_version_compatibility: whether builds count that only the driver's
         minor-version compatibility can run; ``None`` leaves it to ``environ``.
     :param environ: environment variables, by default those of the process: the opt-in
@@ -138,7 +138,7 @@ def matrix(
     """
     if project is not None:
         judge = _judge_on(index_url, environ, minor_version_compatibility)
-        return judge.find_matrix(project, all_lanes=all_lanes)
+        return judge.find_matrix(project, all_pairs=all_pairs)
     if variants_json is None:
         raise UsageError("there is no release", hint="give its metadata or a project")
     from ..matrix.cells import find_matrix
@@ -146,7 +146,7 @@ def matrix(
     return find_matrix(
         metadata_of(variants_json),
         assume=assume,
-        all_lanes=all_lanes,
+        all_pairs=all_pairs,
         minor_version_compatibility=_accepts(minor_version_compatibility, environ),
     )
 
@@ -156,7 +156,7 @@ def diff(
     new: Release,
     *,
     assume: Collection[str] = (),
-    all_lanes: bool = False,
+    all_pairs: bool = False,
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
@@ -165,7 +165,7 @@ def diff(
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
     :param assume: as for `matrix`, and so are the others.
-    :return: ``lanes`` has a lane for each driver with each GPU, in the order of the
+    :return: ``pairs`` has the change for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
     :raises InputError: the metadata of a release is not valid.
@@ -176,7 +176,7 @@ def diff(
         metadata_of(old),
         metadata_of(new),
         assume=assume,
-        all_lanes=all_lanes,
+        all_pairs=all_pairs,
         minor_version_compatibility=_accepts(minor_version_compatibility, environ),
     )
 
@@ -186,7 +186,7 @@ def diff_of_projects(
     new: str,
     *,
     index_url: str | None = None,
-    all_lanes: bool = False,
+    all_pairs: bool = False,
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
@@ -199,7 +199,7 @@ def diff_of_projects(
     :raises UsageError: a project is malformed, or there is no index.
     """
     judge = _judge_on(index_url, environ, minor_version_compatibility)
-    return judge.compare(old, new, all_lanes=all_lanes)
+    return judge.compare(old, new, all_pairs=all_pairs)
 
 
 def fleet(

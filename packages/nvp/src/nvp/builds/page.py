@@ -124,8 +124,8 @@ def find_visibility(
     every = [build for group in releases.values() for build in group]
     # What is compared is what the installer could take.
     candidates = [build for build in every if build.pythons] or every
-    lanes = _find_lanes(releases)
-    newest = lanes[None].newest
+    by_python = _find_known(releases)
+    newest = by_python[None].newest
     if label is not None and any(build.has_label(label) for build in every):
         return _by_label(every, label, newest)
     files: dict[str, Visibility] = {}
@@ -139,7 +139,7 @@ def find_visibility(
             files[build.file] = _visibility_of(
                 build,
                 choice,
-                lanes,
+                by_python,
                 driver=driver,
                 named=named,
                 plain=plain,
@@ -150,23 +150,24 @@ def find_visibility(
     return PageVisibility(files=files, newest=newest, backends=backends, note=note)
 
 
-class _Lane(NamedTuple):
-    """What is known of the builds for one Python.
+class _Known(NamedTuple):
+    """The releases that one version of Python can run.
 
     :param newest: the newest release with a build that runs.
-    :param steps_back: that is an older one than the newest release, which cannot run.
+    :param steps_back: whether ``newest`` is older than the newest release, because that
+        release cannot run.
     """
 
     newest: Version | None
     steps_back: bool
 
 
-def _find_lanes(
+def _find_known(
     releases: Mapping[Version, Sequence[Build]],
-) -> Mapping[int | None, _Lane]:
-    """Find what is known of the builds for each Python; ``None`` is any of them."""
+) -> Mapping[int | None, _Known]:
+    """Find the releases that run, by version of Python; ``None`` is any version."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
-    lanes: dict[int | None, _Lane] = {}
+    by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):
         verdicts: dict[int | None, set[str]] = {}
         for build in releases[release]:
@@ -175,37 +176,37 @@ def _find_lanes(
             for python in (*build.pythons, None):
                 verdicts.setdefault(python, set()).add(build.judgement.verdict)
         for python, found in verdicts.items():
-            newest, refused = lanes.get(python, (None, found == {"cannot"}))
+            newest, refused = by_python.get(python, (None, found == {"cannot"}))
             if newest is None and not found.isdisjoint(RUNNING):
                 newest = release
-            lanes[python] = _Lane(newest, refused)
-    lanes = {
-        python: _Lane(newest, refused and newest is not None)
-        for python, (newest, refused) in lanes.items()
+            by_python[python] = _Known(newest, refused)
+    by_python = {
+        python: _Known(newest, refused and newest is not None)
+        for python, (newest, refused) in by_python.items()
     }
-    steps_back = any(lane.steps_back for lane in lanes.values())
-    newest = lanes[None].newest if lanes else None
-    return lanes | {None: _Lane(newest, steps_back)}
+    steps_back = any(known.steps_back for known in by_python.values())
+    newest = by_python[None].newest if by_python else None
+    return by_python | {None: _Known(newest, steps_back)}
 
 
 def _find_stand_in(
-    build: Build, every: Mapping[int | None, _Lane], *, steps_back: bool
+    build: Build, every: Mapping[int | None, _Known], *, steps_back: bool
 ) -> Version | None:
-    """Find the older release that is taken in place of a build, if there is one.
+    """Find the older release that replaces a build, if there is one.
 
-    A wheel that is passed over for one Python is for all of its Pythons, unless no
-    release is known to run for another one.
+    A wheel for several versions of Python is skipped for all of them, unless no release
+    is known to run on one of them.
 
-    :param steps_back: only where the newest release cannot run.
+    :param steps_back: look only at versions whose newest release cannot run.
     """
-    lanes = [every[python] for python in build.pythons or (None,)]
-    if not all(lane.newest for lane in lanes):
+    pythons = [every[python] for python in build.pythons or (None,)]
+    if not all(known.newest for known in pythons):
         return None
     release = build.release
-    older = [lane for lane in lanes if lane.newest and lane.newest < release]
-    if steps_back and not any(lane.steps_back for lane in older):
+    older = [item for item in pythons if item.newest and item.newest < release]
+    if steps_back and not any(item.steps_back for item in older):
         return None
-    return max((lane.newest for lane in older if lane.newest), default=None)
+    return max((item.newest for item in older if item.newest), default=None)
 
 
 def _find_last_resorts(
@@ -301,7 +302,7 @@ def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
 def _visibility_of(
     build: Build,
     choice: Backend | None,
-    lanes: Mapping[int | None, _Lane],
+    by_python: Mapping[int | None, _Known],
     *,
     driver: bool,
     named: Collection[str],
@@ -324,9 +325,9 @@ def _visibility_of(
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
-    if driver and judgement.verdict == "unknown" and lanes[None].steps_back:
+    if driver and judgement.verdict == "unknown" and by_python[None].steps_back:
         # A release that is taken in place of the newest one has to be known to run.
-        newest = _find_stand_in(build, lanes, steps_back=True)
+        newest = _find_stand_in(build, by_python, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
             return Visibility(action="yank", reason=reason)
@@ -336,7 +337,7 @@ def _visibility_of(
         reason = f"+{choice.label} is the build of {build.release} for this machine"
         return Visibility(action="yank", reason=reason)
     is_cpu = backend.kind == "cpu"
-    newest = _find_stand_in(build, lanes, steps_back=False) if is_cpu else None
+    newest = _find_stand_in(build, by_python, steps_back=False) if is_cpu else None
     if driver and newest is not None:
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)

@@ -10,7 +10,7 @@ from nvidia_variant_provider.errors import listed, printable
 from ..builds.verdicts import Verdict
 from ..findings import Reported
 from ..fleet.serving import Group
-from ..matrix.cells import Place, describe_lanes
+from ..matrix.cells import Pair, describe_pairs
 from .model import WORST, CheckedPin, CheckReport
 from .text import BUT, wrapped
 
@@ -161,8 +161,8 @@ def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
     start = f"{count} machine{'s'[: count != 1]}"
     own = [groups[item.machine] for item in changes]
     if all(group.names[0] == group.title for group in own):
-        lanes, known = ([_place(x) for x in some] for some in (own, groups.values()))
-        return f"{start} ({'; '.join(describe_lanes(lanes, known))})"
+        pairs, known = ([_pair(x) for x in some] for some in (own, groups.values()))
+        return f"{start} ({'; '.join(describe_pairs(pairs, known))})"
     named = []
     for group in own:
         more = f" and {len(group.names) - 1} like it" if len(group.names) > 1 else ""
@@ -170,7 +170,7 @@ def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
     return f"{start}: {listed(named, _MOST)}"
 
 
-def _place(group: Group) -> Place:
+def _pair(group: Group) -> Pair:
     environment = group.environment
-    assert environment.cuda_driver_version is not None  # noqa: S101  # it is a lane
+    assert environment.cuda_driver_version is not None  # noqa: S101  # it is a pair
     return environment.cuda_driver_version, environment.compute_capabilities[0]

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
 
 _SHARED = """
---all-lanes
-  show drivers with GPUs that they do not support as well, marked
+--all-pairs
+  also show drivers with GPUs that they do not support, marked
 --assume NAMESPACE...
   assume that all machines have what this namespace names, such as intel; hardware of
   other makers is absent otherwise

@@ -214,12 +214,12 @@ def _find_machines(
 def _all_machines() -> list[Machine]:
     """Return a machine for each driver with each GPU that it supports."""
     from ..inventories.model import Machine
-    from ..matrix.cells import all_places, machine
+    from ..matrix.cells import list_pairs, machine
 
     return [
         Machine(
             name=f"CUDA {cuda}, compute capability {capability}",
             environment=machine(cuda, capability),
         )
-        for cuda, capability in all_places()
+        for cuda, capability in list_pairs()
     ]

@@ -41,8 +41,8 @@ new NEW
   the new release: {_RELEASE}
 --format
 --all
-  show the lanes that stay the same as well
---all-lanes
+  also show the pairs that stay the same
+--all-pairs
 --index-url
 --assume
 --minor-version-compatibility
@@ -59,18 +59,18 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "diff receipts/monday.json receipts/friday.json",
         "diff torch==2.14.1 torch==2.15.0",
         notes=[
-            "A lane is one driver together with one GPU. The exit code is 1 when a "
-            "lane loses its GPU build.",
-            "Of two receipts, a lane is one fact of the stack or one workload. The "
-            "exit code is 1 when a workload that has passed does not pass any more.",
+            "A pair is one driver with one GPU. The exit code is 1 when a pair "
+            "loses its GPU build.",
+            "For two receipts, a row is one fact of the stack or one workload. The "
+            "exit code is 1 when a workload that passed before fails.",
         ],
     )
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return all ``lanes``; the exit code is 1 when one of them is lost.
+    """Return all ``pairs``; the exit code is 1 when one of them is lost.
 
-    Of two receipts of ``doctor``, ``receipt_lanes`` has the lanes.
+    For two receipts of ``doctor``, ``receipt_facts`` has the facts.
     """
     from ..matrix.changes import LOST
     from ..matrix.text import WIDTH, markdown_lines, text_lines
@@ -104,7 +104,7 @@ def _compare(
     """Return the differences, and the names of the projects."""
     files = (options.old, options.new)
     given: dict[str, Any] = {
-        "all_lanes": options.all_lanes,
+        "all_pairs": options.all_pairs,
         "minor_version_compatibility": options.minor_version_compatibility or None,
         "environ": environ,
     }
@@ -137,7 +137,7 @@ def _are_receipts(old: str, new: str) -> bool:
 
 
 def _compare_receipts(options: argparse.Namespace) -> Result:
-    """Return the lanes of two receipts; the exit code is 1 for a lost workload."""
+    """Compare two receipts; the exit code is 1 for a lost workload."""
     from ..api import diff_receipts
     from ..doctor.receipts.document import comparison_lines, comparison_markdown
 

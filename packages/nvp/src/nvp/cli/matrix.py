@@ -29,7 +29,7 @@ file FILE
 -o, --output OUT
   write the document to this file, completely or not at all; --json still prints its
   report
---all-lanes
+--all-pairs
 --index-url
 --assume
 --minor-version-compatibility
@@ -77,7 +77,7 @@ def _find_matrix(options: argparse.Namespace, environ: Mapping[str, str]) -> Mat
         project=None if releases else options.file,
         index_url=options.index_url,
         assume=options.assume,
-        all_lanes=options.all_lanes,
+        all_pairs=options.all_pairs,
         minor_version_compatibility=options.minor_version_compatibility or None,
         environ=environ,
     )

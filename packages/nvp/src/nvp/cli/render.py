@@ -18,8 +18,11 @@ from typing import IO
 from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
-SCHEMA_VERSION = 1
-"""The version of the JSON report, which ``schemas/report.schema.json`` describes."""
+_SCHEMA_VERSIONS = {"diff": 2}
+"""Commands whose JSON report is no longer version 1 (``schemas/report.schema.json``).
+
+Raise the version of a command if an existing key is renamed or removed.
+"""
 
 _DEFAULT_WIDTH = 80
 """The columns of a terminal that does not say how wide it is."""
@@ -87,7 +90,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         complain(f"warning: {note}")
     if as_json or result.as_json:
         report = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": _SCHEMA_VERSIONS.get(command or "", 1),
             "command": command,
             "status": result.status,
             "data": result.data,

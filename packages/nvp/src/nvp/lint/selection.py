@@ -18,7 +18,7 @@ from nvidia_variant_provider.resolution.inputs import own_answer
 from nvidia_variant_provider.resolution.ordering import order
 
 from ..knowledge.tables import driver_versions, gpu_models, toolkits
-from ..matrix.cells import all_places, every_value, machine
+from ..matrix.cells import every_value, list_pairs, machine
 from .findings import Checks, Problem
 from .labels import Claim, claim_of
 from .spelling import has_unknown
@@ -210,7 +210,7 @@ def _distinct_answers(
 @cache
 def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
     """Return each driver without a GPU and with each GPU that it supports."""
-    return [*((cuda, None) for cuda in driver_versions()), *all_places()]
+    return [*((cuda, None) for cuda in driver_versions()), *list_pairs()]
 
 
 @cache

@@ -1,7 +1,7 @@
 """Which build each machine gets, for every driver with every GPU.
 
-A place is a driver's CUDA version with a compute capability, and a cell is what the
-machines of that place get. Many places are described in few words, as rectangles:
+A pair is a driver's CUDA version with a compute capability, and a cell is what the
+machines of that pair get. Many pairs are described in few words, as rectangles:
 ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
 Every value of a
@@ -34,7 +34,7 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 
-Place: TypeAlias = tuple[CudaVersion, ComputeCapability]
+Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver with a GPU."""
 
 CPU = "cpu"
@@ -127,16 +127,16 @@ def all_capabilities() -> tuple[ComputeCapability, ...]:
     return tuple(filter(supported_sm_arch, gpu_models()))
 
 
-def all_places(*, all_lanes: bool = False) -> tuple[Place, ...]:
+def list_pairs(*, all_pairs: bool = False) -> tuple[Pair, ...]:
     """Return each driver with each GPU that it supports, both in ascending order.
 
-    :param all_lanes: return drivers with GPUs that they do not support, too.
+    :param all_pairs: include drivers with GPUs that they do not support.
     """
     return tuple(
         (cuda, capability)
         for cuda in driver_versions()
         for capability in all_capabilities()
-        if all_lanes or can_exist(cuda, capability)
+        if all_pairs or can_exist(cuda, capability)
     )
 
 
@@ -189,7 +189,7 @@ def find_matrix(
     *,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
-    all_lanes: bool = False,
+    all_pairs: bool = False,
 ) -> Matrix:
     """Return the builds of a release for all machines, as `nvp.api.matrix` does."""
     answers = assumed_values(metadata, assume)
@@ -198,7 +198,7 @@ def find_matrix(
         supported=answers,
         minor_version_compatibility=minor_version_compatibility,
     )
-    kept = tuple(cell for cell in cells if all_lanes or cell.exists)
+    kept = tuple(cell for cell in cells if all_pairs or cell.exists)
     return Matrix(
         metadata=metadata,
         cells=kept,
@@ -255,13 +255,13 @@ def span(band: Sequence[object]) -> str:
     return str(band[0]) if len(band) == 1 else f"{band[0]}-{band[-1]}"
 
 
-def describe_lanes(lanes: Collection[Place], known: Collection[Place]) -> list[str]:
-    """Return rectangles that make up ``lanes``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
+def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str]:
+    """Return rectangles that make up ``pairs``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
-    A rectangle covers no other lane of ``known``. It may cover drivers with GPUs that
+    A rectangle covers no other pair of ``known``. It may cover drivers with GPUs that
     are not known, since no machine has both.
 
-    :param known: all lanes of the matrix.
+    :param known: all pairs of the matrix.
     """
     drivers = sorted({cuda for cuda, _ in known})
     gpus = sorted({gpu for _, gpu in known})
@@ -269,7 +269,7 @@ def describe_lanes(lanes: Collection[Place], known: Collection[Place]) -> list[s
     # may cover.
     rows: list[tuple[list[ComputeCapability], set[CudaVersion], set[CudaVersion]]] = []
     for gpu in gpus:
-        needed = {cuda for cuda in drivers if (cuda, gpu) in lanes}
+        needed = {cuda for cuda in drivers if (cuda, gpu) in pairs}
         allowed = needed | {cuda for cuda in drivers if (cuda, gpu) not in known}
         if not needed:
             continue
@@ -293,9 +293,9 @@ def describe_lanes(lanes: Collection[Place], known: Collection[Place]) -> list[s
     return described
 
 
-def list_gpus(lanes: Iterable[Place], gpus: Sequence[ComputeCapability]) -> str:
-    """Return the GPUs of ``lanes``, as ``GPUs 8.7-8.8, 10.1``."""
-    return _listed("GPU", sorted({gpu for _, gpu in lanes}), gpus)
+def list_gpus(pairs: Iterable[Pair], gpus: Sequence[ComputeCapability]) -> str:
+    """Return the GPUs of ``pairs``, as ``GPUs 8.7-8.8, 10.1``."""
+    return _listed("GPU", sorted({gpu for _, gpu in pairs}), gpus)
 
 
 def _listed(noun: str, members: Sequence[object], known: Sequence[object]) -> str:

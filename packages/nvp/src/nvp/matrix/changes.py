@@ -1,6 +1,6 @@
 """Which machines get another build from a new release, and why.
 
-A lane is one driver's CUDA version with one compute capability. Each lane is judged
+A pair is one driver's CUDA version with one compute capability. Each pair is judged
 on its own, and there is no verdict on the release as a whole. Three things are never
 mixed: what happens by default, what a user can do about it (the workaround), and what
 nobody has promised to work (the risk).
@@ -25,10 +25,10 @@ from ..knowledge.tables import NATIVE, PTX, driver_versions
 from .cells import (
     CPU,
     Cell,
-    Place,
+    Pair,
     all_capabilities,
     assumed_values,
-    describe_lanes,
+    describe_pairs,
     find_cells,
     machine,
 )
@@ -39,19 +39,19 @@ CHANGES = (LOST, CHANGED, GAINED, SAME)
 """All changes, those that need attention first."""
 
 _MOST_LABELS = 3
-"""The number of labels that the reason of a lost lane names."""
+"""The number of labels that the reason of a lost pair names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
+class PairChange:
     """One driver with one GPU, in the old release and in the new one.
 
     :param change: `SAME`; `GAINED`: a GPU build instead of none; `LOST`: no GPU build
         instead of one; `CHANGED`: another label, or the same label in another way.
-    :param reason: a sentence that says why the lane was lost or changed.
-    :param causes: the reason without the lane's numbers, so that all lanes with the
+    :param reason: a sentence that says why the pair was lost or changed.
+    :param causes: the reason without the pair's numbers, so that all pairs with the
         same problem have equal causes.
-    :param workaround: what the user of a lost lane can do, best first.
+    :param workaround: what the user of a lost pair can do, best first.
     :param risk: what the new pick leaves open.
     """
 
@@ -64,8 +64,8 @@ class Lane:
     risk: tuple[str, ...] = ()
 
     @property
-    def key(self) -> Place:
-        """The driver and the GPU of the lane."""
+    def key(self) -> Pair:
+        """The driver and the GPU of the pair."""
         return self.new.cuda, self.new.capability
 
     @property
@@ -74,7 +74,7 @@ class Lane:
         return self.new.exists
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields and ``exists``; the lane itself is ``cuda`` and ``sm``."""
+        """Return the fields and ``exists``; the pair itself is ``cuda`` and ``sm``."""
         return {
             "cuda": str(self.new.cuda),
             "sm": str(self.new.capability),
@@ -94,29 +94,29 @@ class Differences:
 
     :param old: the name of the old release.
     :param new: the name of the new release.
-    :param lanes: a lane for each driver with each GPU that it supports: all GPUs of the
+    :param pairs: a pair for each driver with each GPU that it supports: all GPUs of the
         oldest driver first, both ascending.
     """
 
     old: str
     new: str
-    lanes: tuple[Lane, ...]
+    pairs: tuple[PairChange, ...]
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of lanes that can be with each change, including zeros."""
-        counter = Counter(lane.change for lane in self.lanes if lane.exists)
+        """The number of pairs that can be with each change, including zeros."""
+        counter = Counter(pair.change for pair in self.pairs if pair.exists)
         return {change: counter[change] for change in CHANGES}
 
-    def where(self, lanes: Collection[Lane]) -> list[str]:
-        """Return the rectangles that make up some of the lanes."""
-        exist = all(lane.exists for lane in lanes)
-        known = {lane.key for lane in self.lanes if lane.exists or not exist}
-        return describe_lanes({lane.key for lane in lanes}, known)
+    def where(self, pairs: Collection[PairChange]) -> list[str]:
+        """Return the rectangles that make up some of the pairs."""
+        exist = all(pair.exists for pair in pairs)
+        known = {pair.key for pair in self.pairs if pair.exists or not exist}
+        return describe_pairs({pair.key for pair in pairs}, known)
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``diff --json``."""
-        return {"lanes": [lane.to_dict() for lane in self.lanes]}
+        return {"pairs": [pair.to_dict() for pair in self.pairs]}
 
 
 def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:
@@ -135,18 +135,18 @@ def find_differences(
     *,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
-    all_lanes: bool = False,
+    all_pairs: bool = False,
 ) -> Differences:
     """Return what a new release changes for all machines, as `nvp.api.diff` does."""
     names = release_names(old, new)
-    lanes = compare(
+    pairs = compare(
         old,
         new,
         assume=assume,
         minor_version_compatibility=minor_version_compatibility,
     )
-    kept = tuple(lane for lane in lanes if all_lanes or lane.exists)
-    return Differences(old=names[0], new=names[1], lanes=kept)
+    kept = tuple(pair for pair in pairs if all_pairs or pair.exists)
+    return Differences(old=names[0], new=names[1], pairs=kept)
 
 
 def compare(
@@ -157,8 +157,8 @@ def compare(
     capabilities: Iterable[ComputeCapability] | None = None,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
-) -> list[Lane]:
-    """Return the lanes of all drivers, each with all GPUs; both ascending."""
+) -> list[PairChange]:
+    """Return the pairs of all drivers, each with all GPUs; both ascending."""
     rows = tuple(driver_versions() if drivers is None else drivers)
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     before, after = (
@@ -179,30 +179,32 @@ def compare(
         after={(cell.cuda, cell.capability): cell for cell in after},
         relaxed=minor_version_compatibility,
     )
-    return [comparison.lane(was, now) for was, now in zip(before, after, strict=True)]
+    return [comparison.pair(was, now) for was, now in zip(before, after, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """What all lanes of a comparison need."""
+    """What all pairs of a comparison need."""
 
     old: VariantsMetadata
     new: VariantsMetadata
     names: tuple[str, str]
     answers: dict[str, dict[str, list[str]]]
-    after: dict[Place, Cell]
+    after: dict[Pair, Cell]
     relaxed: bool
 
-    def lane(self, was: Cell, now: Cell) -> Lane:
+    def pair(self, was: Cell, now: Cell) -> PairChange:
         change = find_change(was, now)
-        lane = Lane(old=was, new=now, change=change, risk=find_risks(self.new, now))
+        pair = PairChange(
+            old=was, new=now, change=change, risk=find_risks(self.new, now)
+        )
         if change == LOST:
             reason, causes = self._why_lost(now)
             risk = "an installer silently takes the CPU build, and the GPU stays idle"
             if now.label is None:
                 risk = "an installer takes the non-variant wheel, whatever that holds"
             return replace(
-                lane,
+                pair,
                 reason=reason,
                 causes=causes,
                 workaround=self._workarounds(was, now),
@@ -210,8 +212,8 @@ class _Comparison:
             )
         if change == CHANGED:
             reason, *cause = self._why_changed(was, now)
-            return replace(lane, reason=reason, causes=tuple(cause) or (reason,))
-        return lane
+            return replace(pair, reason=reason, causes=tuple(cause) or (reason,))
+        return pair
 
     def _resolve(self, cell: Cell) -> Resolution:
         return resolve_metadata(
@@ -286,7 +288,7 @@ class _Comparison:
 
 
 def find_change(was: Cell, now: Cell) -> str:
-    """Return how the pick of one lane has changed: one of `CHANGES`."""
+    """Return how the pick of one pair has changed: one of `CHANGES`."""
     if was.uses_gpu != now.uses_gpu:
         return GAINED if now.uses_gpu else LOST
     if was.label in NULL_LABELS and now.label in NULL_LABELS:

@@ -40,8 +40,8 @@ from .cells import (
     UNKNOWN,
     Cell,
     Matrix,
-    Place,
-    describe_lanes,
+    Pair,
+    describe_pairs,
     span,
 )
 
@@ -73,7 +73,7 @@ class Grid:
     title: str
     drivers: Drivers
     gpus: Gpus
-    cells: Mapping[Place, Cell]
+    cells: Mapping[Pair, Cell]
     builds: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = field(default=())
 
@@ -106,8 +106,8 @@ class Grid:
 
         It is ``None`` where no machine has such a driver with such a GPU.
         """
-        places = ((cuda, gpu) for cuda in drivers for gpu in gpus)
-        return next(filter(None, map(self.cells.get, places)), None)
+        pairs = ((cuda, gpu) for cuda in drivers for gpu in gpus)
+        return next(filter(None, map(self.cells.get, pairs)), None)
 
     def _pick(self, drivers: Drivers, gpus: Gpus) -> _Pick | None:
         cell = self.at(drivers, gpus)
@@ -142,7 +142,7 @@ def _notes(matrix: Matrix) -> Iterator[str]:
         count = len(matrix.cells)
         yield (
             f"{count} of {count + matrix.left_out} pairs of a driver and a GPU can "
-            "exist; --all-lanes shows the others as well"
+            "exist; --all-pairs shows the others as well"
         )
 
 
@@ -314,14 +314,14 @@ def describe_risks(matrix: Matrix) -> list[str]:
     metadata = matrix.metadata
     if metadata is None:
         return []
-    lanes_of: dict[str, set[Place]] = {}
+    pairs_of: dict[str, set[Pair]] = {}
     for cell in matrix.cells:
         for risk in find_risks(metadata, cell):
-            lanes_of.setdefault(risk, set()).add((cell.cuda, cell.capability))
+            pairs_of.setdefault(risk, set()).add((cell.cuda, cell.capability))
     known = {(cell.cuda, cell.capability) for cell in matrix.cells}
     return [
-        f"{risk[0].upper()}{risk[1:]}: " + "; ".join(describe_lanes(lanes, known))
-        for risk, lanes in lanes_of.items()
+        f"{risk[0].upper()}{risk[1:]}: " + "; ".join(describe_pairs(pairs, known))
+        for risk, pairs in pairs_of.items()
     ]
 
 

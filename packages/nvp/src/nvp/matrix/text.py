@@ -1,7 +1,7 @@
 """The matrix, and the differences between two releases, as text and as Markdown.
 
-Lanes with the same outcome for the same cause are described together. The number of
-lanes with each change is given, but no verdict on the release.
+Pairs with the same outcome for the same cause are described together. The number of
+pairs with each change is given, but no verdict on the release.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nvidia_variant_provider.metadata.model import NULL_LABELS
 
 from ..knowledge.tables import NATIVE, PTX
 from .cells import CPU, NO_BUILD, UNKNOWN, Cell, list_gpus, span
-from .changes import CHANGES, LOST, SAME, Differences, Lane
+from .changes import CHANGES, LOST, SAME, Differences, PairChange
 from .grid import (
     UNSUPPORTED,
     Drivers,
@@ -138,38 +138,38 @@ _LABEL = 12
 """The columns that ``workaround: `` takes."""
 
 
-Group: TypeAlias = Sequence[Lane]
-"""Lanes in which the same picks change in the same way, for one cause.
+Group: TypeAlias = Sequence[PairChange]
+"""Pairs in which the same picks change in the same way, for one cause.
 
 Either all of them exist, or none. The reason of the first one stands for all.
 """
 
 
-def make_groups(lanes: Sequence[Lane], *, with_same: bool = False) -> Sequence[Group]:
-    """Return the groups of lanes, those of lost lanes first.
+def make_groups(pairs: Group, *, with_same: bool = False) -> Sequence[Group]:
+    """Return the groups of pairs, those of lost pairs first.
 
-    :param with_same: whether lanes that stay the same get groups as well.
+    :param with_same: whether to group pairs that stay the same.
     """
-    members_of: dict[object, list[Lane]] = {}
-    for lane in lanes:
-        if lane.change == SAME and not with_same:
+    members_of: dict[object, list[PairChange]] = {}
+    for pair in pairs:
+        if pair.change == SAME and not with_same:
             continue
         picks = tuple(
             (NULL_LABELS[0] if cell.label in NULL_LABELS else cell.label, cell.how)
-            for cell in (lane.old, lane.new)
+            for cell in (pair.old, pair.new)
         )
-        key = lane.exists, lane.change, picks, lane.causes
-        members_of.setdefault(key, []).append(lane)
+        key = pair.exists, pair.change, picks, pair.causes
+        members_of.setdefault(key, []).append(pair)
     # Among groups of one change the largest comes first. The sort is stable, so that
-    # groups of one size stay in the order of their first lanes.
+    # groups of one size stay in the order of their first pairs.
     return sorted(
         members_of.values(),
         key=lambda g: (not g[0].exists, CHANGES.index(g[0].change), -len(g)),
     )
 
 
-def _title(lane: Lane) -> str:
-    return lane.change if lane.exists else f"{lane.change}, if it existed"
+def _title(pair: PairChange) -> str:
+    return pair.change if pair.exists else f"{pair.change}, if it existed"
 
 
 def text_lines(
@@ -177,7 +177,7 @@ def text_lines(
 ) -> list[str]:
     """Return lines of at most ``width`` columns, as far as names allow it."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
-    for group in make_groups(differences.lanes, with_same=with_same):
+    for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]
         picks = f"{caption(first.old)} -> {caption(first.new)}"
         lines.append(f"{_title(first)}: {picks}")
@@ -198,7 +198,7 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
     """Return lines of Markdown, for release notes."""
     old, new = map(as_markdown, (differences.old, differences.new))
     lines = [f"# {old} to {new}: which machines get another build", ""]
-    for group in make_groups(differences.lanes, with_same=with_same):
+    for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]
         title = _title(first).capitalize()
         lines.append(f"## {title}: {_coded(first.old)} to {_coded(first.new)}")
@@ -215,51 +215,51 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
     """Yield ``(name, sentence)``; default, workaround and risk are never mixed."""
     first = group[0]
     for rectangle in differences.where(group):
-        yield "lanes", rectangle
-    reasons = dict.fromkeys(lane.reason for lane in group)
+        yield "pairs", rectangle
+    reasons = dict.fromkeys(pair.reason for pair in group)
     if first.reason is not None:
-        # The sentence has the numbers of one lane, so say which lane that is.
-        lane = f"driver {first.new.cuda}, GPU {first.new.capability}"
-        example = "" if len(reasons) == 1 else f"with {lane}: "
+        # The sentence has the numbers of one pair, so say which pair that is.
+        pair = f"driver {first.new.cuda}, GPU {first.new.capability}"
+        example = "" if len(reasons) == 1 else f"with {pair}: "
         yield "reason", f"{example}{first.reason}"
     if first.change == LOST:
         yield "default", meaning(first.new)
-    for sentence in _apart(differences, group, lambda lane: lane.workaround):
+    for sentence in _apart(differences, group, lambda pair: pair.workaround):
         yield "workaround", sentence
-    for sentence in _apart(differences, group, lambda lane: lane.risk):
+    for sentence in _apart(differences, group, lambda pair: pair.risk):
         yield "open risk", sentence
 
 
 def _apart(
-    differences: Differences, group: Group, field: Callable[[Lane], Sequence[str]]
+    differences: Differences, group: Group, field: Callable[[PairChange], Sequence[str]]
 ) -> Iterator[str]:
     """Yield the sentences of one field, and where they hold if not everywhere."""
-    lanes_of: dict[str, list[Lane]] = {}
-    for lane in group:
-        for sentence in field(lane):
-            lanes_of.setdefault(sentence, []).append(lane)
-    for sentence, lanes in lanes_of.items():
+    pairs_of: dict[str, list[PairChange]] = {}
+    for pair in group:
+        for sentence in field(pair):
+            pairs_of.setdefault(sentence, []).append(pair)
+    for sentence, pairs in pairs_of.items():
         where = ""
-        if len(lanes) < len(group):
-            where = f"{_shortest(differences, group, lanes)}: "
+        if len(pairs) < len(group):
+            where = f"{_shortest(differences, group, pairs)}: "
         yield f"{where}{sentence}"
 
 
-def _shortest(differences: Differences, group: Group, lanes: Sequence[Lane]) -> str:
-    """Return where part of a group is; its GPUs suffice if all their lanes are in."""
-    gpus = {lane.new.capability for lane in lanes}
-    if sum(lane.new.capability in gpus for lane in group) == len(lanes):
-        known = sorted({lane.new.capability for lane in group})
-        return list_gpus([lane.key for lane in lanes], known)
-    return "; ".join(differences.where(lanes))
+def _shortest(differences: Differences, group: Group, pairs: Group) -> str:
+    """Return where part of a group is; its GPUs suffice if all their pairs are in."""
+    gpus = {pair.new.capability for pair in pairs}
+    if sum(pair.new.capability in gpus for pair in group) == len(pairs):
+        known = sorted({pair.new.capability for pair in group})
+        return list_gpus([pair.key for pair in pairs], known)
+    return "; ".join(differences.where(pairs))
 
 
 def _counts(differences: Differences) -> str:
     counted = ", ".join(f"{n} {change}" for change, n in differences.counts.items())
-    existing = sum(lane.exists for lane in differences.lanes)
-    others = len(differences.lanes) - existing
+    existing = sum(pair.exists for pair in differences.pairs)
+    others = len(differences.pairs) - existing
     more = f"; {others} more cannot exist" if others else ""
-    return f"{counted}, of {existing} lanes{more}"
+    return f"{counted}, of {existing} pairs{more}"
 
 
 def _coded(cell: Cell) -> str:

@@ -1,7 +1,7 @@
-"""Compare two receipts, lane by lane.
+"""Compare two receipts, fact by fact.
 
-A lane is one fact of a stack, such as the version of a distribution, or one workload
-that has run on it.
+A fact is one property of a stack, such as the version of a distribution, or one
+workload that has run on it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WORSE = {
 """What a workload should have none of, in the singular and in the plural."""
 
 _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
-"""Lanes whose changes never matter.
+"""Facts whose changes never matter.
 
 A driver of another branch that supports the same CUDA version runs the same code, and
 so does a program of the same version in another folder.
 """
 
 _SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
-"""Values of the toolchain that are distributions, which have lanes of their own."""
+"""Values of the toolchain that are distributions, which have facts of their own."""
 
 _HINTS = {
     "machine": "make a receipt for each kind of machine",
@@ -51,11 +51,11 @@ _HINT = "find out what has changed, or write a new receipt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
+class Fact:
     """One fact, as both receipts have it.
 
     :param kind: such as ``distribution``.
-    :param name: such as ``torch``; with the kind it names the lane.
+    :param name: such as ``torch``; with the kind it names the fact.
     :param old: a text for people; ``None`` where the old receipt has no such fact.
     :param new: the same of the new receipt.
     :param matters: whether the difference makes it another stack.
@@ -73,15 +73,15 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """All lanes of two receipts, in the order of the receipts."""
+    """All facts of two receipts, in the order of the receipts."""
 
-    lanes: tuple[Lane, ...]
+    facts: tuple[Fact, ...]
 
     @property
     def counts(self) -> dict[Change, int]:
-        """How many lanes have each change."""
+        """How many facts have each change."""
         return {
-            change: sum(lane.change == change for lane in self.lanes)
+            change: sum(fact.change == change for fact in self.facts)
             for change in CHANGES
         }
 
@@ -89,12 +89,12 @@ class Comparison:
     def has_lost_workloads(self) -> bool:
         """Whether a workload that has passed does not pass any more."""
         return any(
-            lane.kind == "workload" and lane.change == "lost" for lane in self.lanes
+            fact.kind == "workload" and fact.change == "lost" for fact in self.facts
         )
 
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the JSON report of ``diff``."""
-        return {"receipt_lanes": [asdict(lane) for lane in self.lanes]}
+        return {"receipt_facts": [asdict(fact) for fact in self.facts]}
 
 
 def compare(old: Receipt, new: Receipt) -> Comparison:
@@ -108,37 +108,37 @@ def compare(old: Receipt, new: Receipt) -> Comparison:
     # What only one receipt has stands beside the other facts of its kind.
     kinds = list(dict.fromkeys(kind for kind, _ in keys))
     keys.sort(key=lambda key: kinds.index(key[0]))
-    lanes = [_lane(*key, before.get(key), after.get(key)) for key in keys]
+    facts = [_fact(*key, before.get(key), after.get(key)) for key in keys]
     then = {record["command"]: record for record in old["workloads"]}
     now = {record["command"]: record for record in new["workloads"]}
-    lanes += [
-        _workload_lane(command, then.get(command), now.get(command))
+    facts += [
+        _workload_fact(command, then.get(command), now.get(command))
         for command in dict.fromkeys((*then, *now))
     ]
-    return Comparison(lanes=tuple(lanes))
+    return Comparison(facts=tuple(facts))
 
 
 def find_differences(comparison: Comparison) -> Iterator[Finding]:
     """ND701: the stack differs from the receipt."""
-    for lane in comparison.lanes:
-        if not lane.matters or lane.change == "same":
+    for fact in comparison.facts:
+        if not fact.matters or fact.change == "same":
             continue
-        subject = f"{lane.kind} {lane.name}"
-        if lane.reason is not None:
-            message = f"{subject}: {lane.reason}"
+        subject = f"{fact.kind} {fact.name}"
+        if fact.reason is not None:
+            message = f"{subject}: {fact.reason}"
         else:
-            now = "is not there" if lane.new is None else f"is {lane.new}"
-            then = "has none" if lane.old is None else f"has {lane.old}"
+            now = "is not there" if fact.new is None else f"is {fact.new}"
+            then = "has none" if fact.old is None else f"has {fact.old}"
             message = f"{subject} {now}, and the receipt {then}"
         yield Finding.of(
             code="ND701",
-            distribution=lane.name if lane.kind == "distribution" else None,
+            distribution=fact.name if fact.kind == "distribution" else None,
             message=message,
-            hint=_HINTS.get(lane.kind, _HINT),
+            hint=_HINTS.get(fact.kind, _HINT),
         )
 
 
-def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
+def _fact(kind: str, name: str, old: str | None, new: str | None) -> Fact:
     change: Change = "gained" if old is None else "lost" if new is None else "changed"
     if old == new:
         change = "same"
@@ -146,7 +146,7 @@ def _lane(kind: str, name: str, old: str | None, new: str | None) -> Lane:
     matters = kind in ("distribution", "override") or not (
         _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
     )
-    return Lane(
+    return Fact(
         kind=kind,
         name=name,
         old=old,
@@ -235,9 +235,9 @@ def _name_of(item: object) -> str | None:
     return None
 
 
-def _workload_lane(
+def _workload_fact(
     command: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
-) -> Lane:
+) -> Fact:
     passed = [
         record is not None and record["outcome"] == "passed" for record in (old, new)
     ]
@@ -259,7 +259,7 @@ def _workload_lane(
             change, matters, reason = "changed", True, ", ".join(worse)
         elif _summary(old) != _summary(new):
             change = "changed"
-    return Lane(
+    return Fact(
         kind="workload",
         name=command,
         old=None if old is None else _summary(old),

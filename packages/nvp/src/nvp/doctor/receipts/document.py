@@ -11,7 +11,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, printable
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...matrix.style import as_code, as_markdown, markdown_table
-from .comparing import CHANGES, Comparison, Lane
+from .comparing import CHANGES, Comparison, Fact
 from .making import Receipt
 
 _JSON, _MARKDOWN = ".json", ".md"
@@ -198,37 +198,37 @@ def _cells(*values: object) -> tuple[str, ...]:
 
 
 def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the lanes as text, the worst first."""
+    """Return the facts as text, the worst first."""
     lines: list[str] = []
-    for lane in _sorted(comparison, with_same=with_same):
-        lines.append(f"{lane.change}: {lane.kind} {printable(lane.name)}")
-        if lane.change == "same":
-            lines.append(f"  {printable(lane.new or '')}")
+    for fact in _sorted(comparison, with_same=with_same):
+        lines.append(f"{fact.change}: {fact.kind} {printable(fact.name)}")
+        if fact.change == "same":
+            lines.append(f"  {printable(fact.new or '')}")
         else:
-            lines.append(f"  old: {printable(lane.old or 'none')}")
-            lines.append(f"  new: {printable(lane.new or 'none')}")
-        if lane.reason:
-            lines.append(f"  {lane.reason}")
+            lines.append(f"  old: {printable(fact.old or 'none')}")
+            lines.append(f"  new: {printable(fact.new or 'none')}")
+        if fact.reason:
+            lines.append(f"  {fact.reason}")
         lines.append("")
     return [*lines, _counts(comparison)]
 
 
 def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the lanes as a table in Markdown, the worst first."""
+    """Return the facts as a table in Markdown, the worst first."""
     rows = [
-        _cells(lane.change, lane.kind, lane.name, lane.old, lane.new, lane.reason)
-        for lane in _sorted(comparison, with_same=with_same)
+        _cells(fact.change, fact.kind, fact.name, fact.old, fact.new, fact.reason)
+        for fact in _sorted(comparison, with_same=with_same)
     ]
-    header = ("change", "kind", "lane", "old", "new", "reason")
+    header = ("change", "kind", "fact", "old", "new", "reason")
     return [*markdown_table(header, rows), "", _counts(comparison)]
 
 
-def _sorted(comparison: Comparison, *, with_same: bool) -> list[Lane]:
-    lanes = [lane for lane in comparison.lanes if with_same or lane.change != "same"]
-    # The sort is stable: among lanes of one change, workloads come last.
-    return sorted(lanes, key=lambda lane: CHANGES.index(lane.change))
+def _sorted(comparison: Comparison, *, with_same: bool) -> list[Fact]:
+    facts = [fact for fact in comparison.facts if with_same or fact.change != "same"]
+    # The sort is stable: among facts of one change, workloads come last.
+    return sorted(facts, key=lambda fact: CHANGES.index(fact.change))
 
 
 def _counts(comparison: Comparison) -> str:
     counted = ", ".join(f"{n} {change}" for change, n in comparison.counts.items())
-    return f"{counted}, of {len(comparison.lanes)} lanes"
+    return f"{counted}, of {len(comparison.facts)} facts"

@@ -28,11 +28,11 @@ from ...matrix.cells import (
     UNKNOWN,
     Cell,
     Matrix,
-    Place,
-    all_places,
+    Pair,
+    list_pairs,
     machine,
 )
-from ...matrix.changes import CHANGED, LOST, Differences, Lane, find_change
+from ...matrix.changes import CHANGED, LOST, Differences, PairChange, find_change
 from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
@@ -51,7 +51,7 @@ _DEADLINE = 30.0
 """Seconds that a page may take: somebody waits who has started no download."""
 
 _MOST_BUILDS = 3
-"""The builds that the reason of a lost lane names."""
+"""The builds that the reason of a lost pair names."""
 
 _NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 
@@ -244,18 +244,18 @@ class ProjectJudge:
         """
         return [_selected(t) for t in self.judge(*parse_project(project), environments)]
 
-    def find_matrix(self, project: str, *, all_lanes: bool = False) -> Matrix:
+    def find_matrix(self, project: str, *, all_pairs: bool = False) -> Matrix:
         """Return which build of a release on an index each driver and each GPU gets.
 
         :param project: such as ``torch==2.15.0``; without a version, the newest release
             that any machine runs.
         """
-        judged = self._judge_lanes(project, all_lanes=all_lanes)
-        count = len(all_places(all_lanes=True))
+        judged = self._judge_pairs(project, all_pairs=all_pairs)
+        count = len(list_pairs(all_pairs=True))
         descriptions = {
             build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
-            for place in judged.tables
-            for build in judged.builds(place)
+            for pair in judged.tables
+            for build in judged.builds(pair)
         }
         notes = {note for table in judged.tables.values() for note in table.notes}
         return Matrix(
@@ -268,30 +268,30 @@ class ProjectJudge:
             minor_version_compatibility=False,
         )
 
-    def compare(self, old: str, new: str, *, all_lanes: bool = False) -> Differences:
+    def compare(self, old: str, new: str, *, all_pairs: bool = False) -> Differences:
         """Return what the builds of a newer release on an index change.
 
         :param old: such as ``torch==2.14.1``.
         :param new: such as ``torch==2.15.0``.
         """
-        before = self._judge_lanes(old, all_lanes=all_lanes)
-        after = self._judge_lanes(new, all_lanes=all_lanes)
+        before = self._judge_pairs(old, all_pairs=all_pairs)
+        after = self._judge_pairs(new, all_pairs=all_pairs)
         return Differences(
             old=before.title,
             new=after.title,
-            lanes=tuple(_lane(before, after, place) for place in after.tables),
+            pairs=tuple(_change_of(before, after, pair) for pair in after.tables),
         )
 
-    def _judge_lanes(self, project: str, *, all_lanes: bool) -> _Judged:
+    def _judge_pairs(self, project: str, *, all_pairs: bool) -> _Judged:
         name, version = parse_project(project)
-        places = all_places(all_lanes=all_lanes)
+        pairs = list_pairs(all_pairs=all_pairs)
         if version is None:
             # The newest driver with the newest GPU runs the newest release.
-            (table,) = self.judge(name, None, [machine(*places[-1])])
+            (table,) = self.judge(name, None, [machine(*pairs[-1])])
             version = table.newest or table.releases[0].version
-        tables = self.judge(name, version, [machine(*place) for place in places])
+        tables = self.judge(name, version, [machine(*pair) for pair in pairs])
         return _Judged(
-            title=f"{name} {version}", tables=dict(zip(places, tables, strict=True))
+            title=f"{name} {version}", tables=dict(zip(pairs, tables, strict=True))
         )
 
 
@@ -330,12 +330,12 @@ class _Judged:
     """One release, judged for every driver with every GPU."""
 
     title: str
-    tables: Mapping[Place, ReleaseTable]
+    tables: Mapping[Pair, ReleaseTable]
 
-    def cell(self, place: Place) -> Cell:
+    def cell(self, pair: Pair) -> Cell:
         """Return what a machine gets of the release."""
-        selected = {r.selected for r in self.tables[place].releases[:1]}
-        build = next((b for b in self.builds(place) if b.file in selected), None)
+        selected = {r.selected for r in self.tables[pair].releases[:1]}
+        build = next((b for b in self.builds(pair) if b.file in selected), None)
         if build is None or build.verdict == "cannot":
             label, how = None, NO_BUILD
         else:
@@ -343,46 +343,46 @@ class _Judged:
             how = {"cpu": CPU, "unknown": UNKNOWN}.get(
                 build.verdict, build.how or NATIVE
             )
-        return Cell(cuda=place[0], capability=place[1], label=label, how=how)
+        return Cell(cuda=pair[0], capability=pair[1], label=label, how=how)
 
-    def builds(self, place: Place) -> Sequence[ListedBuild]:
+    def builds(self, pair: Pair) -> Sequence[ListedBuild]:
         """Return the builds of the release, with the verdicts on them."""
-        releases = self.tables[place].releases
+        releases = self.tables[pair].releases
         return releases[0].builds if releases else ()
 
 
-def _lane(before: _Judged, after: _Judged, place: Place) -> Lane:
-    was, now = before.cell(place), after.cell(place)
+def _change_of(before: _Judged, after: _Judged, pair: Pair) -> PairChange:
+    was, now = before.cell(pair), after.cell(pair)
     change = find_change(was, now)
     if change == LOST:
         reasons = [
             (build.label or PLAIN, "; ".join(build.reasons))
-            for build in after.builds(place)
+            for build in after.builds(pair)
             if build.verdict == "cannot"
         ][:_MOST_BUILDS]
         if not reasons:
             reasons = [(after.title, "it has no build for this platform and Python")]
-        return Lane(
+        return PairChange(
             old=was,
             new=now,
             change=change,
             reason="; ".join(f"{label}: {reason}" for label, reason in reasons),
             causes=tuple(f"{x}: {_NUMBERS.sub('', reason)}" for x, reason in reasons),
-            workaround=tuple(_workarounds(before, after, was, place)),
+            workaround=tuple(_workarounds(before, after, was, pair)),
             risk=("an installer takes a build all the same, and the GPU stays idle",),
         )
     if change != CHANGED:
-        return Lane(old=was, new=now, change=change)
+        return PairChange(old=was, new=now, change=change)
     why = f"{after.title} has other builds than {before.title}"
-    return Lane(old=was, new=now, change=change, reason=why, causes=(why,))
+    return PairChange(old=was, new=now, change=change, reason=why, causes=(why,))
 
 
 def _workarounds(
-    before: _Judged, after: _Judged, was: Cell, place: Place
+    before: _Judged, after: _Judged, was: Cell, pair: Pair
 ) -> Sequence[str]:
     stay = f"stay with {before.title}: it has {was.label}"
     for cuda, capability in sorted(after.tables):
-        if capability == place[1] and cuda > place[0]:
+        if capability == pair[1] and cuda > pair[0]:
             cell = after.cell((cuda, capability))
             if cell.exists and cell.uses_gpu:
                 return [f"a driver for CUDA {cuda} gets {cell.label}", stay]

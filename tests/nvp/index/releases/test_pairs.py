@@ -76,9 +76,9 @@ def test_what_a_release_takes_away(run: Run, index: Path) -> None:
         *("diff", "torch==2.14.1", "torch==2.15.0", "--index-url", index, "--json")
     )
     lost = {
-        lane["sm"]
-        for lane in report.data["lanes"]
-        if lane["change"] == "lost" and lane["cuda"] == "13.0"
+        pair["sm"]
+        for pair in report.data["pairs"]
+        if pair["change"] == "lost" and pair["cuda"] == "13.0"
     }
     assert {"5.0", "6.0", "7.0"} <= lost
     assert "7.5" not in lost
