@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import random
 import re
 import struct
@@ -38,7 +39,8 @@ VALUES: tuple[Any, ...] = (
 
 def mutate_json(rng: random.Random, seeds: Sequence[Any]) -> Any:
     """Return a changed copy of one of the documents, as `json.loads` returns them."""
-    document = copy.deepcopy(rng.choice(seeds))
+    # This is several times as fast as `copy.deepcopy`.
+    document = pickle.loads(pickle.dumps(rng.choice(seeds), -1))
     for _ in range(rng.choice((1, 1, 1, 2, 3, 6))):
         places = list(_places(document))
         if not places:
@@ -50,13 +52,13 @@ def mutate_json(rng: random.Random, seeds: Sequence[Any]) -> Any:
 
 def _places(document: Any) -> list[tuple[Any, Any]]:
     found: list[tuple[Any, Any]] = []
-    waiting = [document]
+    waiting = [document] if isinstance(document, (dict, list)) else []
     while waiting and len(found) < 3000:
         item = waiting.pop()
-        if isinstance(item, (dict, list)):
-            keys = item if isinstance(item, dict) else range(len(item))
-            found += ((item, key) for key in keys)
-            waiting += (item[key] for key in keys)
+        keys = item if isinstance(item, dict) else range(len(item))
+        found += [(item, key) for key in keys]
+        values = item.values() if isinstance(item, dict) else item
+        waiting += [value for value in values if isinstance(value, (dict, list))]
     return found
 
 

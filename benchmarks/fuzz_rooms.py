@@ -150,12 +150,19 @@ def _mutate_pins(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     return _json(rng, [seed]) if _parsed(seed) else _mutate_lock(rng, [seed])
 
 
+@cache
+def _parsed_toml(data: bytes) -> Any:
+    """Return the value of a TOML text; ``None`` for another text."""
+    try:
+        return parse_toml(data.decode("utf-8"), "")
+    except (ProviderError, ValueError):
+        return None
+
+
 def _mutate_lock(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     seed = rng.choice(seeds)
-    if rng.random() < 0.8:
-        with suppress(ProviderError, TypeError, ValueError, AttributeError):
-            # TOML has no null, and some of the seeds are not TOML.
-            document = parse_toml(seed.decode("utf-8"), "")
+    if rng.random() < 0.8 and (document := _parsed_toml(seed)) is not None:
+        with suppress(TypeError, ValueError, AttributeError):  # TOML has no null
             return tomli_w.dumps(mutate_json(rng, [document])).encode("utf-8")
     return mutate_text(rng, seeds)
 
@@ -232,7 +239,8 @@ def _read_environments(data: bytes, folder: Path) -> None:
             str(prefix),
             environment=_machines()[0],
             is_here=False,
-            environ={"PATH": ""},
+            # Otherwise each input would run the compiler of this machine.
+            environ={"PATH": "", "CUDA_HOME": str(prefix)},
             cache=None,
         )
         json.dumps(found.to_dict())
@@ -256,9 +264,12 @@ def _mutate_fat(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     out = io.BytesIO()
     kind = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
     with zipfile.ZipFile(out, "w", kind) as wheel:
-        wheel.writestr("demo-1.0.dist-info/METADATA", "Name: demo\nVersion: 1.0\n")
+        # A name alone would get the time of today, and the seed decides about all.
+        info = zipfile.ZipInfo("demo-1.0.dist-info/METADATA")
+        wheel.writestr(info, "Name: demo\nVersion: 1.0\n", kind)
         for number in range(3):
-            wheel.writestr(f"demo/{number}.cubin", rng.choice(seeds))
+            info = zipfile.ZipInfo(f"demo/{number}.cubin")
+            wheel.writestr(info, rng.choice(seeds), kind)
     return mutate_binary(rng, [out.getvalue()])
 
 
