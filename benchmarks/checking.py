@@ -1,4 +1,4 @@
-"""The verb ``check`` on a lock file of 400 packages, for one machine and for 5,000.
+"""The command ``check`` on a lock file of 400 packages, for one machine and for 5,000.
 
 It makes no environment: the side that is measured is the one that is imported. A wheel
 of the lock file has no address that anybody answers, so that a request would show.
@@ -26,19 +26,19 @@ WORDS = ("--platform", "linux_x86_64", "--python-version", "3.12")
 
 
 def main() -> None:
-    """Write a lock file and an inventory, and run the verb in fresh processes."""
+    """Write a lock file and an inventory, and run the command in fresh processes."""
     arguments = options(__doc__, 5).parse_args()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         lock, nodes = Path(name, "uv.lock"), Path(name, "nodes.json")
         lock.write_text(lock_file(), encoding="utf-8")
         items = [node(number) for number in range(NODES)]
         nodes.write_text(json.dumps({"items": items}), encoding="utf-8")
-        verb = ["-m", "nvp", "check", str(lock), *WORDS]
+        command = ["-m", "nvp", "check", str(lock), *WORDS]
         bare = measure(["-c", "pass"], arguments.runs)
         one = measure(
-            [*verb, "--cuda-driver", "12.8", "--sm-arch", "9.0"], arguments.runs
+            [*command, "--cuda-driver", "12.8", "--sm-arch", "9.0"], arguments.runs
         )
-        fleet = measure([*verb, "--fleet", str(nodes)], arguments.runs)
+        fleet = measure([*command, "--fleet", str(nodes)], arguments.runs)
         installed = measure(["-c", PREFLIGHT], arguments.runs)
     figures = [
         ("one machine", one - bare, SECONDS),

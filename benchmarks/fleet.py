@@ -1,4 +1,4 @@
-"""The verb ``fleet`` on 20,000 Kubernetes nodes of 50 kinds: time and memory.
+"""The command ``fleet`` on 20,000 Kubernetes nodes of 50 kinds: time and memory.
 
 ``--long`` measures inventories of 500 MB in each form as well, one run of each. It
 makes no environment: the side that is measured is the one that is imported.
@@ -41,7 +41,7 @@ class Run:
 
 
 def main() -> None:
-    """Write inventories, and run the verb on each in fresh processes."""
+    """Write inventories, and run the command on each in fresh processes."""
     parser = options(__doc__, 5)
     parser.add_argument("--long", action="store_true", help="500 MB of each form, too")
     arguments = parser.parse_args()
@@ -90,7 +90,7 @@ def measure_long(folder: Path) -> None:
 
 
 def measure(path: Path) -> Run:
-    """Run the verb on an inventory."""
+    """Run the command on an inventory."""
     command = [sys.executable, "-m", "nvp", "fleet", str(path)]
     command += ["--release", str(RELEASE), "--format", "csv"]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

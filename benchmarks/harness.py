@@ -189,7 +189,7 @@ def print_ratios(
     rows = []
     for name, sample in samples.items():
         ratio = sample.median / first.median
-        judged = sample is not first and not name.startswith("verb")
+        judged = sample is not first and not name.startswith("command")
         own = limits.get(name, limit)
         mine = [f"{own}", verdict(ratio, own)] if judged else ["", ""]
         rows.append([name, str(sample), f"{ratio:.3f}", *mine])

@@ -274,8 +274,8 @@ def compare_big(environment: Environment, url: str, index: Path, runs: int) -> N
             "from the index, rewritten": [
                 *("pip", *download, "-i", rewriting, "marked")
             ],
-            "verb pip, streamed": [*own, *download, "-i", private, "variant"],
-            "verb pip, redirected": [*own, *download, "-i", url, "variant"],
+            "command pip, streamed": [*own, *download, "-i", private, "variant"],
+            "command pip, redirected": [*own, *download, "-i", url, "variant"],
         }
 
         def side(words: Sequence[str]) -> Callable[[], None]:

@@ -156,11 +156,11 @@ def main() -> None:
         serve_front(front) as url,
     ):
         pip = ["-m", "pip"]
-        verb = ["-m", "nvp", "pip"]
+        command = ["-m", "nvp", "pip"]
         sides: dict[str, Sequence[str]] = {
             "pip": pip,
-            "verb pip, first": [*verb, *MACHINE],
-            "verb pip, again": [*verb, *MACHINE],
+            "nvp pip, first": [*command, *MACHINE],
+            "nvp pip, again": [*command, *MACHINE],
         }
         if given.without_pip:
             del sides["pip"]

@@ -1,4 +1,4 @@
-"""The start of every verb, and the work of the short ones, next to a bare Python."""
+"""The start of every command, and the work of the short ones, next to a bare Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.harness import (
 )
 from benchmarks.plugin import FORCED
 from benchmarks.resolve import write_current
-from nvp.cli.parsers import VERBS
+from nvp.cli.parsers import COMMANDS
 
 # FILE stands for the metadata of torch 2.8.0 in the current schema.
 WORK = {
@@ -27,9 +27,9 @@ WORK = {
     "validate": ["FILE"],
     "upgrade": ["FILE"],
 }
-"""The words after the verbs whose work needs no index, no pip and no wheel."""
+"""The words after the commands whose work needs no index, no pip and no wheel."""
 
-# What a verb has imported is printed after its own output.
+# What a command has imported is printed after its own output.
 COUNT = """
 import sys
 from nvp.cli import main
@@ -47,15 +47,18 @@ def main() -> None:
     with fresh_environment() as environment:
         file = str(write_current(environment.folder))
         commands = {"bare Python": Command(["-c", "pass"])}
-        for verb in VERBS:
-            line = ["-m", "nvp", verb]
-            commands[f"{verb} --help"] = Command([*line, "--help"], FORCED)
-            if verb in WORK:
-                words = [file if word == "FILE" else word for word in WORK[verb]]
-                commands[verb] = Command([*line, *words], FORCED)
+        for command in COMMANDS:
+            line = ["-m", "nvp", command]
+            commands[f"{command} --help"] = Command([*line, "--help"], FORCED)
+            if command in WORK:
+                words = [file if word == "FILE" else word for word in WORK[command]]
+                commands[command] = Command([*line, *words], FORCED)
         print_machine(runs)
         samples = time_commands(environment, commands, runs)
-        rows = [[verb, *_cells(environment, verb, commands, samples)] for verb in VERBS]
+        rows = [
+            [command, *_cells(environment, command, commands, samples)]
+            for command in COMMANDS
+        ]
     header = ["", "--help, ms", "modules", "its work, ms", "modules"]
     bare = samples["bare Python"]
     print_table(f"Whole processes; a bare Python takes {bare} ms", header, rows)
@@ -63,12 +66,12 @@ def main() -> None:
 
 def _cells(
     environment: Environment,
-    verb: str,
+    command: str,
     commands: dict[str, Command],
     samples: dict[str, Sample],
 ) -> list[str]:
     cells = []
-    for name in (f"{verb} --help", verb):
+    for name in (f"{command} --help", command):
         if name not in commands:
             cells += ["", ""]
             continue

@@ -120,11 +120,11 @@ def torch(fixtures: Path) -> Path:
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line; a test module may name the verb in ``VERB``."""
-    verb = [request.module.VERB] if hasattr(request.module, "VERB") else []
+    """Run the command line; a test module may name the command in ``COMMAND``."""
+    command = [request.module.COMMAND] if hasattr(request.module, "COMMAND") else []
 
     def call(*arguments: object) -> Outcome:
-        code = main([*verb, *map(str, arguments)])
+        code = main([*command, *map(str, arguments)])
         return Outcome(code, *capsys.readouterr())
 
     return call

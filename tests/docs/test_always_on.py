@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from nvp.cli.parsers import make_verb_parser
+from nvp.cli.parsers import make_command_parser
 
 PAGE = ROOT / "docs" / "how-to" / "always-on.md"
 
@@ -25,10 +25,10 @@ def unit() -> str:
 
 
 def test_serve_accepts_the_command_of_the_unit(unit: str) -> None:
-    (command,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
-    program, verb, *words = command.split()
-    assert (program.rpartition("/")[2], verb) == ("nvp", "serve")
-    options = make_verb_parser("serve").parse(words)
+    (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
+    program, command, *words = line.split()
+    assert (program.rpartition("/")[2], command) == ("nvp", "serve")
+    options = make_command_parser("serve").parse(words)
     root = f"http://{options.host}:{options.port}/simple/"
     assert PAGE.read_text(encoding="utf-8").count(root) == 4
 

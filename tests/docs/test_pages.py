@@ -17,7 +17,7 @@ from support.paths import NVP, PROVIDER, ROOT
 from support.sessions import pages
 
 from nvidia_variant_provider import errors
-from nvp.cli.parsers import VERBS
+from nvp.cli.parsers import COMMANDS
 from tools.site_pages import PAGES
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -180,10 +180,10 @@ def test_reason_codes_are_documented() -> None:
     )
 
 
-def test_verbs_are_documented() -> None:
+def test_commands_are_documented() -> None:
     page = (REFERENCE / "commands.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == set(VERBS)
-    assert {verb for verb in VERBS if f"| `{verb}" not in README} == set()
+    assert set(re.findall(r"^## ([a-z]+)$", page, re.MULTILINE)) == set(COMMANDS)
+    assert {command for command in COMMANDS if f"| `{command}" not in README} == set()
 
 
 def test_exit_codes_are_documented() -> None:

@@ -65,7 +65,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=lambda words: str(words[0]),
 )
-def test_a_verb_does_the_same(
+def test_a_command_does_the_same(
     words: tuple[object, ...], program: Path, tmp_path: Path
 ) -> None:
     environ = clean_environ(tmp_path / "home")

@@ -234,7 +234,7 @@ def test_a_forced_value_that_is_wrong(value: str, program: Program) -> None:
         ("pip", "install", "--index-url", "x", "torch"),
     ],
 )
-def test_what_was_a_verb_names_its_successor(
+def test_what_was_a_command_names_its_successor(
     words: tuple[str, ...], program: Program
 ) -> None:
     code, out, err = program(*words)

@@ -17,12 +17,12 @@ from support.sessions import ROOT
 
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import is_failure
-from nvp.cli.parsers import GROUPS, PROGRAM, VERBS, make_verb_parser
+from nvp.cli.parsers import COMMANDS, GROUPS, PROGRAM, make_command_parser
 
 __all__ = ["MAIN_JOB", "TABLES", "reason_codes", "refresh"]
 
 MAIN_JOB = "resolve fixtures/variants-json/torch-2.8.0-variants.json"
-"""The verb and the operand of the first command of the README."""
+"""The command and the operand of the first command of the README."""
 
 _MARKED = re.compile(
     r"(<!-- begin generated: (?P<name>[\w-]+) -->\n).*?(<!-- end generated -->)",
@@ -57,46 +57,46 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]
         yield _row(*row)
 
 
-def _verb_table() -> Iterator[str]:
+def _command_table() -> Iterator[str]:
     return _table(
         ("to", "command", "what it does"),
         (
-            (title.lower(), f"`{_call(verb)}`", summary)
-            for title, verbs in GROUPS.items()
-            for verb, summary in verbs.items()
+            (title.lower(), f"`{_call(command)}`", summary)
+            for title, commands in GROUPS.items()
+            for command, summary in commands.items()
         ),
     )
 
 
-def _call(verb: str) -> str:
-    """Return the verb with its operands, such as ``diff OLD NEW``."""
-    if verb == "pip":  # its operands are passed on, and not parsed
+def _call(command: str) -> str:
+    """Return the command with its operands, such as ``diff OLD NEW``."""
+    if command == "pip":  # its operands are passed on, and not parsed
         return "pip ARGS..."
     operands = [
         f"{action.metavar or action.dest}{'...' if action.nargs in ('+', '*') else ''}"
-        for action in make_verb_parser(verb)._actions
+        for action in make_command_parser(command)._actions
         if not action.option_strings
     ]
-    return " ".join([verb, *operands])
+    return " ".join([command, *operands])
 
 
 _SHARED = "options for another machine"
 """A group of options that many commands have; the page shows it once."""
 
 
-def _verb_sections() -> Iterator[str]:
+def _command_sections() -> Iterator[str]:
     shared = ""
-    for verb, summary in VERBS.items():
-        parser = make_verb_parser(verb)
-        yield f"## {verb}"
+    for command, summary in COMMANDS.items():
+        parser = make_command_parser(command)
+        yield f"## {command}"
         yield ""
-        yield f"`{PROGRAM} {_call(verb)}`: {summary}."
+        yield f"`{PROGRAM} {_call(command)}`: {summary}."
         yield ""
         for group in parser._action_groups:
             actions = [
                 action
                 for action in group._group_actions
-                if action.dest not in _EVERY_VERB
+                if action.dest not in _EVERY_COMMAND
             ]
             table = "\n".join(_options(group.title or "", actions))
             if group.title == _SHARED and table == (shared := shared or table):
@@ -111,7 +111,7 @@ def _verb_sections() -> Iterator[str]:
     yield shared
 
 
-_EVERY_VERB = ("help", "json", "verbose")
+_EVERY_COMMAND = ("help", "json", "verbose")
 """Options that the page explains once."""
 
 
@@ -202,7 +202,7 @@ def _main_job() -> Iterator[str]:
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "main-job": _main_job,
     "reason-table": _reason_table,
-    "verb-sections": _verb_sections,
-    "verb-table": _verb_table,
+    "command-sections": _command_sections,
+    "command-table": _command_table,
 }
 """Each table by the name that pages call it."""

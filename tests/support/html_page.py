@@ -1,4 +1,4 @@
-"""A reader of the HTML pages that the verb ``matrix`` writes."""
+"""A reader of the HTML pages that the command ``matrix`` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb ``serve`` in a process of its own."""
+"""The command ``serve`` in a process of its own."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_an_end_is_asked_for(cluster: Cluster, index: Path, tmp_path: Path) -> N
     assert second.read == COUNT - first.read
 
 
-def test_the_verb(cluster: Cluster, index: Path, tmp_path: Path, run: Run) -> None:
+def test_the_command(cluster: Cluster, index: Path, tmp_path: Path, run: Run) -> None:
     store = tmp_path / "census.sqlite"
     outcome = run("census", index, "-o", store, "--dask", cluster.address)
     assert outcome.code == 1, "one wheel is damaged"
@@ -250,7 +250,7 @@ def test_certificates(index: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sends", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_nobody_responds(sends: bytes | None, tmp_path: Path) -> None:
-    """It takes the verb less than ten seconds to say so, in one line."""
+    """It takes the command less than ten seconds to say so, in one line."""
     assert cluster_module._PATIENCE < 10
     with socket.socket() as waiting:
         waiting.bind(("127.0.0.1", 0))

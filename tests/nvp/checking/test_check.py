@@ -1,4 +1,4 @@
-"""The verb `check`, on files that pin builds of the table."""
+"""The command `check`, on files that pin builds of the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nvp.checking.text import text_lines
 from nvp.knowledge.builds import build_records
 from nvp.matrix.cells import machine
 
-VERB = "check"
+COMMAND = "check"
 LINUX = ("--offline", "--platform", "linux_x86_64", "--python-version", "3.12")
 NODES = ROOT / "fixtures" / "inventories" / "kubernetes-nodes.json"
 NEW = ("--cuda-driver", "13.0", "--sm-arch", "9.0")

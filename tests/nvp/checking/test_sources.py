@@ -12,7 +12,7 @@ from support.containers import library
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
-VERB = "check"
+COMMAND = "check"
 TAG = "py3-none-manylinux_2_17_x86_64"
 OLD = ("--cuda-driver", "12.8", "--sm-arch", "9.0", "--platform", "linux_x86_64")
 CUDA_13 = ["nvidia-cuda-runtime==13.0.96"]

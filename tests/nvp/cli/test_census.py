@@ -1,4 +1,4 @@
-"""The verb `census`."""
+"""The command `census`."""
 
 from __future__ import annotations
 

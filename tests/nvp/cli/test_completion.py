@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.command import Run
 
-from nvp.cli.parsers import VERBS
+from nvp.cli.parsers import COMMANDS
 
 pytest.importorskip("shtab", reason="it makes the scripts")
 
@@ -51,14 +51,14 @@ def complete(run: Run, tmp_path: Path) -> Complete:
 
 @pytest.mark.skipif(BASH is None or sys.platform == "win32", reason="needs bash")
 class TestBash:
-    def test_verbs(self, complete: Complete) -> None:
-        assert complete("nvp", "") == set(VERBS)
+    def test_commands(self, complete: Complete) -> None:
+        assert complete("nvp", "") == set(COMMANDS)
         assert complete("nvp", "res") == {"resolve"}
 
     def test_options_of_the_program(self, complete: Complete) -> None:
         assert {"--version", "--json", "-v"} <= complete("nvp", "-")
 
-    def test_options_of_a_verb(self, complete: Complete) -> None:
+    def test_options_of_a_command(self, complete: Complete) -> None:
         words = complete("nvp", "resolve", "--e")
         assert words == {"--every-gpu", "--explain", "--environment"}
         assert "--verbose" in complete("nvp", "serve", "--")
@@ -91,7 +91,7 @@ def test_scripts_of_other_shells(shell: str, run: Run) -> None:
     outcome = run("--print-completion", shell)
     assert outcome.code == 0
     assert "nvp" in outcome.out
-    assert all(verb in outcome.out for verb in VERBS)
+    assert all(command in outcome.out for command in COMMANDS)
 
 
 def test_a_shell_that_is_not_supported(run: Run) -> None:

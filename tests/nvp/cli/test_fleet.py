@@ -1,4 +1,4 @@
-"""The verb `fleet`."""
+"""The command `fleet`."""
 
 from __future__ import annotations
 

@@ -8,28 +8,28 @@ import pytest
 from support.command import Run
 from support.paths import ROOT
 
-from nvp.cli import VERBS, main
+from nvp.cli import COMMANDS, main
 from nvp.cli.parsers import GROUPS
 
 
 class TestHelp:
     @pytest.mark.parametrize("arguments", [(), ("help",), ("-v",)])
-    def test_without_a_verb_the_help_is_printed_as_pip_does(
+    def test_without_a_command_the_help_is_printed_as_pip_does(
         self, arguments: tuple[str, ...], run: Run
     ) -> None:
         outcome = run(*arguments)
         assert (outcome.code, outcome.err) == (0, "")
         assert outcome.out.startswith("usage: nvp ")
 
-    def test_verbs_are_grouped_by_what_people_want(
+    def test_commands_are_grouped_by_what_people_want(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
         out = run("help").out
         positions = [out.index(f"\n{title}:\n") for title in GROUPS]
         assert positions == sorted(positions)
-        for verb, summary in VERBS.items():
-            assert f"  {verb:10}  {summary}\n" in out
+        for command, summary in COMMANDS.items():
+            assert f"  {command:10}  {summary}\n" in out
 
     def test_help_fits_60_columns(
         self, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -43,23 +43,23 @@ class TestHelp:
             "              libraries, and what runs it",
         ]
 
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_help_of_a_verb(
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_help_of_a_command(
         self,
-        verb: str,
+        command: str,
         run: Run,
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
-        outcome = run("help", verb)
+        outcome = run("help", command)
         assert outcome.code == 0
-        assert outcome.out.startswith(f"usage: nvp {verb} ")
+        assert outcome.out.startswith(f"usage: nvp {command} ")
         assert "\nexample" in outcome.out
-        assert f"\n  nvp {verb}" in outcome.out
+        assert f"\n  nvp {command}" in outcome.out
         assert all(len(line) <= 80 for line in outcome.out.splitlines())
         with pytest.raises(SystemExit) as caught:
-            main([verb, "--help"])
+            main([command, "--help"])
         assert caught.value.code == 0
         assert capsys.readouterr().out == outcome.out
 

@@ -1,4 +1,4 @@
-"""The verb ``inspect``: its arguments, its output, and that it leaves no files."""
+"""The command ``inspect``: its arguments, its output, and that it leaves no files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_errors_are_one_line(
 
 
 def test_defects_inside_are_warnings(inspect: Run, tmp_path: Path) -> None:
-    """`validate` is the verb that fails for them, with NV512."""
+    """`validate` is the command that fails for them, with NV512."""
     path = wheel(tmp_path, plain=PLAIN[:-3000], cut=library("80_real")[:-9])
     outcome = inspect(path)
     assert outcome.code == 0

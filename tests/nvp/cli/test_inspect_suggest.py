@@ -11,7 +11,7 @@ from support.command import Run
 from support.containers import BINARIES, library
 from support.wheels import stub_wheel
 
-VERB = "inspect"
+COMMAND = "inspect"
 PLAIN = (BINARIES / "plain.so").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""The verbs `detect` and `properties`, and the options that name a machine."""
+"""The commands `detect` and `properties`, and the options that name a machine."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ class TestMachineOptions:
             f"error: {path}: top level: cuda_driver_version is"
         )
 
-    @pytest.mark.parametrize("verb", ["detect", "properties"])
-    def test_the_error_of_a_bad_flag_names_the_flag(self, verb: str, run: Run) -> None:
-        outcome = run(verb, "--sm-arch", "90")
+    @pytest.mark.parametrize("command", ["detect", "properties"])
+    def test_the_error_of_a_bad_flag_names_the_flag(
+        self, command: str, run: Run
+    ) -> None:
+        outcome = run(command, "--sm-arch", "90")
         assert outcome.code == 4
         assert outcome.err == (
             "error: --sm-arch: '90' is not a compute capability; give MAJOR.MINOR "
@@ -189,9 +191,9 @@ class TestCapabilities:
             (gpu,) = run("detect", "--json", *words).data["gpus"]
             assert gpu["compute_capability"] == str(capability)
 
-    @pytest.mark.parametrize("verb", ["detect", "properties"])
-    def test_a_gpu_without_a_driver(self, verb: str, run: Run) -> None:
-        outcome = run(verb, "--sm-arch", "8.0")
+    @pytest.mark.parametrize("command", ["detect", "properties"])
+    def test_a_gpu_without_a_driver(self, command: str, run: Run) -> None:
+        outcome = run(command, "--sm-arch", "8.0")
         assert (outcome.code, outcome.out, outcome.err) == (
             2,
             "",

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from support.command import FORCED, Run
 
 from nvidia_variant_provider import __version__
-from nvp.cli import VERBS, main
+from nvp.cli import COMMANDS, main
 
 
 class TestErrors:
@@ -73,19 +73,19 @@ class TestErrors:
         [
             (
                 ["reslove"],
-                "there is no verb 'reslove'; did you mean resolve? see nvp --help",
+                "there is no command 'reslove'; did you mean resolve? see nvp --help",
             ),
             (
                 ["help", "validat"],
-                "there is no verb 'validat'; did you mean validate? see nvp --help",
+                "there is no command 'validat'; did you mean validate? see nvp --help",
             ),
             (
                 ["hlep"],
-                "there is no verb 'hlep'; did you mean help? see nvp --help",
+                "there is no command 'hlep'; did you mean help? see nvp --help",
             ),
             (
                 ["\x1b[1m"],
-                "there is no verb '\\x1b[1m'; see nvp --help",
+                "there is no command '\\x1b[1m'; see nvp --help",
             ),
             (
                 ["resolve", "--explian", "x"],
@@ -117,7 +117,7 @@ class TestErrors:
                 main(arguments)
             assert caught.value.code == 0
         out = capsys.readouterr().out
-        assert all(verb in out for verb in VERBS)
+        assert all(command in out for command in COMMANDS)
         assert f"nvp {__version__}" in out
 
 
@@ -151,7 +151,7 @@ class TestReport:
         outcome = run(*words, "--json")
         report = json.loads(outcome.out)
         report_schema.validate(report)
-        assert report["command"] == next((w for w in words if w in VERBS), None)
+        assert report["command"] == next((w for w in words if w in COMMANDS), None)
         expected = {0: "ok", 1: "findings"}.get(outcome.code, "error")
         assert report["status"] == expected
         if report["errors"]:
@@ -170,7 +170,7 @@ class TestReport:
         assert (outcome.code, outcome.err) == (3, "")
         assert json.loads(outcome.out)["errors"][0]["path"] == "missing.json"
 
-    def test_the_option_may_stand_before_the_verb(self, run: Run) -> None:
+    def test_the_option_may_stand_before_the_command(self, run: Run) -> None:
         assert run("--json", "detect") == run("detect", "--json")
 
     def test_a_driver_that_cannot_be_asked_is_an_error_with_data(

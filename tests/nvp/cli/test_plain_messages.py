@@ -39,23 +39,23 @@ def test_a_wrong_value(
     assert len(text) < 500
 
 
-@pytest.mark.parametrize("verb", ["validate", "resolve", "inspect", "matrix"])
-def test_an_empty_path(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = stderr(capsys, verb, "")
+@pytest.mark.parametrize("command", ["validate", "resolve", "inspect", "matrix"])
+def test_an_empty_path(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = stderr(capsys, command, "")
     assert "the path is empty; name a file" in text
     assert "'': " in text
 
 
-@pytest.mark.parametrize("verb", ["validate", "resolve", "inspect", "matrix"])
+@pytest.mark.parametrize("command", ["validate", "resolve", "inspect", "matrix"])
 def test_the_url_of_another_protocol(
-    verb: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = stderr(capsys, verb, "ftp://files.example/torch-2.8.0-variants.json")
+    text = stderr(capsys, command, "ftp://files.example/torch-2.8.0-variants.json")
     assert "only http and https URLs are read; download the file" in text
 
 
 @pytest.mark.parametrize(
-    "verb", ["serve", pytest.param("releases", marks=pytest.mark.slow)]
+    "command", ["serve", pytest.param("releases", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize(
     ("url", "message"),
@@ -67,14 +67,14 @@ def test_the_url_of_another_protocol(
     ],
 )
 def test_no_index(
-    verb: str,
+    command: str,
     url: str,
     message: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("httpx")
-    words = ["torch"] if verb == "releases" else []
+    words = ["torch"] if command == "releases" else []
     place = url.format(folder=tmp_path)
-    text = stderr(capsys, verb, *words, "--index-url", place)
+    text = stderr(capsys, command, *words, "--index-url", place)
     assert f"{place}: {message}" in text

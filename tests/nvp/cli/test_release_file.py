@@ -19,7 +19,7 @@ from support.range_server import Answer, RangeServer, serve_answers
 NAME = "torch-2.8.0-variants.json"
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "9.0")
 
-VERBS: dict[str, Callable[[str], Sequence[str]]] = {
+COMMANDS: dict[str, Callable[[str], Sequence[str]]] = {
     "resolve": lambda url: ("resolve", url, *MACHINE),
     "matrix": lambda url: ("matrix", url),
     "diff": lambda url: ("diff", url, url),
@@ -44,16 +44,16 @@ def with_password(url: str, password: str = "S3cret") -> str:
     return url.replace("://", f"://me:{password}@")
 
 
-@pytest.mark.parametrize("verb", some_of(((verb,) for verb in VERBS), 3))
+@pytest.mark.parametrize("command", some_of(((command,) for command in COMMANDS), 3))
 def test_a_url_is_read_with_its_credentials(
-    verb: str, server: RangeServer, environ: dict[str, str], tmp_path: Path
+    command: str, server: RangeServer, environ: dict[str, str], tmp_path: Path
 ) -> None:
     file = tmp_path / NAME
     file.write_text(json.dumps(TORCH))
-    plain = provider(*VERBS[verb](str(file)), environ=environ)
+    plain = provider(*COMMANDS[command](str(file)), environ=environ)
     url = with_password(f"{server.url}/a/{NAME}")
     for given in (url, f"{url}#sha256=00", f"{url}?key=S3cret"):
-        done = provider(*VERBS[verb](given), environ=environ)
+        done = provider(*COMMANDS[command](given), environ=environ)
         assert done == plain
     assert plain.code == 0
     assert "2.8.0" in plain.out
@@ -70,30 +70,35 @@ def test_credentials_are_found_as_pip_finds_them(
 
 
 @pytest.mark.parametrize(
-    "verb", some_of(((verb,) for verb in (*VERBS, "inspect", "validate", "upgrade")), 3)
+    "command",
+    some_of(
+        ((command,) for command in (*COMMANDS, "inspect", "validate", "upgrade")), 3
+    ),
 )
 @pytest.mark.parametrize(
     "scheme", ["http", pytest.param("ftp", marks=pytest.mark.slow)]
 )
 def test_no_password_is_shown(
-    verb: str, scheme: str, server: RangeServer, environ: dict[str, str]
+    command: str, scheme: str, server: RangeServer, environ: dict[str, str]
 ) -> None:
     address = server.url.partition("://")[2]
     url = f"{scheme}://me:pa55word@{address}/a/{NAME}?key=pa55word"
-    words = VERBS[verb](url) if verb in VERBS else (verb, url)
+    words = COMMANDS[command](url) if command in COMMANDS else (command, url)
     for json_option in ((), ("--json",)):
         done = provider(*words, *json_option, environ=environ)
         assert done.code in (1, 2, 3), done.text
         assert "pa55word" not in done.text
         assert "Traceback" not in done.text
-    if scheme == "http" and verb in VERBS:
+    if scheme == "http" and command in COMMANDS:
         assert f"http://{address}/a/{NAME}" in done.text
         assert "HTTP 401" in done.text
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_other_kinds_of_urls_are_refused(verb: str, environ: dict[str, str]) -> None:
-    done = provider(*VERBS[verb]("ftp://me:pw@files.example/x.json"), environ=environ)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_other_kinds_of_urls_are_refused(command: str, environ: dict[str, str]) -> None:
+    done = provider(
+        *COMMANDS[command]("ftp://me:pw@files.example/x.json"), environ=environ
+    )
     expected = (
         "error: ftp://****@files.example/x.json: only http and https URLs are read; "
         "download the file\n"

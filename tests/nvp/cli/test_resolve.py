@@ -1,4 +1,4 @@
-"""The verb `resolve`."""
+"""The command `resolve`."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class TestResolve:
 
 
 def test_resolve_imports_nothing_that_it_does_not_use(fixtures: Path) -> None:
-    """Each of these would take a tenth of the time of the verb, or more."""
+    """Each of these would take a tenth of the time of the command, or more."""
     path = fixtures / "variants-json" / "schema-0.2.0" / "torch-2.8.0-variants.json"
     code = (
         "import sys; from nvp.cli import main;"

@@ -1,4 +1,4 @@
-"""What the verbs import, in fresh interpreters: the start is most of their time."""
+"""What the commands import, in fresh interpreters: the start is most of their time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-from nvp.cli.parsers import VERBS
+from nvp.cli.parsers import COMMANDS
 
 METADATA = ROOT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 
@@ -21,7 +21,7 @@ SLOW = (
     *("inspect", "logging", "packaging", "rich", "socket", "ssl", "subprocess"),
     *("unittest", "urllib.request", "zipfile"),
 )
-"""Modules that take long to import, and that most verbs start without."""
+"""Modules that take long to import, and that most commands start without."""
 
 INDEX = ("httpx", "simple_repository", "starlette", "uvicorn")
 FOLDERS = ("builds", "gpu_code", "lint", "matrix", "upgrading", "index.http")
@@ -38,7 +38,7 @@ print("\\n", *sorted(sys.modules), file=sys.stderr)
 
 
 def imported(*words: str, folder: Path, **variables: str) -> set[str]:
-    """Run a verb, and return the modules that it has imported."""
+    """Run a command, and return the modules that it has imported."""
     done = subprocess.run(
         [sys.executable, "-c", START, *words],
         cwd=folder,
@@ -71,15 +71,15 @@ def own(*folders: str) -> list[str]:
     return [f"nvp.{folder}" for folder in folders]
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_imports_the_module_of_the_verb_and_little_else(
-    verb: str, tmp_path: Path
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_imports_the_module_of_the_command_and_little_else(
+    command: str, tmp_path: Path
 ) -> None:
-    modules = imported(verb, "--help", folder=tmp_path)
-    assert f"nvp.cli.{verb}" in modules
+    modules = imported(command, "--help", folder=tmp_path)
+    assert f"nvp.cli.{command}" in modules
     assert those_of(modules, *SLOW, *INDEX, "pathlib", "tempfile") == set()
     assert those_of(modules, *own(*FOLDERS)) == set()
-    others = {f"nvp.cli.{other}" for other in VERBS} - {f"nvp.cli.{verb}"}
+    others = {f"nvp.cli.{other}" for other in COMMANDS} - {f"nvp.cli.{command}"}
     assert modules & others == set()
 
 

@@ -68,7 +68,7 @@ class TestVerbose:
     def test_the_report_stays_json(self, run: Run) -> None:
         assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"
 
-    def test_what_follows_the_verb_pip_is_for_pip(self) -> None:
+    def test_what_follows_the_command_pip_is_for_pip(self) -> None:
         line = read_command_line(["-v", "pip", "install", "-vv", "torch"])
         assert line == (["-v"], "pip", [], ["install", "-vv", "torch"])
 

@@ -7,7 +7,7 @@ import shlex
 import pytest
 from support.command import Run
 
-from nvp.cli.parsers import VERBS
+from nvp.cli.parsers import COMMANDS
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,8 @@ def test_the_command_that_was_meant(words: str, meant: str | None, run: Run) -> 
     assert (outcome.code, outcome.out, outcome.err) == (
         2,
         "",
-        f"error: there is no verb '{name}'; did you mean nvp {meant}? see nvp --help\n",
+        f"error: there is no command '{name}'; "
+        f"did you mean nvp {meant}? see nvp --help\n",
     )
 
 
@@ -47,7 +48,9 @@ def test_the_commands_of_pip(run: Run) -> None:
     """Those of the pip that is installed are known, except a few for pip itself."""
     from pip._internal.commands import commands_dict
 
-    for name in commands_dict.keys() - VERBS.keys() - {"help", "completion", "search"}:
+    for name in (
+        commands_dict.keys() - COMMANDS.keys() - {"help", "completion", "search"}
+    ):
         assert f"did you mean nvp pip {name} torch?" in run(name, "torch").err
 
 

@@ -14,7 +14,7 @@ from support.stacks import Installed, machine, make_stack, run_checks
 
 from nvp import api
 from nvp.cli import arguments as options
-from nvp.cli.parsers import make_verb_parser
+from nvp.cli.parsers import make_command_parser
 from nvp.doctor.model import Stack
 
 FILES = {"demo/plain.so": binary("plain.so")}
@@ -245,7 +245,7 @@ def test_a_version_is_quoted(tmp_path: Path) -> None:
 def test_the_options_of_the_command_line_go_into_the_hints(
     given: list[str], tmp_path: Path
 ) -> None:
-    parser = make_verb_parser("doctor")
+    parser = make_command_parser("doctor")
     assert options.words_of(parser.parse_args(given)) == given
     diagnosis = api.doctor(
         str(make_stack(tmp_path).installation.prefix),

@@ -36,8 +36,8 @@ ASSEMBLERS = {
 }
 
 ON_PURPOSE = {
-    ("13.0", "100", "10.3"): "documented for Blackwell; nvJitLink 13.1 mends it",
-    ("13.0", "100f", "10.3"): "documented for Blackwell; nvJitLink 13.1 mends it",
+    ("13.0", "100", "10.3"): "documented for Blackwell; nvJitLink 13.1 fixes it",
+    ("13.0", "100f", "10.3"): "documented for Blackwell; nvJitLink 13.1 fixes it",
     ("13.0", "70", "7.5"): "nvJitLink 12.4, 12.8 and 13.2 accept it",
     ("13.0", "101", "11.0"): "nvJitLink 13.1 and newer know both names of Thor",
     ("13.0", "101a", "11.0"): "nvJitLink 13.1 and newer know both names of Thor",

@@ -78,9 +78,9 @@ def test_members_are_read_by_as_many_jobs(
     assert used == [jobs, jobs]
 
 
-@pytest.mark.parametrize("verb", ["validate", "inspect"])
+@pytest.mark.parametrize("command", ["validate", "inspect"])
 def test_no_job_is_a_usage_error(
-    verb: str, wheel: Path, capsys: pytest.CaptureFixture[str]
+    command: str, wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([verb, str(wheel), "--jobs", "0"]) == 2
+    assert main([command, str(wheel), "--jobs", "0"]) == 2
     assert "--jobs must be at least 1" in capsys.readouterr().err

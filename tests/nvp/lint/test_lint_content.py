@@ -22,7 +22,7 @@ from nvp.gpu_code.inspection import Progress
 from nvp.lint.findings import RULES, Finding
 from nvp.lint.runner import check_paths
 
-VERB = "validate"
+COMMAND = "validate"
 
 
 def content(path: Path) -> list[Finding]:

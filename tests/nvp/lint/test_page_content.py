@@ -28,7 +28,7 @@ from nvp.lint.files import Unchecked, UncheckedFiles
 from nvp.lint.findings import Finding
 from nvp.lint.runner import check_paths
 
-VERB = "validate"
+COMMAND = "validate"
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from nvp.matrix.changes import (
 )
 from nvp.matrix.text import make_groups
 
-VERB = "diff"
+COMMAND = "diff"
 
 CU130 = ["75_real", "80_real", "86_real", "90_real", "100_real", "120_real"]
 CU130_ONLY = document({"null": {}, "cu130": nvidia("13.0", sm=CU130)})
@@ -357,7 +357,7 @@ class TestCommand:
         assert len(report["data"]["pairs"]) == 347
         assert run(releases[1], cu130_only, "--format", "json") == outcome
 
-    def test_the_function_returns_what_the_verb_reports(
+    def test_the_function_returns_what_the_command_reports(
         self, run: Run, releases: list[Path], cu130_only: Path
     ) -> None:
         differences = api.diff(releases[1], cu130_only.read_bytes())

@@ -36,7 +36,7 @@ from nvp.matrix.pictures import html_page, svg_drawing
 from nvp.matrix.style import TONES, tone_classes
 from nvp.matrix.text import WIDTH, markdown, text_blocks
 
-VERB = "matrix"
+COMMAND = "matrix"
 
 # PTX for several targets, builds that leave GPUs out, and names that are too long for
 # all columns to stand next to each other.

@@ -1,4 +1,4 @@
-"""The verb `matrix` and the function `api.matrix`."""
+"""The command `matrix` and the function `api.matrix`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nvp import api
 from nvp.knowledge.tables import can_exist, driver_versions
 from nvp.matrix.cells import all_capabilities
 
-VERB = "matrix"
+COMMAND = "matrix"
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def torch(fixtures: Path) -> Path:
 
 
 class TestApi:
-    def test_the_verb_prints_what_the_function_returns(
+    def test_the_command_prints_what_the_function_returns(
         self, run: Run, torch: Path
     ) -> None:
         builds = api.matrix(torch)

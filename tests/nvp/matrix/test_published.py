@@ -19,7 +19,7 @@ from nvp.knowledge.tables import (
     toolkits,
 )
 
-VERB = "matrix"
+COMMAND = "matrix"
 
 FOLDER = FIXTURES / "published"
 EXPECTED = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from support.documents import PROVIDER, TORCH, document, nvidia
 from nvidia_variant_provider.metadata.model import PLUGIN_API, REQUIRES
 from nvp import api
 
-VERB = "upgrade"
+COMMAND = "upgrade"
 
 
 def torch_from(provider: Any) -> str:

@@ -1,4 +1,4 @@
-"""The verb ``upgrade`` on files and on folders with wheels."""
+"""The command ``upgrade`` on files and on folders with wheels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.documents import PROVIDER, TORCH, document, nvidia, of_one
 from support.variantlib_peer import run_command
 from support.wheels import stub_wheel
 
-VERB = "upgrade"
+COMMAND = "upgrade"
 
 HOST = "https://variants-schema.wheelnext.dev"
 

@@ -20,7 +20,7 @@ from nvp.wheels import archive
 from nvp.wheels.archive import is_for_platform, parse_wheel_name
 from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
 
-VERB = "upgrade"
+COMMAND = "upgrade"
 
 
 class TestWheels:

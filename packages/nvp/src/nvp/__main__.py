@@ -1,6 +1,6 @@
 """The command line as a process of its own: ``nvp``, and ``python -m nvp``.
 
-`nvp.cli.main` runs a verb in a process that goes on afterwards, as tests do.
+`nvp.cli.main` runs a command in a process that goes on afterwards, as tests do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import __version__
 
 def run() -> int:
     """Run the words of the process, and return its exit code."""
-    # A verb makes many objects and few cycles. Looking for these after every 700 new
+    # A command makes many objects and few cycles. Looking for these after every 700 new
     # objects took a third of the time of a long lock file or inventory.
     gc.set_threshold(100_000)
     try:
@@ -28,7 +28,7 @@ def run() -> int:
         return 130  # as `main` does
 
     # At its end, Python would look for cycles among all objects of all modules, which
-    # takes longer than many a verb. The memory is freed without that.
+    # takes longer than many a command. The memory is freed without that.
     atexit.register(gc.freeze)
     code = main(sys.argv[1:])
     if _has_busy_thread():
@@ -80,7 +80,7 @@ def _has_busy_thread() -> bool:
 
     Such a thread waits for a server or a keyring, and Python would wait for the thread.
     """
-    # Most verbs have not imported the index.
+    # Most commands have not imported the index.
     client = sys.modules.get("nvp.index.http.client")
     return client is not None and client.is_running()
 

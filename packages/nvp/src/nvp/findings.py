@@ -1,8 +1,8 @@
 """Findings: what `doctor` and `validate` report, and which findings fail a run.
 
-Both verbs report one thing at a time that is wrong. What a finding is about differs: a
-place in a file for `validate`, an installed distribution for `doctor`. So each verb has
-a class of its own, and this module has what they share.
+Both commands report one thing at a time that is wrong. What a finding is about differs:
+a place in a file for `validate`, an installed distribution for `doctor`. So each
+command has a class of its own, and this module has what they share.
 """
 
 from __future__ import annotations

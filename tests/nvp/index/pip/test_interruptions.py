@@ -44,7 +44,7 @@ numbers = count()
 class Run:
     """A program of ours in a process group of its own, and a folder for its files."""
 
-    def __init__(self, verb: str, *words: object, folder: Path) -> None:
+    def __init__(self, command: str, *words: object, folder: Path) -> None:
         self.folder = folder / f"run-{next(numbers)}"
         self.temporary = self.folder / "temporary"
         self.temporary.mkdir(parents=True)
@@ -52,7 +52,7 @@ class Run:
         name, _, value = self.mark.partition("=")
         extra = {name: value, "TMPDIR": str(self.temporary)}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nvp", verb, *MACHINE, *map(str, words)],
+            [sys.executable, "-m", "nvp", command, *MACHINE, *map(str, words)],
             env=clean_environ(folder / "home", extra),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -229,19 +229,19 @@ def test_random_interrupts(
         rng = random.Random(seed)
         number = rng.choice([signal.SIGINT, *ENDING])
         words: Sequence[object] = ["-i", index]
-        verb = "serve" if seed % 4 == 0 else "pip"
-        if verb == "pip":
+        command = "serve" if seed % 4 == 0 else "pip"
+        if command == "pip":
             python = rng.choice([pip.python, bare.python])
             target = tmp_path / f"it-{seed}"
             words = ["--python", python, "install", *words, "--target", target, "torch"]
-        run = Run(verb, *words, folder=tmp_path)
+        run = Run(command, *words, folder=tmp_path)
         time.sleep(longest * rng.random())
         # A terminal signals the group, and a service this process alone.
         send = os.killpg if rng.random() < 0.5 else os.kill
         # The process may have ended, and is not collected before `end`.
         send(run.process.pid, number)
         status, said = run.end()
-        case = f"seed {seed}: {verb}, {number.name}, status {status}, {said}"
+        case = f"seed {seed}: {command}, {number.name}, status {status}, {said}"
         assert status in (0, 1, 130, 128 + number, -number), case
         assert "No matching distribution" not in said, case
         # Python itself says this where its own start is interrupted.

@@ -1,4 +1,4 @@
-"""``pip``: the options of the verb, reports, signals and exit codes."""
+"""``pip``: the options of the command, reports, signals and exit codes."""
 
 from __future__ import annotations
 

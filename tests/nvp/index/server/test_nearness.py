@@ -161,7 +161,7 @@ def serve_elsewhere(
 ) -> Iterator[tuple[str, ...]]:
     """Serve an index elsewhere that names files of ``inner``.
 
-    Yields the options of a verb that name the index. ``environ`` gets its proxy.
+    Yields the options of a command that name the index. ``environ`` gets its proxy.
     """
     answers = {"/simple/torch/": page(inner.url)}
     with serve_answers(answers) as server, serve_proxy(server.url) as proxy:

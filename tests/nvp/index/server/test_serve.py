@@ -184,9 +184,9 @@ priority = "primary"
         "POETRY_CACHE_DIR": str(tmp_path / "cache"),
         "POETRY_KEYRING_ENABLED": "false",
     }
-    command = (poetry.python, "-m", "poetry", "--no-interaction")
-    for verb in ("lock", "install"):
-        done = run(environ, *command, verb, cwd=project)
+    program = (poetry.python, "-m", "poetry", "--no-interaction")
+    for command in ("lock", "install"):
+        done = run(environ, *program, command, cwd=project)
         assert done.code == 0, done.text
     # The dependencies are those of the builds, not of other wheels of the release.
     assert Environment(project / ".venv").labels() == {

@@ -1,4 +1,4 @@
-"""The public Python API: what the verbs of the command line do, as functions.
+"""The public Python API: what the commands of the command line do, as functions.
 
 The functions read environment variables and the user's ``variants.toml`` unless they
 are given a value instead. They print nothing. All errors are `ProviderError`, whose

@@ -115,7 +115,7 @@ def validate(
     )
 
 
-# The name of the verb is part of the contract, although the standard library has a
+# The name of the command is part of the contract, although the standard library has a
 # module "inspect": import this module, not its names.
 def inspect(
     path: str | os.PathLike[str] | IO[bytes],

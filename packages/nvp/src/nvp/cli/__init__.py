@@ -1,7 +1,7 @@
-"""The command line ``nvp VERB``.
+"""The command line ``nvp COMMAND``.
 
-There is one module for each verb, with ``configure_parser`` and ``execute``. A verb
-returns a `Result`, and only `render` prints it.
+There is one module for each command, with ``configure_parser`` and ``execute``. A
+command returns a `Result`, and only `render` prints it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, ProviderError
 
 from .parsers import (
+    COMMANDS,
     PROGRAM,
-    VERBS,
     CommandLine,
-    check_verb,
-    find_verb,
+    check_command,
+    find_command,
     has_json_format,
     has_json_option,
+    make_command_parser,
     make_parser,
-    make_verb_parser,
     read_command_line,
 )
 from .render import Result, complain, render
 
-__all__ = ["PROGRAM", "VERBS", "main"]
+__all__ = ["COMMANDS", "PROGRAM", "main"]
 
 _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
@@ -39,7 +39,7 @@ _ELSEWHERE = "send the output to a file or a terminal that can take it"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return the exit code.
+    """Run one command and return the exit code.
 
     0: fine; 1: findings, or nothing compatible; 2: wrong usage; 3: input that is
     unreadable or invalid; 4: detection failed, or an override is wrong.
@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = read_command_line(list(words))
         result = _run(line)
         if not result.said:
-            command = line.verb if line.verb in VERBS else None
-            # A verb that failed could not look at its option --format.
+            command = line.command if line.command in COMMANDS else None
+            # A command that failed could not look at its option --format.
             failed = result.data is None and bool(result.errors)
             as_json = has_json_option(line) or (failed and has_json_format(line))
             render(result, command=command, as_json=as_json)
@@ -86,9 +86,9 @@ def _prepare_streams() -> bool:
 
 def _run(line: CommandLine) -> Result:
     try:
-        if line.verb is None or line.verb == "help" or line.program:
+        if line.command is None or line.command == "help" or line.program:
             return _run_program(line)
-        return _run_verb(line.verb, line)
+        return _run_command(line.command, line)
     except ProviderError as error:
         return Result(exit_code=error.exit_code, errors=(error,))
     except MemoryError:
@@ -106,26 +106,26 @@ def _run_program(line: CommandLine) -> Result:
 
         script = completion_script(options.print_completion)
         return Result(text=script.splitlines(), verbatim=True)
-    if line.verb in (None, "help") and has_json_option(line):
-        parser.error("no verb was given")
-    if line.verb is None or line.verb == "help":
+    if line.command in (None, "help") and has_json_option(line):
+        parser.error("no command was given")
+    if line.command is None or line.command == "help":
         return _help(line)
-    return _run_verb(line.verb, line, verbosity=options.verbose)
+    return _run_command(line.command, line, verbosity=options.verbose)
 
 
 def _help(line: CommandLine) -> Result:
-    """Return what ``help``, ``help VERB`` and a call without a verb print.
+    """Return what ``help``, ``help COMMAND`` and a call without a command print.
 
     The exit code is 0, as pip's is for a call without a command.
     """
     names = [word for word in line.words if not word.startswith("-")]
-    parser = make_verb_parser(names[0]) if names else make_parser()
+    parser = make_command_parser(names[0]) if names else make_parser()
     return Result(text=parser.format_help().splitlines(), verbatim=True)
 
 
-def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
-    check_verb(name, line.words)
-    options = make_verb_parser(name).parse(line.words)
+def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
+    check_command(name, line.words)
+    options = make_command_parser(name).parse(line.words)
     options.json = has_json_option(line)
     options.ours = [word for word in line.words if word != "--json"]
     options.arguments = line.passed_on
@@ -138,7 +138,7 @@ def _run_verb(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
             stack.enter_context(logging_to_stderr(verbosity))
             log_start(name)
         stack.enter_context(_saying_warnings())
-        result: Result = find_verb(name).execute(options, os.environ)
+        result: Result = find_command(name).execute(options, os.environ)
     return result
 
 

@@ -1,4 +1,4 @@
-"""What several verbs take: a release as their FILE, a machine, and shared options.
+"""What several commands take: a release as their FILE, a machine, and shared options.
 
 Options are named as pip does where pip has them.
 """
@@ -63,7 +63,7 @@ _SHARED = """
   read the indexes of makers as well, such as PyTorch's and vLLM's, for releases that
   do not run from your own indexes
 """
-"""The options that are the same for each verb that has them; see `add_options`."""
+"""The options that are the same for each command that has them; see `add_options`."""
 
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"type": whole_number, "default": min(4, os.cpu_count() or 1)},
@@ -81,7 +81,7 @@ def add_options(
 
     The table has a line ``-o, --output FILE`` for each option, and its help in indented
     lines below. An option without a value is a switch, one with ``FILE...`` may be
-    given several times, and one without help is that of all verbs.
+    given several times, and one without help is that of all commands.
 
     :param settings: what else `argparse` needs to know, by the names of the values.
     """
@@ -271,7 +271,7 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def words_of(options: argparse.Namespace) -> list[str]:
-    """Return the options that say which machine a verb is about, as they were given."""
+    """Return the machine options of a command as they were typed."""
     words = ["--no-gpu"] if options.no_gpu else []
     for name, text in _given(options).items():
         words += [name, text]
@@ -303,7 +303,7 @@ def find_later(
 ) -> Callable[[], Environment]:
     """Return a function that does what `find_environment` does, when it is needed.
 
-    It is for verbs that may not need a machine at all, and then ask no driver. What
+    It is for commands that may not need a machine at all, and then ask no driver. What
     the user gave is checked at once, so that a wrong option fails early.
     """
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
@@ -383,7 +383,7 @@ def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
     """Return the machine, with the forced values ``given`` by flags."""
-    # Verbs that pass words on to another program start that program first.
+    # Commands that pass words on to another program start that program first.
     from nvidia_variant_provider.detection import detect
 
     try:

@@ -81,7 +81,7 @@ _STORE_ALONE = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(
         parser,
         _OPTIONS,

@@ -51,8 +51,8 @@ files FILE...
 
 _TARGET = """
 --fleet INVENTORY...
-  check for each machine of this inventory, in any form that the verb fleet takes; may
-  be given again
+  check for each machine of this inventory, in any form that fleet reads; may be
+  repeated
 --platform TAG...
   the platform tag of the wheels, as pip has it, such as win_amd64 or
   manylinux_2_28_aarch64 (default: what this machine runs); may be given again
@@ -73,7 +73,7 @@ _ASKING = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(
         parser,
         _OPTIONS,

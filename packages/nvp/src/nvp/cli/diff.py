@@ -50,7 +50,7 @@ new NEW
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS, format=choice("text", "markdown", "json"))
     add_examples(
         parser,

@@ -72,7 +72,7 @@ _EVIDENCE = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS, live_timeout={"type": float, "default": 180.0})
     group = parser.add_argument_group("workloads and receipts")
     add_options(group, _EVIDENCE, deadline={"type": _seconds})
@@ -204,7 +204,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 
 def _commands(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the commands that mend all of several findings."""
+    """Yield the commands that fix all of several findings."""
     from ..doctor.model import commands_of
 
     commands = commands_of(diagnosis.findings)

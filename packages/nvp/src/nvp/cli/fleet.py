@@ -51,7 +51,7 @@ _OUTPUT = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS)
     add_options(parser.add_mutually_exclusive_group(), _BUILDS)
     add_options(

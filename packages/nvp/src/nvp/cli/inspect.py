@@ -42,7 +42,7 @@ paths PATH...
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS)
     add_examples(
         parser,
@@ -59,7 +59,7 @@ def execute(
 ) -> Result:
     """Inspect each path; ``data`` has the list ``files``.
 
-    Defects inside of a file are notes, since `validate` is the verb that fails for
+    Defects inside of a file are notes, since `validate` is the command that fails for
     them. A file that cannot be read at all is an error next to the results of others.
     """
     from ..gpu_code.describe import as_data

@@ -33,7 +33,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             complain(redact(self.format(record)), wraps=False)
-        except Exception:  # noqa: BLE001  # a bad log line must not end the verb
+        except Exception:  # noqa: BLE001  # a bad log line must not end the command
             self.handleError(record)
 
 
@@ -60,11 +60,11 @@ def logging_to_stderr(verbosity: int) -> Iterator[None]:
             logger.propagate = propagates
 
 
-def log_start(verb: str) -> None:
-    """Log which program runs the verb, and where, for those who read the log later."""
+def log_start(command: str) -> None:
+    """Log the program, the versions and the platform that run a command."""
     _logger.info(
         "running %s: version %s, Python %s, %s",
-        verb,
+        command,
         __version__,
         platform.python_version(),
         platform.platform(),

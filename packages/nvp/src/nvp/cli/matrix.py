@@ -37,7 +37,7 @@ file FILE
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     formats = choice("text", "markdown", "html", "svg", "json")
     add_options(parser, _OPTIONS, format=formats)
     add_examples(

@@ -1,10 +1,10 @@
-"""The verbs of the command line, their parsers and the help texts.
+"""The commands of the command line, their parsers and the help texts.
 
-Words before the verb belong to the program, words after it to the verb. Only the
-module of the verb that runs is imported: the module in this folder that has its name,
-with ``configure_parser`` and ``execute``. To add a verb, add its line to `GROUPS` and
-its module; the tests in ``tests/nvp/cli/test_contracts.py`` name everything else that
-it needs.
+Words before the command belong to the program, words after it to the command. Only the
+module of the command that runs is imported: the module in this folder that has its
+name, with ``configure_parser`` and ``execute``. To add a command, add its line to
+`GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
+everything else that it needs.
 
 The completion scripts of shells are made by shtab from the parsers. They are static:
 pressing the Tab key runs the shell's code alone, so that completion costs normal calls
@@ -59,13 +59,15 @@ GROUPS = {
         "census": "record the GPU code of a whole index in one file",
     },
 }
-"""Titles in the help text, each with its verbs and their summaries."""
+"""Titles in the help text, each with its commands and their summaries."""
 
-VERBS = {verb: text for verbs in GROUPS.values() for verb, text in verbs.items()}
-"""The summary of each verb."""
+COMMANDS = {
+    command: text for commands in GROUPS.values() for command, text in commands.items()
+}
+"""The summary of each command."""
 
 _MEANT = {
-    # The commands of pip, except those that are verbs here.
+    # The commands of pip, except those that are commands here.
     **{
         word: ("pip", word)
         for word in (
@@ -78,36 +80,36 @@ _MEANT = {
     "update": ("pip", "install", "--upgrade"),
     "search": ("releases",),
 }
-"""What people mean by words of other programs that are no verbs here."""
+"""What people mean by words of other programs that are no commands here."""
 
 _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
-"""A line of help with a verb and its summary."""
+"""A line of help with a command and its summary."""
 
 _COMPLETION = "--print-completion"
 
 _FOOTNOTE = (
-    f"'{PROGRAM} help VERB' shows the options of a verb, with examples. Every verb "
-    f"takes --json and -v. To complete words with the Tab key in bash, put the output "
-    f"of '{PROGRAM} {_COMPLETION} bash' into a file that your shell reads, such as "
-    f"~/.local/share/bash-completion/completions/{PROGRAM}."
+    f"'{PROGRAM} help COMMAND' shows the options of a command, with examples. Every "
+    f"command takes --json and -v. For completion with the Tab key in bash, write "
+    f"the output of '{PROGRAM} {_COMPLETION} bash' to a file that your shell reads, "
+    f"such as ~/.local/share/bash-completion/completions/{PROGRAM}."
 )
 
 
 _PIPS_OWN = ("-h", "--help", "--json", "-v")
-"""Options of the verb ``pip`` that are for pip too, depending on where they stand."""
+"""Options of both ``nvp pip`` and pip; their position decides whose they are."""
 
 
 class CommandLine(NamedTuple):
     """The words of the command line, sorted by what they are for.
 
-    :param program: the words before the verb.
-    :param verb: the verb as it was typed, or ``None``.
-    :param words: the words after the verb that the verb's own parser reads.
-    :param passed_on: the words for the program that the verb runs.
+    :param program: the words before the command.
+    :param command: the command as it was typed, or ``None``.
+    :param words: the words after the command that the command's own parser reads.
+    :param passed_on: the words for the program that the command runs.
     """
 
     program: Sequence[str]
-    verb: str | None
+    command: str | None
     words: Sequence[str]
     passed_on: Sequence[str]
 
@@ -115,20 +117,21 @@ class CommandLine(NamedTuple):
 class Parser(argparse.ArgumentParser):
     """A parser that raises its errors, so that ``--json`` can report them as well.
 
-    :param verb: the verb whose words it parses, or ``None`` for the whole program.
+    :param command: the command whose words it parses, or ``None`` for the whole
+        program.
     """
 
-    def __init__(self, verb: str | None = None, **settings: Any) -> None:
+    def __init__(self, command: str | None = None, **settings: Any) -> None:
         called = os.path.splitext(os.path.basename(next(iter(sys.argv), "")))[0].lower()
         program = SECOND_NAME if called == SECOND_NAME else PROGRAM
-        settings.setdefault("prog", f"{program} {verb}" if verb else program)
+        settings.setdefault("prog", f"{program} {command}" if command else program)
         super().__init__(
             formatter_class=_narrow_formatter,
             # An option that a later version adds could make an abbreviation ambiguous.
             allow_abbrev=False,
             **settings,
         )
-        self.verb = verb
+        self.command = command
         # Python 3.14 colours help texts, but `render` prints no escape sequences.
         self.color = False
 
@@ -162,7 +165,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
         """Raise the error, with the command that prints the right help as its hint."""
         message = message.removeprefix("argument ")
-        command = f"{PROGRAM} {self.verb}" if self.verb else PROGRAM
+        command = f"{PROGRAM} {self.command}" if self.command else PROGRAM
         hint = f"see {command} --help"
         raise UsageError(
             message, hint=f"did you mean {suggestion}? {hint}" if suggestion else hint
@@ -194,17 +197,17 @@ def _narrow_formatter(prog: str) -> _HelpFormatter:
 
 
 def read_command_line(arguments: Sequence[str]) -> CommandLine:
-    """Find the verb, and sort the words around it."""
+    """Find the command, and sort the words around it."""
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         position += 2 if arguments[position] == _COMPLETION else 1
     if position >= len(arguments):
         return CommandLine(arguments, None, (), ())
-    before, verb = arguments[:position], arguments[position]
+    before, command = arguments[:position], arguments[position]
     words, passed_on = arguments[position + 1 :], list[str]()
-    if verb == "pip":
+    if command == "pip":
         words, passed_on = _separate(words)
-    return CommandLine(before, verb, words, passed_on)
+    return CommandLine(before, command, words, passed_on)
 
 
 def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -213,7 +216,9 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
     ``--json`` is for this program, except after ``index``, a command of pip that has
     the same option.
     """
-    known = make_verb_parser("pip")._option_string_actions  # the names have no getter
+    known = make_command_parser(
+        "pip"
+    )._option_string_actions  # the names have no getter
     ours: list[str] = []
     theirs: list[str] = []
     pending = iter(words)
@@ -242,7 +247,7 @@ def has_json_option(line: CommandLine) -> bool:
 
 
 def has_json_format(line: CommandLine) -> bool:
-    """Return whether a verb is to print the report by its option ``--format``."""
+    """Return whether a command is to print the report by its option ``--format``."""
     words = _options(line)
     pairs = itertools.pairwise(words)
     return "--format=json" in words or ("--format", "json") in pairs
@@ -254,35 +259,35 @@ def _options(line: CommandLine) -> Sequence[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
-def check_verb(name: str, words: Sequence[str] = ()) -> None:
-    """Refuse a verb that does not exist, and name the command that was meant.
+def check_command(name: str, words: Sequence[str] = ()) -> None:
+    """Refuse a command that does not exist, and name the command that was meant.
 
     :param words: the words after it.
-    :raises UsageError: there is no such verb.
+    :raises UsageError: there is no such command.
     """
-    if name in VERBS:
+    if name in COMMANDS:
         return
-    near = _nearest(name, [*VERBS, "help", *_MEANT])
+    near = _nearest(name, [*COMMANDS, "help", *_MEANT])
     if near in _MEANT:
         import shlex
 
         near = shlex.join([PROGRAM, *_MEANT[near], *map(redacted, words)])
-    Parser().error(f"there is no verb {shown(name)}", near)
+    Parser().error(f"there is no command {shown(name)}", near)
 
 
-def find_verb(name: str) -> ModuleType:
-    """Import the module of a verb, with ``configure_parser`` and ``execute``.
+def find_command(name: str) -> ModuleType:
+    """Import the module of a command, with ``configure_parser`` and ``execute``.
 
-    :raises UsageError: there is no such verb.
+    :raises UsageError: there is no such command.
     """
-    check_verb(name)
+    check_command(name)
     return importlib.import_module(f".{name}", __package__)
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words before the verb."""
+    """Return the parser of the words before the command."""
     parser = Parser(
-        usage="%(prog)s [options] VERB ...",
+        usage="%(prog)s [options] COMMAND ...",
         description="Find the build of a GPU package that fits a machine.\n\n"
         + "\n\n".join(map(_group_text, GROUPS)),
         epilog=_FOOTNOTE,
@@ -298,29 +303,29 @@ def make_parser() -> Parser:
     return parser
 
 
-def make_verb_parser(name: str) -> Parser:
-    """Return the parser of a verb's own words.
+def make_command_parser(name: str) -> Parser:
+    """Return the parser of a command's own words.
 
-    :raises UsageError: there is no such verb.
+    :raises UsageError: there is no such command.
     """
     parser = Parser(name)
-    configure_verb(parser, name)
+    configure_command(parser, name)
     return parser
 
 
-def configure_verb(parser: Parser, name: str) -> None:
-    """Add the options of a verb, and its help texts, to a parser."""
-    verb = find_verb(name)
-    summary = VERBS[name]
+def configure_command(parser: Parser, name: str) -> None:
+    """Add the options of a command, and its help texts, to a parser."""
+    command = find_command(name)
+    summary = COMMANDS[name]
     parser.description = f"{summary[0].upper()}{summary[1:]}."
-    verb.configure_parser(parser)
+    command.configure_parser(parser)
     _add_common_options(parser)
 
 
 def add_examples(
     parser: argparse.ArgumentParser, *examples: str, notes: Iterable[str] = ()
 ) -> None:
-    """Give the help of a verb its last part.
+    """Give the help of a command its last part.
 
     :param examples: command lines, without the name of the program.
     :param notes: sentences that go before the examples.
@@ -355,8 +360,8 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
 
 
 def _add_common_options(parser: Parser) -> None:
-    if parser.verb == "pip":  # a -v among the words for pip is pip's own
-        text = "for pip; to log what this program does, give -v before the verb"
+    if parser.command == "pip":  # a -v among the words for pip is pip's own
+        text = "for pip; to log what this program does, give -v before the command"
         parser.add_argument("-v", action="store_true", help=text)
     else:
         parser.add_argument(
@@ -372,9 +377,9 @@ def _add_common_options(parser: Parser) -> None:
 
 
 def _group_text(title: str) -> str:
-    width = max(map(len, VERBS))
-    verbs = GROUPS[title].items()
-    lines = [f"  {verb:{width}}  {summary}" for verb, summary in verbs]
+    width = max(map(len, COMMANDS))
+    commands = GROUPS[title].items()
+    lines = [f"  {command:{width}}  {summary}" for command, summary in commands]
     return "\n".join([f"{title}:", *lines])
 
 
@@ -403,11 +408,11 @@ def completion_script(shell: str) -> str:
             hint=f"give one of: {', '.join(shtab.SUPPORTED_SHELLS)}",
         )
     parser = make_parser()
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
-    for name, summary in VERBS.items():
-        verb = verbs.add_parser(name, help=summary, verb=name)
-        configure_verb(verb, name)
-        for action in verb._actions:  # argparse has no public list
+    commands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, command=name)
+        configure_command(command, name)
+        for action in command._actions:  # argparse has no public list
             names = action.metavar if isinstance(action.metavar, str) else ""
             if names in _FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]

@@ -49,7 +49,7 @@ _OPTIONS = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb; every other word is for pip."""
+    """Add the options of the command; every other word is for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
     add_machine_options(parser)
     add_options(parser, _OPTIONS)
@@ -60,8 +60,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "-v pip install -vv torch",
         notes=[
             "ARGS are the words that you would give pip. The options above may stand "
-            "anywhere among them. A -v after the verb is for pip; give -v before the "
-            "verb to log what this program does."
+            "anywhere among them. A -v after pip is for pip; put -v before pip to log "
+            "what nvp does."
         ],
     )
 

@@ -33,7 +33,7 @@ _OPTIONS = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS)
     add_machine_options(parser)
     add_examples(parser, "properties", "properties --cuda-driver 12.9 --sm-arch 9.0")

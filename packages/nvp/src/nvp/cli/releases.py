@@ -53,7 +53,7 @@ _BUILDS = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS)
     add_options(parser.add_argument_group(INDEXES), _INDEXES)
     add_options(parser, _BUILDS)

@@ -1,4 +1,4 @@
-"""What a verb returns, and how it is printed: as text for people, or as a JSON report.
+"""The result of a command, and how to print it: as text or as a JSON report.
 
 On a terminal, sentences are wrapped at words and rich draws the tables. Piped output
 is plain and has one line for each sentence and each row, so that ``grep`` and scripts
@@ -48,20 +48,20 @@ class Table(Frozen):
 
 
 class Result(Frozen):
-    """The outcome of a verb.
+    """The outcome of a command.
 
-    :param data: the ``data`` of the JSON report; ``None`` when the verb failed.
+    :param data: the ``data`` of the JSON report; ``None`` when the command failed.
     :param text: lines and tables for people, in order.
     :param verbatim: the text is a document, such as HTML or a script. Its lines are
         not wrapped on a terminal, because people copy them.
     :param notes: sentences for stderr, which are printed with a JSON report as well.
     :param asides: lines for stderr that stand next to a document on stdout. They are
         not wrapped, and not printed with a JSON report, whose data has them.
-    :param as_json: the verb has an option of its own for the JSON report, and the
+    :param as_json: the command has an option of its own for the JSON report, and the
         user gave it.
-    :param said: the verb has printed its output already, because it runs until the
+    :param said: the command has printed its output already, because it runs until the
         user stops it.
-    :param passed_on: the exit code is that of a program which the verb ran.
+    :param passed_on: the exit code is that of a program which the command ran.
     :param errors: what failed. With ``data``, the text and the notes tell people
         about the errors, and only the JSON report lists them.
     """
@@ -114,7 +114,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
 
 
 def say(lines: Iterable[str], *, aside: bool = False) -> None:
-    """Print lines while a verb is still at work.
+    """Print lines while a command is still at work.
 
     The lines are written in one piece, so that the output of another program does
     not come between them.

@@ -36,7 +36,7 @@ file FILE
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS)
     add_machine_options(parser)
     add_examples(

@@ -64,7 +64,7 @@ _RULES = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser.add_argument_group(INDEXES), _INDEXES)
     add_options(
         parser.add_argument_group("where to listen"),

@@ -1,4 +1,4 @@
-"""The verb ``upgrade``: rewrite variant metadata in the current schema version."""
+"""The command ``upgrade``: rewrite variant metadata in the current schema version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ path FILE
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS, to=choice(str(versions.WRITTEN)))
     add_examples(
         parser,

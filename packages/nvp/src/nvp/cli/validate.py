@@ -36,7 +36,7 @@ paths PATH...
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the verb."""
+    """Add the options of the command."""
     add_options(parser, _OPTIONS, format=choice("text", "json", "sarif", "github"))
     add_examples(
         parser,

@@ -1,4 +1,4 @@
-"""Commands that mend what is wrong, as data: hints show them, and reports collect them.
+"""Commands that fix what is wrong, as data: hints show them, and reports collect them.
 
 Each finding has its own commands. Run one after the other, a later command may undo an
 earlier one: pip replaces torch for one extension, and the next extension no longer
@@ -26,21 +26,25 @@ class Command:
     """A command line.
 
     :param program: its first words, such as ``nvp pip --python /env``.
-    :param verb: such as ``install``; empty for what is no command of pip.
-    :param options: each option of the verb, with its value.
+    :param subcommand: such as ``install``; empty for what is no command of pip.
+    :param options: each option of the subcommand, with its value.
     :param names: the requirements, or the rest of the words.
     :param machine: options that name the machine it is for.
     """
 
     program: tuple[str, ...]
-    verb: str = ""
+    subcommand: str = ""
     options: tuple[tuple[str, ...], ...] = ()
     names: tuple[str, ...] = ()
     machine: tuple[str, ...] = ()
 
     @classmethod
     def of_pip(
-        cls, program: Iterable[str], verb: str, *words: str, machine: Sequence[str] = ()
+        cls,
+        program: Iterable[str],
+        subcommand: str,
+        *words: str,
+        machine: Sequence[str] = (),
     ) -> Command:
         """Return a command of pip.
 
@@ -56,17 +60,21 @@ class Command:
                 options.append((word, next(following)))
             else:
                 options.append((word,))
-        return cls(tuple(program), verb, tuple(options), tuple(names), tuple(machine))
+        return cls(
+            tuple(program), subcommand, tuple(options), tuple(names), tuple(machine)
+        )
 
     def __str__(self) -> str:
         options = [word for option in self.options for word in option]
-        verb = [self.verb] if self.verb else []
-        return shlex.join([*self.program, *verb, *options, *self.names, *self.machine])
+        subcommand = [self.subcommand] if self.subcommand else []
+        return shlex.join(
+            [*self.program, *subcommand, *options, *self.names, *self.machine]
+        )
 
     @property
     def _is_alone(self) -> bool:
         """Whether it stays apart: what it installs is nothing for other commands."""
-        return not self.verb or ("--no-deps",) in self.options
+        return not self.subcommand or ("--no-deps",) in self.options
 
     @property
     def _indexes(self) -> tuple[tuple[str, ...], ...]:
@@ -77,7 +85,7 @@ class Command:
 class Advice(NamedTuple):
     """What to do, with the commands as they stand in the text.
 
-    :param commands: what mends it, in their order; a text may name other ways besides.
+    :param commands: what fixes it, in their order; a text may name other ways besides.
     """
 
     text: str
@@ -114,14 +122,16 @@ def merge(commands: Iterable[Command]) -> list[Command]:
     for command in commands:
         if command._is_alone:
             others.setdefault(command)
-        elif command.verb == "uninstall":
+        elif command.subcommand == "uninstall":
             removed.update(dict.fromkeys(command.names))
             last = command
         else:
             groups.setdefault(command._indexes, []).append(command)
     merged = []
     if last is not None:
-        merged.append(Command(last.program, last.verb, last.options, tuple(removed)))
+        merged.append(
+            Command(last.program, last.subcommand, last.options, tuple(removed))
+        )
     # What an index is named for, such as torch, is there before what is built for it.
     taken: set[str] = set()
     for group in sorted(groups.values(), key=lambda group: not group[0]._indexes):
@@ -149,7 +159,9 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
             names.remove(name)
     if names:
         first = group[0]
-        yield Command(first.program, first.verb, options, tuple(names), first.machine)
+        yield Command(
+            first.program, first.subcommand, options, tuple(names), first.machine
+        )
 
 
 def _with_extras(requirement: str, other: str) -> str:

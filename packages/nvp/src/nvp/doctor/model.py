@@ -1,4 +1,4 @@
-"""A stack, the checks that look at it, what they report, and what mends all of it."""
+"""A stack, the checks that look at it, what they report, and what fixes all of it."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Finding(findings.Finding):
 
     :param distribution: the normalized name of the distribution that it is about.
     :param path: the file or the folder that it is about.
-    :param commands: what mends it, as it stands in the hint.
+    :param commands: what fixes it, as it stands in the hint.
     """
 
     REPORTED: ClassVar[tuple[str, ...]] = (
@@ -203,7 +203,7 @@ def declare(code: str, severity: Severity, title: str) -> None:
 
 
 def commands_of(findings: Iterable[Finding]) -> list[str]:
-    """Return the commands that mend all findings, in the order to run them.
+    """Return the commands that fix all findings, in the order to run them.
 
     What a note says is left to the user.
     """

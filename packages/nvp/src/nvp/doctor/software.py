@@ -260,7 +260,7 @@ class Software:
         """What the distributions require of each other."""
         return tuple(find_needs(self.distributions, self.installation))
 
-    def pip(self, verb: str, *words: str) -> Command:
+    def pip(self, subcommand: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
 
         What it installs is for the machine that the checks are about.
@@ -269,8 +269,8 @@ class Software:
         python = self.installation.python or self.installation.prefix
         if python != sys.executable:
             program += ["--python", self.installation.prefix]
-        machine = self.machine_options if verb == "install" else ()
-        return Command.of_pip(program, verb, *words, machine=machine)
+        machine = self.machine_options if subcommand == "install" else ()
+        return Command.of_pip(program, subcommand, *words, machine=machine)
 
     def reinstall(self, *names: str, words: Sequence[str] = ()) -> Command:
         """Return the command line that chooses builds of projects again.

@@ -26,7 +26,7 @@ def connect(
     :param python: the interpreter whose pip is asked; the running one by default.
     :param retries: how often a request is sent again after a failure that may pass.
     """
-    # The client is imported when it is needed, since most verbs read no URL.
+    # The client is imported when it is needed, since most commands read no URL.
     from .pip.settings import make_blocking_client
 
     return make_blocking_client(environ, python=python, retries=retries)

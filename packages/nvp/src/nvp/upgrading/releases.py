@@ -70,7 +70,7 @@ class UpgradedFile:
         return document
 
     def to_dict(self) -> dict[str, object]:
-        """Return the file as the report of the verb has it."""
+        """Return the file as the report of the command has it."""
         return {
             "path": self.path,
             "from": self.old_version,

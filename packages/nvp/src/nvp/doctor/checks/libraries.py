@@ -296,7 +296,7 @@ class _OtherCuda(NamedTuple):
 
     :param names: what has to be replaced.
     :param runs: whether it runs all the same, with libraries of its own CUDA.
-    :param way: another way to mend it.
+    :param way: another way to fix it.
     """
 
     sentence: str

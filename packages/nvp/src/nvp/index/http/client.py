@@ -394,5 +394,5 @@ class LoopThread:
 
 
 def is_running() -> bool:
-    """Return whether such a thread runs, although the verb has ended."""
+    """Return whether such a thread runs, although the command has ended."""
     return any(thread.name == _NAME for thread in threading.enumerate())

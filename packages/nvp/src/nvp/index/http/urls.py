@@ -1,6 +1,6 @@
 """URLs: which of them may be read, errors about them, and the files that they name.
 
-This module imports little, because verbs import it that may read no URL at all.
+This module imports little, because commands import it that may read no URL at all.
 """
 
 from __future__ import annotations

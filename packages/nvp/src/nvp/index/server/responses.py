@@ -412,7 +412,7 @@ def link(
     ours = METADATA_KEY in file.private_metadata
     if not source.access.local:
         # Requests for a non-variant wheel tell what pip has taken, and what the pip of
-        # the verb writes is corrected. Nobody corrects what others write.
+        # the command writes is corrected. Nobody corrects what others write.
         label = label or NO_LABEL
     if label == NO_LABEL and source.is_reachable(file.url):
         if not ours:

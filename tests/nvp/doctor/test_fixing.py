@@ -1,4 +1,4 @@
-"""The commands at the end of a diagnosis, which mend all of its findings."""
+"""The commands at the end of a diagnosis, which fix all of its findings."""
 
 from __future__ import annotations
 

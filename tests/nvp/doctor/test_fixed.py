@@ -295,7 +295,7 @@ _QUICK = ("two companions", "a newer CUDA")
         for x in CASES
     ],
 )
-def test_the_commands_mend(name: str, index: Path, tmp_path: Path) -> None:
+def test_the_commands_fix(name: str, index: Path, tmp_path: Path) -> None:
     case = CASES[name]
     folder = install(tmp_path / "env", case.installed)
     (packages,) = folder.glob("lib/python3*/site-packages")

@@ -113,9 +113,9 @@ def test_downloaded_files_have_the_bytes_of_the_index(
     index: str,
     tmp_path: Path,
 ) -> None:
-    version, verb, option = case
+    version, command, option = case
     folder = tmp_path / "it"
-    done = pip_of(version)(verb, "-i", index, option, folder, "torch")
+    done = pip_of(version)(command, "-i", index, option, folder, "torch")
     assert done.code == 0, done.text
     (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
     (runtime,) = (published / "runtime").glob("runtime-12.6-*.whl")
