@@ -2,8 +2,8 @@
 
 What docs/rules.md says about clients is measured here, and a test fails for a rule
 without a measurement. Most cases run on a machine with CUDA 12.9 and an H100. A case
-that starts to fail says that a client has changed: correct the case, and on that page
-the row of the rule and its section.
+that starts to fail says that a client has changed: correct the case, and the section of
+the rule on that page.
 """
 
 from __future__ import annotations
