@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from support.sessions import ROOT
@@ -80,39 +81,60 @@ def _call(command: str) -> str:
     return " ".join([command, *operands])
 
 
-_SHARED = "options for another machine"
-"""A group of options that many commands have; the page shows it once."""
+_MACHINE = "options for another machine"
+"""A group of options that many commands have."""
+
+_SHARED = "options of several commands"
+"""The options that mean the same for each of them. The page explains these once."""
+
+_EVERY_COMMAND = ("help", "json", "verbose")
+"""Options that the page explains above the commands."""
 
 
 def _command_sections() -> Iterator[str]:
-    shared = ""
+    arguments = {
+        command: {
+            action: group.title
+            for group in make_command_parser(command)._action_groups
+            for action in group._group_actions
+            if action.dest not in _EVERY_COMMAND
+        }
+        for command in COMMANDS
+    }
+    uses = Counter(_meaning(action) for own in arguments.values() for action in own)
+    tables: dict[str, dict[str, str]] = {_SHARED: {}, _MACHINE: {}}
     for command, summary in COMMANDS.items():
-        parser = make_command_parser(command)
-        yield f"## {command}"
+        yield from (
+            f"## {command}",
+            "",
+            f"`{PROGRAM} {_call(command)}`: {summary}.",
+            "",
+        )
+        own: dict[str, str] = {}
+        also: dict[str, None] = {}
+        for action, group in arguments[command].items():
+            names, meaning = _spelled(action), _meaning(action)
+            if uses[meaning] == 1:
+                own[names] = meaning
+                continue
+            table = _MACHINE if group == _MACHINE else _SHARED
+            tables[table][re.sub(r" \{.*\}", "", names)] = meaning
+            link = f"the [{table}](#{table.replace(' ', '-')})"
+            also[link if table == _MACHINE else names.split(", ")[-1]] = None
+        if own:
+            yield from _table(("argument", "meaning"), own.items())
+            yield ""
+        if also:
+            yield f"Also {', '.join(also)}."
+            yield ""
+        yield from _last_part(make_command_parser(command).epilog or "")
+    for title, rows in tables.items():
+        yield from (
+            f"## {title.capitalize()}",
+            "",
+            *_table(("argument", "meaning"), rows.items()),
+        )
         yield ""
-        yield f"`{PROGRAM} {_call(command)}`: {summary}."
-        yield ""
-        for group in parser._action_groups:
-            actions = [
-                action
-                for action in group._group_actions
-                if action.dest not in _EVERY_COMMAND
-            ]
-            table = "\n".join(_options(group.title or "", actions))
-            if group.title == _SHARED and table == (shared := shared or table):
-                yield f"Also the [{_SHARED}](#{_SHARED.replace(' ', '-')})."
-                yield ""
-            elif actions:
-                yield table
-                yield ""
-        yield from _last_part(parser.epilog or "")
-    yield f"## {_SHARED.capitalize()}"
-    yield ""
-    yield shared
-
-
-_EVERY_COMMAND = ("help", "json", "verbose")
-"""Options that the page explains once."""
 
 
 def _last_part(text: str) -> Iterator[str]:
@@ -128,14 +150,6 @@ def _last_part(text: str) -> Iterator[str]:
         yield from examples
         yield "```"
         yield ""
-
-
-def _options(title: str, actions: Iterable[argparse.Action]) -> Iterator[str]:
-    heads = {"positional arguments": "operand", "optional arguments": "option"}
-    head = "option" if title == "options" else heads.get(title, title)
-    return _table(
-        (head, "meaning"), ((_spelled(action), _meaning(action)) for action in actions)
-    )
 
 
 def _spelled(action: argparse.Action) -> str:
