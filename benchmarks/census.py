@@ -1,10 +1,10 @@
 """A census of many small wheels: its rate, the memory of the parent, and what survives.
 
-Indexes are made in a temporary folder: one of tiny wheels with next to nothing in them,
-and others of wheels with a library of some MB. The census runs in one process and in
-two, and on a Dask cluster of one worker and of two, which are started for it. The sides
-take turns. Then a worker is killed in the middle of a run, and the parent of another
-run, which goes on afterwards. All rows have to be the same.
+Indexes are made in a temporary directory: one of tiny wheels with next to nothing in
+them, and others of wheels with a library of some MB. The census runs in one process and
+in two, and on a Dask cluster of one worker and of two, which are started for it. The
+sides take turns. Then a worker is killed in the middle of a run, and the parent of
+another run, which goes on afterwards. All rows have to be the same.
 
 A parent, a scheduler and two workers share the cores of the machine. So the processor
 time of each is measured as well, and what ratio it allows on two cores and on more.

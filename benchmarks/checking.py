@@ -61,16 +61,16 @@ def main() -> None:
 
 
 def lock_file() -> str:
-    """Return a uv.lock with builds of the table among ordinary packages."""
+    """Return a uv.lock with builds of the table among regular packages."""
     builds = [
         (record.project, record.version)
         for project in sorted(build_records())
         for record in list(build_records()[project])[-1:]
         if record.label is None and record.platform == "linux_x86_64"
     ][:BUILDS]
-    ordinary = [(f"package-{n}", "1.0") for n in range(PACKAGES - len(builds))]
+    regular = [(f"package-{n}", "1.0") for n in range(PACKAGES - len(builds))]
     lines = ["version = 1", 'requires-python = ">=3.10"', ""]
-    for name, version in [*builds, *ordinary]:
+    for name, version in [*builds, *regular]:
         wheel = f"{name.replace('-', '_')}-{version}-{TAG}.whl"
         lines += [
             "[[package]]",
@@ -80,7 +80,7 @@ def lock_file() -> str:
             f'wheels = [{{ url = "https://files.invalid/{wheel}", size = 5000000 }}]',
             "",
         ]
-    names = ", ".join(f'{{ name = "{name}" }}' for name, _ in [*builds, *ordinary])
+    names = ", ".join(f'{{ name = "{name}" }}' for name, _ in [*builds, *regular])
     lines += ["[[package]]", 'name = "demo"', 'version = "1.0"']
     lines += ['source = { virtual = "." }', f"dependencies = [{names}]", ""]
     return "\n".join(lines)

@@ -68,7 +68,7 @@ DROP_ALL = Path("/proc/sys/vm/drop_caches")
 
 def main() -> None:
     parser = options(__doc__, 5)
-    parser.add_argument("stack", type=Path, help="the folder of the environment")
+    parser.add_argument("stack", type=Path, help="the directory of the environment")
     parser.add_argument(
         "--drop-all",
         action="store_true",
@@ -190,7 +190,7 @@ class _FirstRuns:
                 os.close(descriptor)
 
     def forget_all(self) -> None:
-        """Make the system forget all files, with their names and their folders."""
+        """Make the system forget all files, with their names and their directories."""
         self.forget()
         DROP_ALL.write_text("3\n")
 

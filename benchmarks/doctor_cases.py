@@ -1,7 +1,7 @@
 """``doctor`` on environments that nobody should have: time, and peak of memory.
 
-Each environment is made in a temporary folder. Libraries of 3 GB are sparse: they take
-no space, and reading them takes as long as if they did.
+Each environment is made in a temporary directory. Libraries of 3 GB are sparse: they
+take no space, and reading them takes as long as if they did.
 """
 
 from __future__ import annotations

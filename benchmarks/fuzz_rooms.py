@@ -67,7 +67,7 @@ class Room:
     """One kind of input.
 
     :param mutate: makes an input of valid ones.
-    :param read: reads an input; it gets a folder, which stays between inputs.
+    :param read: reads an input; it gets a directory, which stays between inputs.
     :param fixtures: a pattern for valid inputs among the fixtures.
     """
 
@@ -252,7 +252,7 @@ def _write(packages: Path, name: str, prefix: Path, body: bytes) -> None:
     """Write a file of an environment, unless its name leads out of it."""
     path = Path(os.path.normpath(packages / name.replace("\0", "")))
     if prefix in path.parents:
-        with suppress(OSError):  # the name is too long, or that of a folder
+        with suppress(OSError):  # the name is too long, or that of a directory
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(body)
 

@@ -117,7 +117,7 @@ for line in open("/proc/self/status"):
 
 def main() -> None:
     parser = options(__doc__, 5)
-    parser.add_argument("--wheels", type=Path, help="a folder with the wheels")
+    parser.add_argument("--wheels", type=Path, help="a directory with the wheels")
     arguments = parser.parse_args()
     # The extra `wheels` installs both.
     with fresh_environment("isal", "zstandard") as environment:

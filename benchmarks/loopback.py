@@ -1,4 +1,4 @@
-"""The loopback index: a large wheel, ordinary packages, a page of 10,000 files."""
+"""The loopback index: a large wheel, regular packages, a page of 10,000 files."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ CLEAN = {
 
 def main() -> None:
     runs = options(__doc__, 5).parse_args().runs
-    # The files are in memory where the system has a folder for that. On a disk, the
+    # The files are in memory where the system has a directory for that. On a disk, the
     # system would write back the files of one side while the next side is measured.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=memory) as name:
@@ -164,7 +164,7 @@ def make_page(index: Path) -> None:
 
 
 def link_all(folder: Path) -> None:
-    """Write a project page for the files of a folder."""
+    """Write a project page for the files of a directory."""
     links = []
     for path in sorted(folder.iterdir()):
         with path.open("rb") as file:
@@ -322,7 +322,7 @@ def peak_of(number: int) -> float:
 def compare_packages(
     environment: Environment, url: str, names: Sequence[str], runs: int, limit: float
 ) -> None:
-    """Install ordinary packages into an empty folder."""
+    """Install regular packages into an empty directory."""
 
     def side(program: Sequence[str]) -> Callable[[], None]:
         words = ["install", "--quiet", "--no-deps", "--no-cache-dir", "--target"]
@@ -343,7 +343,7 @@ def compare_packages(
         },
         runs,
     )
-    print_ratios(f"Ordinary packages: {len(names)}, whole command", samples, limit)
+    print_ratios(f"Regular packages: {len(names)}, whole command", samples, limit)
     pip, ours = (min(sample.seconds) for sample in samples.values())
     print(f"\nratio of the shortest runs: {ours / pip:.3f}")
 

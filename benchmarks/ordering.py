@@ -82,7 +82,7 @@ def measure(
     for _ in range(runs):
         for case, sides in taken.items():
             words = [case.kind, str(case.labels), str(CALLS), *case.sides]
-            # Isolated mode: nothing is imported from the folder of the script.
+            # Isolated mode: nothing is imported from the directory of the script.
             output = run(environment, Command(["-I", str(WORKER), *words]))
             for side, seconds in json.loads(output).items():
                 sides[side] += seconds

@@ -1,4 +1,4 @@
-"""Which torch the machines that can exist get from ordinary pages, and whether it runs.
+"""Which torch the machines that can exist get from regular pages, and whether it runs.
 
 A label page has a build for each backend (``+cu126``, ``+cpu``, ``+xpu``), and a plain
 page has one build of each release, as PyPI does. Both are made from the table of
@@ -175,10 +175,10 @@ def uv_pick(
 
 
 def backends(environment: Environment, driver: str) -> list[str]:
-    """Return the folders of PyTorch's index in which uv looks, best first.
+    """Return the directories of PyTorch's index in which uv looks, best first.
 
     uv has the URLs of that index built in. Offline, it only says which ones it would
-    read: the folders of all CUDA versions that it takes the driver to run, of which
+    read: the directories of all CUDA versions that it takes the driver to run, of which
     the newest one with the project wins.
     """
     branch = next(b for b, cuda in driver_branches().items() if str(cuda) == driver)

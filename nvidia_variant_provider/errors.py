@@ -20,7 +20,7 @@ _CREDENTIALS = (
     r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d*(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
     r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
 )
-"""The start of any URL, whatever its scheme; a folder on a drive has one letter.
+"""The start of any URL, whatever its scheme; a directory on a drive has one letter.
 
 One slash is enough: `pathlib` makes one of two. What stands where a port would, and is
 no number, is a password, which may have a slash in it that should have been quoted. A

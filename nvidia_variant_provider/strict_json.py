@@ -34,7 +34,8 @@ OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """The beginnings of the paths of files that the shell has already opened. The user has
-asked for these files, and no folder lists them, so waiting for a pipe is right here."""
+asked for these files, and no directory lists them, so waiting for a pipe is right
+here."""
 
 
 _NOT_METADATA = "this is not variant metadata"
@@ -107,7 +108,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     :raises ValueError: the path has a NUL byte.
     """
     mode = os.stat(path).st_mode
-    # A folder passes, since the system's own message about it is clearer.
+    # A directory passes, since the system's own message about it is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
         import errno  # imported here, since installers load this module
 

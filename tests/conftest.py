@@ -74,10 +74,10 @@ settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def empty_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield one new folder after the other.
+    """Yield one new directory after the other.
 
-    ``mktemp`` lists all earlier folders for each new one, which takes seconds in a run
-    of 5,000 tests.
+    ``mktemp`` lists all earlier directories for each new one, which takes seconds in a
+    run of 5,000 tests.
     """
     parent = tmp_path_factory.mktemp("empty")
 
@@ -108,7 +108,7 @@ def clean_environment(
 
 @pytest.fixture
 def fixtures() -> Path:
-    """Return the folder ``fixtures/`` of the checkout."""
+    """Return the directory ``fixtures/`` of the checkout."""
     return FIXTURES
 
 
@@ -132,7 +132,7 @@ def run(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> R
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the fake ``libnvidia-ml.so.1`` and ``libcuda.so.1``."""
+    """Return a directory with the fake ``libnvidia-ml.so.1`` and ``libcuda.so.1``."""
     return shared_folder(tmp_path_factory, "libraries", compile_libraries)
 
 

@@ -21,7 +21,7 @@ def check(*packages: Path) -> subprocess.CompletedProcess[str]:
 
     import-linter imports what it reads, and would find installed copies first.
 
-    :param packages: the folders that hold them; the first has the contracts.
+    :param packages: the directories that hold them; the first has the contracts.
     """
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],

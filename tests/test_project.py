@@ -28,10 +28,10 @@ import nvp
 class Distribution:
     """What one of the distributions has to be.
 
-    :param folder: the folder of its ``pyproject.toml``.
-    :param source: the folder of the package.
+    :param folder: the directory of its ``pyproject.toml``.
+    :param source: the directory of the package.
     :param left_out: the files of the package that the wheel does not have.
-    :param shared: files of the repository, and their folders in the wheel.
+    :param shared: files of the repository, and their directories in the wheel.
     :param papers: what the sdist has beside the package and the shared files.
     :param requires: the projects that every installation brings.
     """
@@ -124,7 +124,7 @@ def strays() -> set[str]:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what is built from the checkout, and below ``again`` from sdists.
+    """Build the checkout, and below ``again`` the sdists; return the directory.
 
     The wheels below ``editable`` are those of ``pip install --editable``.
     """

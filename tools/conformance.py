@@ -32,7 +32,7 @@ ENDPOINT = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
 
 PROGRAM = """
 import importlib, json, sys
-if sys.path[0] == "":  # not what happens to be in the working folder
+if sys.path[0] == "":  # not what happens to be in the current directory
     del sys.path[0]
 module, _, name = sys.argv[1].partition(":")
 plugin = importlib.import_module(module)

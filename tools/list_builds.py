@@ -2,9 +2,9 @@ r"""List the wheels that the table of builds is made from, and read METADATA of 
 
 ``tools/sources/releases.json`` names, for each project and platform, the releases whose
 wheels are read; ``*`` is every release since a date. Of each release one wheel is
-listed, as a folder that ``nvp census`` takes for an index::
+listed, as a directory that ``nvp census`` takes for an index::
 
-    python -m tools.list_builds INDEX folder --metadata metadata.json
+    python -m tools.list_builds INDEX directory --metadata metadata.json
 
 ``metadata.json`` has a record for each other release of some projects: those whose
 METADATA says what a wheel needs. Reading it takes a request for each.
@@ -62,10 +62,10 @@ Listed = Mapping[tuple[Version, str], IndexFile]
 
 
 def main() -> None:
-    """Write the folder, and the records of METADATA."""
+    """Write the directory, and the records of METADATA."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("index", help="the URL of the root page of an index")
-    parser.add_argument("folder", type=Path, help="the folder to write")
+    parser.add_argument("folder", type=Path, help="the directory to write")
     parser.add_argument("--project", action="append", help="list this project only")
     parser.add_argument("--since", default="2023-06-01", help="a day")
     parser.add_argument(

@@ -19,7 +19,7 @@ from pathlib import Path
 __all__ = ["Ptxas", "fetch"]
 
 CACHE = Path.home() / ".cache" / "nvidia-variant-provider-tools"
-"""The folder where the downloaded programs stay."""
+"""The directory where the downloaded programs stay."""
 
 _KERNEL = """\
 .version {isa}

@@ -38,7 +38,7 @@ _CODE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages to those of the folder ``docs``."""
+    """Add the pages to those of the directory ``docs``."""
     from mkdocs.structure.files import File
 
     for name, place in PAGES.items():

@@ -4,8 +4,8 @@ A result counts only for the boot, the driver, the device nodes and the containe
 in which it was detected. Forced values are never kept. A file that another user
 could have written is ignored. A file that cannot be written is not an error.
 
-`read_own`, `write_own` and `why_no_cache` say which folders and files may be a cache.
-All caches of nvp go by them too.
+`read_own`, `write_own` and `why_no_cache` say which directories and files may be a
+cache. All caches of nvp go by them too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOUNTS = "/proc/self/ns/mnt"
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the kept result, or ``None`` if none may be kept.
 
-    The folder is that of ``platformdirs.user_cache_dir``, whose import takes twice
+    The directory is that of ``platformdirs.user_cache_dir``, whose import takes twice
     as long as starting Python. Results are kept on Linux only: other systems do
     not give each boot a name of its own.
     """
@@ -53,7 +53,7 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
     folder = environ.get("XDG_CACHE_HOME", "").strip()
     if not os.path.isabs(folder):
         home = environ.get("HOME")
-        # A relative path would mean another folder wherever the program is called.
+        # A relative path would mean another directory wherever the program is called.
         if not home or not os.path.isabs(home):
             return None
         folder = os.path.join(home, ".cache")
@@ -65,7 +65,7 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
-        # A container shares the boot, the device nodes and often the home folder
+        # A container shares the boot, the device nodes and often the home directory
         # with its host, but it has libraries of its own.
         mounts = os.readlink(_MOUNTS)
     except (OSError, ValueError):
@@ -124,13 +124,13 @@ def store(path: str, key: Sequence[str], environment: Environment) -> None:
 
 
 def why_no_cache(folder: str) -> str | None:
-    """Say why nothing may be kept in a folder; ``None`` if it may.
+    """Say why nothing may be kept in a directory; ``None`` if it may.
 
     pip's `check_path_owner` decides in the same way: with ``sudo -E``, or in a mounted
-    home, the folder belongs to another user, who could have this one read, and write,
-    what they like. Nobody else may write the folder either.
+    home, the directory belongs to another user, who could have this one read, and
+    write, what they like. Nobody else may write the directory either.
 
-    :param folder: an absolute path. A folder that is missing may be made where the
+    :param folder: an absolute path. A directory that is missing may be made where the
         nearest one that exists allows it.
     """
     if sys.platform == "win32":  # Only the user can write the user's own profile.
@@ -145,12 +145,12 @@ def why_no_cache(folder: str) -> str | None:
     except OSError as error:
         return f"{place}: {error.strerror}"
     if not stat.S_ISDIR(status.st_mode):
-        return f"{place} is not a folder"
+        return f"{place} is not a directory"
     others = 0o022
     if place != folder:
         if not os.access(place, os.W_OK | os.X_OK):
             return f"{place} cannot be written"
-        # What is made in such a folder belongs to this user, and nobody else can
+        # What is made in such a directory belongs to this user, and nobody else can
         # rename it.
         if status.st_mode & stat.S_ISVTX:
             others, owners = 0, owners - {0}
@@ -208,9 +208,9 @@ def write_own(path: str, content: bytes) -> None:
 
 
 def _make_folder(folder: str) -> None:
-    """Make a folder, and those above it, for this user alone.
+    """Make a directory, and those above it, for this user alone.
 
-    The mode that `os.makedirs` takes is that of the last folder only.
+    The mode that `os.makedirs` takes is that of the last directory only.
 
     :raises OSError: as `write_own` does.
     """

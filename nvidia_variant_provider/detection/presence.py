@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
-"""The variable that names another root folder to look below; tests set it."""
+"""The variable that names another root directory to look below; tests set it."""
 
 # Desktop drivers create /dev/nvidia*, Tegra drivers /dev/nvhost*, nvmap and nvgpu.
 # WSL shows every GPU of its host, of any vendor, through /dev/dxg.
@@ -39,7 +39,7 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
-        # The folder exists and cannot be read. The libraries may know more.
+        # The directory exists and cannot be read. The libraries may know more.
         return [devices]
     nodes = [
         os.path.join(devices, name)
@@ -78,9 +78,9 @@ def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
 def library_path(environ: Mapping[str, str]) -> str | None:
     """Return the ``LD_LIBRARY_PATH`` for the driver's libraries, ``None`` if unset.
 
-    Under WSL the folder of WSL comes first: a libcuda in another folder belongs to
-    a Linux kernel driver that WSL does not have. Folders named ``stubs`` are left
-    out: toolkits ship a libcuda there that serves for linking and cannot run.
+    Under WSL the directory of WSL comes first: a libcuda in another directory belongs
+    to a Linux kernel driver that WSL does not have. Directories named ``stubs`` are
+    left out: toolkits ship a libcuda there that serves for linking and cannot run.
     """
     given = environ.get("LD_LIBRARY_PATH")
     folders = [item for item in (given or "").split(":") if item]
@@ -92,5 +92,5 @@ def library_path(environ: Mapping[str, str]) -> str | None:
 
 
 def system_root(environ: Mapping[str, str]) -> str:
-    """Return the folder that the files of the system are below: ``/``, but in tests."""
+    """Return the root directory of the system, which is ``/`` except in tests."""
     return environ.get(SYSROOT) or "/"

@@ -31,10 +31,10 @@ main(sys.argv[1], int(sys.argv[2]))
 """
 """The program of the child process.
 
-Its arguments are the library, the seconds and the folders of this package and of
-nvidia-ml-py. Isolated mode (``-I -S``) leaves the standard library on the path:
-neither the working folder nor ``PYTHONPATH`` is on it, and the folders come last,
-so that nothing in them can replace a standard module.
+Its arguments are the library, the seconds and the directories of this package and of
+nvidia-ml-py. Isolated mode (``-I -S``) leaves the standard library on the path: neither
+the current directory nor ``PYTHONPATH`` is on it, and the directories come last, so
+that nothing in them can replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
@@ -197,10 +197,10 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
 
 
 def bindings_folder() -> str | None:
-    """Return the folder of nvidia-ml-py, without importing nvidia-ml-py here."""
+    """Return the directory of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 
-    # Skip the working folder: the files there are not meant for this process.
+    # Skip the current directory: the files there are not meant for this process.
     path = sys.path[1:] if sys.path[:1] in ([""], [_working_folder()]) else sys.path
     spec = PathFinder.find_spec("pynvml", path)
     if spec is None or spec.origin is None:
@@ -213,5 +213,5 @@ def bindings_folder() -> str | None:
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # the folder has been removed
+    except OSError:  # the directory has been removed
         return None

@@ -236,11 +236,11 @@ class Priorities(Frozen):
 def candidate_files() -> list[str]:
     """Return the places of the file, of which the first that exists is read.
 
-    They are the working folder, the Python environment, and the configuration folders
-    of the user and of the site.
+    They are the current directory, the Python environment, and the configuration
+    directories of the user and of the site.
     """
     folders = [sys.prefix]
-    with suppress(OSError):  # raised if the working folder has been removed
+    with suppress(OSError):  # raised if the current directory has been removed
         folders.insert(0, os.getcwd())
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
     if any(map(os.path.isfile, files)):

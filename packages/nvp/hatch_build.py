@@ -1,7 +1,7 @@
 """Put files of the whole repository into the distributions of nvp.
 
-The folder ``schemas/`` stands at the top of the repository, because every program may
-read it, whatever language it is written in. The page ``docs/rules.md`` explains the
+The directory ``schemas/`` stands at the top of the repository, because every program
+may read it, whatever language it is written in. The page ``docs/rules.md`` explains the
 rules of ``validate``, and SARIF logs quote it. The sdist has copies of both beside this
 file.
 """

@@ -1,4 +1,4 @@
-"""The folder for what is read once, and who may have a say in it."""
+"""The directory for what is read once, and who may have a say in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nvp.cli import main
 from nvp.files import CacheWarning, cache_folder, load, store
 
 pytestmark = pytest.mark.skipif(
-    os.name == "nt", reason="Windows asks the system for the folder"
+    os.name == "nt", reason="Windows asks the system for the directory"
 )
 
 NAME = "nvidia-variant-provider"
@@ -25,7 +25,7 @@ NAME = "nvidia-variant-provider"
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of all caches, which is ours."""
+    """Return the directory of all caches, which is ours."""
     folder = tmp_path / "caches"
     folder.mkdir(mode=0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
@@ -33,7 +33,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find() -> tuple[str | None, list[str]]:
-    """Return the folder of the cache, and what was said about it."""
+    """Return the directory of the cache, and what was said about it."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         return cache_folder(os.environ), [str(item.message) for item in told]
@@ -63,7 +63,7 @@ def test_what_is_kept_is_for_this_user_alone(base: Path) -> None:
     assert modes == {NAME: 0o700, "kind": 0o700, "file": 0o600}
     assert load(base / NAME / "kind" / "file", 7) == b"content"
     assert load(base / NAME / "kind" / "file", 6) is None
-    # The second run finds its folder.
+    # The second run finds its directory.
     assert find() == (folder, [])
 
 
@@ -167,7 +167,7 @@ def test_folders_that_are_a_cache(make: Callable[[Path], None], base: Path) -> N
 def test_a_folder_that_somebody_else_makes_meanwhile(
     make: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody may make a folder in /tmp, where this one was missing a moment ago."""
+    """Anybody can create a directory in /tmp after it was found to be missing."""
     sticky_parent(base / NAME)
     looked_at = os.stat
 
@@ -295,7 +295,7 @@ class mounted:  # noqa: N801  # it is used as a function
 
 @pytest.fixture
 def in_reach() -> Iterator[Path]:
-    """Return a folder that another user can reach."""
+    """Return a directory that another user can reach."""
     import shutil
     import tempfile
 
@@ -336,5 +336,5 @@ def test_the_command_line_says_it_once(
     (line,) = [line for line in lines if "cache" in line]
     assert line == (
         f"warning: no cache is used: {base / NAME} belongs to another user; set "
-        "XDG_CACHE_HOME to a folder that only you can write"
+        "XDG_CACHE_HOME to a directory that only you can write"
     )

@@ -139,7 +139,7 @@ def test_variantlib_drops_a_feature_without_values(index: UvIndex) -> None:
     assert variantlib_outcome(document) == "cu12"
 
 
-# Folders of releases
+# Directories of releases
 
 CLEAN: Any = lint_document("clean")
 FAILS = "fails"
@@ -395,7 +395,7 @@ def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
         stub_wheel(tmp_path, "torch", "2.9.1", label, variant_json=own)
     run_command("generate-index-json", "--directory", str(tmp_path))
     written = json.loads((tmp_path / variants_json_name("torch", "2.9.1")).read_bytes())
-    # Which of the wheels comes first depends on the order of the folder.
+    # Which of the wheels comes first depends on the order of the directory.
     first = written["default-priorities"]["namespace"]
     assert first in (["nvidia", "x86_64"], ["x86_64", "nvidia"])
     findings = api.validate([tmp_path], ignore=["NV5"])

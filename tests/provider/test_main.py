@@ -31,7 +31,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux device nodes")
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the provider and what it requires."""
+    """A directory with the provider and what it requires."""
 
     def fill(folder: Path) -> None:
         for name in ("nvidia_variant_provider", *REQUIRED):

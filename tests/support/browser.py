@@ -94,7 +94,7 @@ class Browser:
 
 @contextmanager
 def running(profile: str) -> Iterator[Browser]:
-    """Run Chromium without a window; ``profile`` is an empty folder for its files."""
+    """Run headless Chromium; ``profile`` is an empty directory for its files."""
     assert PROGRAM
     from_us, commands = os.pipe()
     events, to_us = os.pipe()

@@ -33,7 +33,7 @@ COUNT = 12
 
 
 def make_index(folder: Path, count: int = COUNT) -> Path:
-    """An index in a folder: one wheel for each project, and one of them damaged."""
+    """An index in a directory: one wheel for each project, and one of them damaged."""
     for number in range(count):
         name = f"p{number:04d}"
         path = stub_wheel(

@@ -83,8 +83,9 @@ def variables_for(
 ) -> dict[str, str]:
     """Return the variables with which a program is on the machine of a case.
 
-    :param folder: an empty folder for the files of the machine.
-    :param compiled: returns a folder with the fake libraries, without some functions.
+    :param folder: an empty directory for the files of the machine.
+    :param compiled: returns a directory with the fake libraries, without some
+        functions.
     """
     libraries, scenario = folder / "libraries", folder / "scenario"
     devices = folder / "root" / "dev"

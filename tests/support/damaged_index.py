@@ -1,4 +1,4 @@
-"""An index with a defect of each kind, in a folder and on a server."""
+"""An index with a defect of each kind, in a directory and on a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["damaged_index", "serve_index"]
 
 
 def damaged_index(folder: Path) -> Path:
-    """Write a folder with a project folder for each case of the rules NV4 and NV5."""
+    """Write a project directory for each case of the rules NV4 and NV5."""
     for number, case in enumerate(release_cases.CASES.values()):
         damaged = Folder(folder / "cases" / str(number))
         damaged.settle()
@@ -66,7 +66,7 @@ def _broken_wheels(project: Path) -> None:
 
 @contextmanager
 def serve_index(folder: Path) -> Iterator[RangeServer]:
-    """Serve an index folder, with the hash of each file but some.
+    """Serve an index directory, with the hash of each file but some.
 
     The hash of one wheel is wrong, and another one has none.
     """

@@ -1,4 +1,4 @@
-"""A web server on the loopback interface, for an index in a folder."""
+"""A web server on the loopback interface, for an index in a directory."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A package index such as PyTorch's own, with the builds of the table of builds.
 
 Its pages are in HTML only. The files are on another host, and their URLs spell the
-``+`` of local version labels as ``%2B``. The root page is the union of one folder for
-each backend.
+``+`` of local version labels as ``%2B``. The root page is the union of one directory
+for each backend.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where things stand in the checkout, so that a test can move to another folder."""
+"""Where things stand in the checkout, so that a test can move to another directory."""
 
 from __future__ import annotations
 

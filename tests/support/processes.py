@@ -96,7 +96,7 @@ def installed_labels(folder: Path) -> dict[str, str]:
 def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables without the user's configuration of installers.
 
-    :param home: an empty folder, where programs keep their caches.
+    :param home: an empty directory, where programs keep their caches.
     """
     environ = {
         name: value
@@ -122,7 +122,7 @@ def provider(
     """Run ``nvp ARGUMENTS``, and wait for its end.
 
     This process has loaded all of nvp, so that the main thread runs it right here: with
-    the variables, the folder and the standard streams that a process of its own has.
+    the variables, the directory and the standard streams that a process of its own has.
     """
     if threading.current_thread() is not threading.main_thread():
         return provider_process(*arguments, environ=environ, cwd=cwd)

@@ -322,7 +322,7 @@ CASES: dict[str, Case] = {
         lambda f: rewrite(f, {}, {"Name: torch": "Summary: torch"}),
         lambda f: rewrite(f, {}, {"Name: torch": "name:  torch "}),
     ),
-    "NV413 folder": case(
+    "NV413 directory": case(
         "NV413",
         lambda f: rewrite(f, {INFO: "torch-2.9.dist-info"}, {}),
         lambda f: rewrite(f, {INFO: "Torch-2.9.1.dist-info"}, {}),

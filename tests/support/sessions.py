@@ -1,11 +1,11 @@
 """Terminal sessions in Markdown pages: find them, run them, and write them again.
 
 A block of the language ``console`` holds commands, each after ``$ ``, and below each
-command what it prints. The blocks of one page share a scratch folder, in which
+command what it prints. The blocks of one page share a scratch directory, in which
 ``fixtures`` and ``schemas`` are those of the checkout, and the commands of one block
-share a shell. A block of the language ``pycon`` is a
-session of Python in the same way; its blocks share the folder and nothing else. A block
-below the comment ``<!-- not run: REASON -->`` is left alone.
+share a shell. A block of the language ``pycon`` is a session of Python in the same way;
+its blocks share the directory and nothing else. A block below the comment ``<!-- not
+run: REASON -->`` is left alone.
 """
 
 from __future__ import annotations

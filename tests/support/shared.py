@@ -16,12 +16,12 @@ __all__ = ["shared_folder"]
 def shared_folder(
     factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]
 ) -> Path:
-    """Return the folder ``name`` of this run, filled by the first who asks for it.
+    """Return the directory ``name`` of this run, filled by the first who asks for it.
 
-    Under pytest-xdist each process has a base folder of its own, below that of the
+    Under pytest-xdist each process has a base directory of its own, below that of the
     run. The lock makes the others wait, and one that failed leaves nothing behind.
 
-    :param fill: is called with the folder, which is empty.
+    :param fill: is called with the directory, which is empty.
     """
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -49,7 +49,7 @@ class SharedObject:
     new_tags: bool = False
 
     def compile(self, folder: Path, name: str | None = None) -> Path:
-        """Write the library to a folder, which is made; return its path."""
+        """Write the library to a directory, which is made; return its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (name or self.soname)
         options = ["-o", str(path), f"-Wl,-soname,{self.soname},--no-as-needed"]

@@ -39,7 +39,7 @@ class Installed:
     recorded: bool = True
 
     def write(self, packages: Path) -> Path:
-        """Write the files, and return the folder ``*.dist-info``."""
+        """Write the files, and return the directory ``*.dist-info``."""
         folder = f"{self.name.replace('-', '_')}-{self.version}.dist-info"
         lines = ["Metadata-Version: 2.1", f"Name: {self.name}"]
         lines += [f"Version: {self.version}"]
@@ -100,7 +100,7 @@ def make_stack(
 
     The system has the CUDA runtime that the binaries of the fixtures are linked with.
 
-    :param root: the root folder of another system.
+    :param root: the root directory of another system.
     """
     make_environment(prefix, *installed)
     system = prefix / "system"

@@ -50,7 +50,7 @@ class UvIndex:
         *,
         dependencies: bool = False,
     ) -> list[str | None]:
-        """Install into a new folder; return the label of each, or ``None``.
+        """Install into a new directory; return the label of each, or ``None``.
 
         :param forced: the environment variables that force a machine.
         :param dependencies: whether uv reads the requirements of the wheels.
@@ -138,7 +138,7 @@ class Release:
 def install_with_uv(
     url: str, target: Path, environ: dict[str, str], requirement: str, *words: str
 ) -> subprocess.CompletedProcess[str]:
-    """Install a requirement into a folder with uv, from one index."""
+    """Install a requirement into a directory with uv, from one index."""
     command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--default-index"]
     return subprocess.run(
         [*command, url, "--target", str(target), requirement, *words],

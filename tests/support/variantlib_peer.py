@@ -75,10 +75,10 @@ Supported: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Make ``folder`` the working folder, and hide the user's ``variants.toml``.
+    """Make ``folder`` the current directory, and hide the user's ``variants.toml``.
 
     variantlib reads only the first file that exists, so that an empty one in the
-    working folder hides those of the Python environment, the user and the site.
+    current directory hides those of the Python environment, the user and the site.
     """
     (folder / "variants.toml").write_text("", encoding="utf-8")
     patch.chdir(folder)
@@ -86,7 +86,7 @@ def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def _forget() -> None:
-    """Empty the caches of variantlib, whose keys lack the folder and the variables."""
+    """Empty variantlib's caches, whose keys lack the directory and the variables."""
     get_configuration_files.cache_clear()
     VARIANT_PROVIDER_CACHE_TABLE.clear()
 

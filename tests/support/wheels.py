@@ -1,4 +1,4 @@
-"""Stub wheels and a package index of them, in a folder that any server can serve."""
+"""Stub wheels and a package index of them, in a directory that any server can serve."""
 
 from __future__ import annotations
 

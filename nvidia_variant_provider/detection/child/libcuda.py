@@ -53,7 +53,8 @@ class _Driver:
 
     def __init__(self) -> None:
         if sys.platform == "win32":
-            # Name the folder: the search path of DLLs may lead to another nvcuda.dll.
+            # Name the directory: the search path of DLLs may lead to another
+            # nvcuda.dll.
             system = os.environ.get("SYSTEMROOT", r"C:\Windows")  # noqa: TID251  # a process of its own
             path = os.path.join(system, "System32", "nvcuda.dll")
             self._library: ctypes.CDLL = ctypes.WinDLL(path)

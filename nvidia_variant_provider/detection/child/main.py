@@ -1,7 +1,7 @@
 """The child process of `probe`: ask one native library and print what it says.
 
 The process runs in isolated mode (``python -I -S``); `probe.BOOTSTRAP` names the
-folders that it imports from. Its stdout is a sequence of lines:
+directories that it imports from. Its stdout is a sequence of lines:
 
 - ``ready``, before anything foreign is loaded;
 - a JSON document whenever something new is known, so that the facts survive a

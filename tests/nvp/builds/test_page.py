@@ -1,4 +1,4 @@
-"""What installers see of ordinary wheels."""
+"""What installers see of regular wheels."""
 
 from __future__ import annotations
 

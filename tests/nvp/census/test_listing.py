@@ -1,4 +1,4 @@
-"""The projects and wheels of an index, on a server or in a folder."""
+"""The projects and wheels of an index, on a server or in a directory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WHEELS = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An index in a folder, without pages."""
+    """An index in a directory, without pages."""
     root = tmp_path / "index"
     stub_wheel(root / "Demo_Kernels", "demo-kernels", "2.0")
     stub_wheel(root / "other", "other", "1.0")
@@ -86,7 +86,7 @@ def test_a_server(url: str) -> None:
 
 
 def test_a_folder_with_pages(url: str, folder: Path) -> None:
-    """The pages of a mirror in a folder, which give the hashes of local files."""
+    """The pages of a mirror in a directory, which give the hashes of local files."""
     del url
     projects = listed(folder)
     assert file_names(projects) == WHEELS
@@ -147,7 +147,7 @@ def test_a_project_that_cannot_be_read_is_one_of_several(url: str) -> None:
 def test_a_project_that_a_folder_lacks(folder: Path) -> None:
     (project,) = listed(folder, "missing")
     assert project.error is not None
-    assert "no folder of the project missing" in str(project.error)
+    assert "no directory of the project missing" in str(project.error)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_an_index_that_is_none(answer: Answer, message: str) -> None:
 
 
 def test_a_folder_that_is_no_index(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="neither wheels nor folders"):
+    with pytest.raises(InputError, match="neither wheels nor directories"):
         listed(tmp_path)
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="no such directory"):
         listed(tmp_path / "missing")
     with pytest.raises(UsageError, match="no index is read by ftp"):
         listed("ftp://example.com/simple")

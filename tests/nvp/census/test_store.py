@@ -404,7 +404,7 @@ def test_a_store_is_always_a_file(
 
 
 def test_names_that_are_not_text(store: Store) -> None:
-    """A folder whose name is not UTF-8 has lone surrogates in Python."""
+    """A directory whose name is not UTF-8 has lone surrogates in Python."""
     odd = replace(wheel(), sha256=None, url="/i\udcff/x.whl", upload_time="a", size=1)
     given = Outcome(wheel=odd, status="inspected")
     store.add(given)

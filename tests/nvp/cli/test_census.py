@@ -103,7 +103,7 @@ def test_a_project_that_is_missing(run: Run, store: Path) -> None:
     names = ("--project", "nothing", "--project", "demo-tools")
     outcome = run("census", INDEX, "-o", store, "--jobs", 1, *names)
     assert outcome.code == 1
-    assert "there is no folder of the project nothing" in outcome.err
+    assert "there is no directory of the project nothing" in outcome.err
     assert outcome.out.startswith("1 wheel: 0 inspected, 1 skipped")
 
 

@@ -216,7 +216,7 @@ def test_against_what_is_no_receipt(
 def test_a_receipt_that_cannot_be_written_loses_nothing(
     run: Run, env: Path, tmp_path: Path
 ) -> None:
-    # The workload itself removes the folder of the receipt.
+    # The workload itself removes the directory of the receipt.
     folder = tmp_path / "out"
     folder.mkdir()
     source = f"import os; os.rmdir({str(folder)!r})"

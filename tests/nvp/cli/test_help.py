@@ -39,7 +39,7 @@ class TestHelp:
         assert [line for line in lines if len(line) > 60] == []
         start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
         assert lines[start : start + 2] == [
-            "  inspect     show which GPU code is in wheels and",
+            "  inspect     list the GPU code in wheels and",
             "              libraries, and what runs it",
         ]
 

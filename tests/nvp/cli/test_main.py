@@ -267,7 +267,7 @@ def test_closed_streams(redirection: str, code: int, word: str, torch: Path) -> 
 
 
 @pytest.mark.skipif(
-    sys.platform == "win32", reason="Windows does not remove a folder that is in use"
+    sys.platform == "win32", reason="Windows does not remove a directory that is in use"
 )
 def test_the_working_folder_may_be_gone(
     run: Run, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -60,8 +60,8 @@ def test_the_url_of_another_protocol(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("{folder}/none", "there is no such folder; give an existing folder"),
-        ("file://{folder}/none", "there is no such folder"),
+        ("{folder}/none", "there is no such directory; give an existing directory"),
+        ("file://{folder}/none", "there is no such directory"),
         ("ftp://files.example/", "no index is read by ftp; give an https URL"),
         ("http://files.example/", "plain HTTP is for this machine and for trusted"),
     ],

@@ -106,7 +106,7 @@ class TestResolve:
     def test_a_folder_without_metadata(self, run: Run, tmp_path: Path) -> None:
         outcome = run("resolve", tmp_path)
         assert outcome.code == 3
-        assert "the folder has no file *-variants.json" in outcome.err
+        assert "the directory has no file *-variants.json" in outcome.err
 
     def test_a_folder_with_several_files(self, run: Run, tmp_path: Path) -> None:
         for version in ("2.8.0", "2.9.1"):

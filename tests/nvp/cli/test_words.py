@@ -62,8 +62,8 @@ def test_a_project_where_a_file_is_meant(text: str, run: Run) -> None:
     name = text.partition("[")[0].partition("~")[0].partition(" ")[0]
     assert (outcome.code, outcome.err) == (
         3,
-        f"error: {text}: there is no such file or folder; for the project on an index: "
-        f"nvp releases {name}\n",
+        f"error: {text}: there is no such file or directory; "
+        f"for the project on an index: nvp releases {name}\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""Programs are found on ``PATH``, and never in the working folder."""
+"""Programs are found on ``PATH``, and never in the current directory."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_windows_starts_nothing_of_the_working_folder(
     monkeypatch.delenv("NoDefaultCurrentDirectoryInExePath", raising=False)
     system = os.path.join(os.environ["SYSTEMROOT"], "System32")
     monkeypatch.setenv("PATH", system)
-    # Python itself finds the program of the working folder.
+    # Python itself finds the program of the current directory.
     assert os.path.samefile(str(shutil.which(name)), program)
     found = find_program(name, os.environ)
     if name.startswith("nvcc"):

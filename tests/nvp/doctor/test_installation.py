@@ -128,7 +128,7 @@ def test_the_variable_that_names_an_old_environment_is_told(
 @pytest.mark.skipif(sys.platform == "win32", reason="needs scripts with #!")
 def test_a_script_that_starts_an_interpreter(tmp_path: Path) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\nexec python3\n")
-    with pytest.raises(UsageError, match="no folder of packages") as caught:
+    with pytest.raises(UsageError, match="no directory of packages") as caught:
         find_installation(str(tmp_path / "python"), {})
     assert "sys.executable" in str(caught.value.hint)
 
@@ -139,16 +139,16 @@ def test_a_folder_of_packages_that_cannot_be_read(tmp_path: Path) -> None:
     assert note.startswith(f"{tmp_path / 'site-packages'} cannot be read: ")
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps a folder in use")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps a directory in use")
 def test_a_working_folder_that_was_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UsageError, match="working folder"):
+    with pytest.raises(UsageError, match="current directory"):
         find_installation("env", {})
     make_environment(tmp_path / "env")
     assert find_installation(str(tmp_path / "env"), {}).version == "3.11"
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="no such directory"):
         check_target("r.json")

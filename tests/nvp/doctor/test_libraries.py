@@ -89,7 +89,7 @@ def test_a_library_that_is_nowhere(tmp_path: Path) -> None:
         "demo 1.0 is linked with libcudart.so.13, which the loader finds nowhere"
     )
     assert str(finding.path).endswith("demo/plain.so")
-    assert " install nvidia-cuda-runtime, and add its folder to" in finding.hint
+    assert " install nvidia-cuda-runtime, and add its directory to" in finding.hint
     assert finding.hint.endswith("/nvidia/cu13/lib")
 
 

@@ -195,7 +195,7 @@ def test_a_folder_that_is_proposed_is_one_word(tmp_path: Path) -> None:
 
 
 RUNPATH = ":".join(f"/{number}" for number in range(3300))[: 16 * 1024]
-"""Thousands of folders that do not exist."""
+"""Thousands of directories that do not exist."""
 
 NEEDED = [f"libcudart{number}.so.13" for number in range(500)]
 
@@ -220,7 +220,7 @@ def test_a_folder_is_listed_once(
     ]
     (finding,) = diagnose(stack).findings
     assert finding.code == "ND301"
-    # 4 libraries, 501 names and 3,300 folders are 6,600,000 places.
+    # 4 libraries, 501 names and 3,300 directories are 6,600,000 places.
     assert sum(counter.calls for counter in looked) < 4000
 
 

@@ -179,7 +179,7 @@ def test_an_interpreter_whose_report_has_values_of_wrong_types(
 def test_the_folder_of_the_program_is_not_imported_from(
     live: LiveMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The folder has modules such as `model`, which a program may have as well.
+    # The directory has modules such as `model`, which a program may have as well.
     monkeypatch.setenv("TORCH_MODE", "")
     build = torch()
     code = build.files["torch/__init__.py"] + b"\nimport model\n"

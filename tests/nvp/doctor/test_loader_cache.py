@@ -73,7 +73,7 @@ def test_a_cache_that_ldconfig_makes_is_read(tmp_path: Path) -> None:
         f"{tmp_path}/opt/one/libboth.so.1",
         f"{tmp_path}/opt/two/libboth.so.1",
     )
-    # The paths in a cache are those below the root folder of its system.
+    # The paths in a cache are those below the root directory of its system.
     root = tmp_path / "system"
     (root / "etc").mkdir(parents=True)
     shutil.copy(cache, root / "etc/ld.so.cache")

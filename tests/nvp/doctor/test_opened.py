@@ -117,7 +117,7 @@ def test_the_other_places(variable: str, folder: str, tmp_path: Path) -> None:
 
 
 def test_a_toolkit_that_the_loader_finds(tmp_path: Path) -> None:
-    """NVVM is in no folder of the loader: it is next to the libcudart that is."""
+    """NVVM is in no directory of the loader: it is next to the libcudart that is."""
     home = tmp_path / "cuda"
     for name in ("lib64/libcudart.so.12", "nvvm/lib64/libnvvm.so.4"):
         (home / name).parent.mkdir(parents=True)

@@ -165,7 +165,7 @@ NEAR_MISSES = {
     "the branch of the driver": setting(
         "environment", "kernel_driver_version", to="580.1"
     ),
-    "the folder of a program": setting("toolchain", "ptxas", 0, "path", to="/b"),
+    "the directory of a program": setting("toolchain", "ptxas", 0, "path", to="/b"),
     "what the toolchain says of torch": setting(
         "toolchain", "torch", to={"version": "2.16.0"}
     ),

@@ -331,7 +331,7 @@ class TestTarget:
             check_target(name)
 
     def test_a_folder_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="no such folder"):
+        with pytest.raises(InputError, match="no such directory"):
             check_target(str(tmp_path / "none" / "r.json"))
 
     def test_a_folder_of_that_name(self, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Case:
     """A stack.
 
     :param programs: what each program prints, by its path under ``tools``.
-    :param environ: variables; ``{tools}`` stands for that folder.
+    :param environ: variables; ``{tools}`` stands for that directory.
     """
 
     installed: tuple[Installed, ...]

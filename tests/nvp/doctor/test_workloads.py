@@ -30,7 +30,7 @@ PYTHON = shlex.quote(sys.executable)
 PLENTY = 60.0
 
 TORCH = os.environ.get("NVP_TEST_TORCH")
-"""The folder of an environment with torch, for the tests that compile something."""
+"""The directory of an environment with torch, for the tests that compile something."""
 
 
 def python(source: str) -> str:

@@ -272,7 +272,7 @@ def test_code_for_desktop_gpus_on_a_jetson(
 
 
 def test_code_of_the_tests_of_a_project_is_no_claim() -> None:
-    """numba-cuda 0.30.4 has two PTX files in the folders of its tests."""
+    """numba-cuda 0.30.4 has two PTX files in the directories of its tests."""
     code = [
         lib("20_virtual", path="numba_cuda/numba/cuda/tests/cudapy/jitlink.ptx"),
         lib("50_virtual", path="numba_cuda/Test/data/jitlink.ptx"),

@@ -1,4 +1,4 @@
-"""The inspection of wheels, folders, installed distributions and single files."""
+"""The inspection of wheels, directories, installed distributions and single files."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_path_that_cannot_be_read(name: str) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
 def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="neither a file nor a folder"):
+    with pytest.raises(InputError, match="neither a file nor a directory"):
         api.inspect(tmp_path / "pipe")
 
 

@@ -92,7 +92,7 @@ def fresh(pips: dict[str, Environment], tmp_path: Path) -> Callable[[str], Envir
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of `index`, which no test may change.
+    """Return the directory of `index`, which no test may change.
 
     Each build of ``torch`` needs another runtime.
     """
@@ -100,7 +100,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def publish_all(folder: Path) -> None:
-    """Fill the folder of `index`."""
+    """Fill the directory of `index`."""
     runtimes = {"cu126": ["runtime==12.6"], "cu130": ["runtime==13.0"]}
     extra = ['helper; extra == "fast"']
     labels = (None, *TORCH["variants"])
@@ -158,7 +158,7 @@ def pip(pip_of: Callable[[str], Pip]) -> Pip:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an index in a folder."""
+    """Return an index in a directory."""
     found = tmp_path_factory.mktemp("index")
     publish(found, DOCUMENT, "torch", "2.8.0")
     (found / "secret.txt").write_text("hidden words")

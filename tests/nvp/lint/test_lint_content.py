@@ -66,7 +66,7 @@ def test_a_true_wheel_has_no_finding(tmp_path: Path) -> None:
         tmp_path
     )
     assert content(path) == []
-    # A folder with the wheel is checked in the same way.
+    # A directory with the wheel is checked in the same way.
     assert [f for f in api.validate([tmp_path]) if f.code.startswith("NV5")] == []
 
 

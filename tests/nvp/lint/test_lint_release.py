@@ -1,4 +1,4 @@
-"""NV4xx: the files of a release in a folder, with a trigger and a near miss each."""
+"""NV4xx: the files of a release in a directory, with a trigger and a near miss each."""
 
 from __future__ import annotations
 
@@ -176,7 +176,8 @@ def test_every_project_of_an_index_root_is_checked(tmp_path: Path) -> None:
     for name in ("alpha", "beta", "gamma"):
         publish(tmp_path, CLEAN, name, "1.0")
     (tmp_path / "beta" / "beta-1.0-py3-none-any-cu12.whl").unlink()
-    # An index also has files of its own, projects without wheels, and other folders.
+    # An index also has files of its own, projects without wheels, and other
+    # directories.
     (tmp_path / "index.html").write_text("", encoding="utf-8")
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "sources-1.0.tar.gz").write_bytes(b"")

@@ -171,7 +171,7 @@ def test_hostile_wheel(name: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[name]())
     (finding,) = api.validate([path])
     assert (finding.code, finding.path) == ("NV411", str(path))
-    # In a folder, the other files are checked all the same.
+    # In a directory, the other files are checked all the same.
     (tmp_path / "bad-1.0-variants.json").write_bytes(b"{")
     assert {"NV411", "NV100"} <= {f.code for f in api.validate([tmp_path])}
 
@@ -203,7 +203,8 @@ def test_unusual_wheels_are_accepted(tmp_path: Path) -> None:
         archive(method=zipfile.ZIP_STORED),
         # The library may be of any size, since its content is not GPU code.
         archive(("torch/lib.so", BOMB)),
-        # PEP 491 has one such folder. Files of these names elsewhere are ordinary ones.
+        # PEP 491 has one such directory. Files of these names elsewhere are ordinary
+        # ones.
         archive(("torch/data/x.dist-info/METADATA", "x"), ("METADATA", "x")),
         b"#!/bin/sh\n" + archive(),
     ):

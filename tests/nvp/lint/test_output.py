@@ -44,7 +44,7 @@ NASTY = [
 
 @pytest.fixture(autouse=True)
 def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start each test in a folder with the documents."""
+    """Start each test in a directory with the documents."""
     for name in (CLEAN, ERRORS, WARNINGS, NOTES):
         write_case(name.removesuffix(".json"), tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -126,7 +126,7 @@ def test_a_yanked_wheel_is_not_there(files: dict[str, bytes]) -> None:
     (found,) = page_findings(files, {"-cu126": {"yanked": "broken"}})
     assert found[0] == "NV402"
     assert "yanked" in found[1]
-    # A null variant or a plain wheel is enough for machines without a GPU.
+    # A null variant or a regular wheel is enough for machines without a GPU.
     plain = {"any.whl": {"yanked": True}}
     assert page_findings(files, plain) == []
     both = {**plain, "-null": {"yanked": True}}
@@ -346,7 +346,7 @@ def root_page(names: Sequence[str], *, as_json: bool) -> Answer:
         page = {"meta": {"api-version": "1.0"}, "projects": projects}
         return Answer(body=json.dumps(page).encode(), kind=JSON)
     links = "".join(f'<a href="{name}/">{name}</a>' for name in names)
-    # A plain web server also links the parent folder, and files of the index itself.
+    # A plain web server also links the parent directory, and files of the index itself.
     body = f'<!DOCTYPE html><a href="../">..</a><a href="robots.txt">x</a>{links}'
     return Answer(body=body.encode(), kind="text/html")
 

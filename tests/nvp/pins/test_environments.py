@@ -89,6 +89,6 @@ def test_what_pip_says_of_it_is_the_same(
     pinned = pins_of_environment(str(packages.parents[2]), {})
     expected = {pin.name: pin.version for pin in pinned.pins}
     if words[0] == "freeze":
-        # A folder that it is installed from says no version.
+        # A directory that it is installed from says no version.
         expected["my-app"] = None
     assert printed == expected

@@ -134,7 +134,7 @@ class TestFixtures:
                 result(outcome), environment, **options
             )
         assert not changed or any(loss.reorders for loss in outcome.losses)
-        # Each of these folders has a case in which the order changes.
+        # Each of these directories has a case in which the order changes.
         assert changed == (path.parent.name in {"feature", "property", "enable-if"})
 
 

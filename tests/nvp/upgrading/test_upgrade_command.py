@@ -1,4 +1,4 @@
-"""The command ``upgrade`` on files and on folders with wheels."""
+"""The command ``upgrade`` on files and on directories with wheels."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_without_a_home_folder_nothing_is_kept() -> None:
 
 
 def test_a_relative_home_folder_is_none() -> None:
-    """It would be another folder wherever the program is called."""
+    """It would be another directory wherever the program is called."""
     assert cache.cache_file({"HOME": "home"}) is None
     assert cache.cache_file({"HOME": "home", "XDG_CACHE_HOME": "cache"}) is None
 

@@ -57,7 +57,7 @@ def _foreign_provider() -> str | None:
     except Exception as error:  # noqa: BLE001  # whatever a foreign package raises
         found = f"{name} cannot be used: {type(error).__name__}: {error}"
     else:
-        place = getattr(provider, "__file__", None) or "a folder without __init__.py"
+        place = getattr(provider, "__file__", None) or "a directory without __init__.py"
         found = f"{name} is version {version or 'unknown'}, from {place}"
     return (
         f"{found}; nvp needs its own provider: pip install --force-reinstall "

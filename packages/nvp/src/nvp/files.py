@@ -3,8 +3,8 @@
 `read_resource` reads the files of this package. Two kinds of files are written. A file
 that the user has asked for is written by `replacing`, and a file that cannot be written
 is an error. `load` and `store` serve the user's cache in `cache_folder`: what was read
-once, such as METADATA of a wheel. What a cache cannot hold is read again. Which folders
-and files may be a cache is decided where detection keeps its result.
+once, such as METADATA of a wheel. What a cache cannot hold is read again. Which
+directories and files may be a cache is decided where detection keeps its result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FOLDER = os.path.dirname(os.path.abspath(__file__))
 def read_resource(*names: str) -> str:
     """Return the text of a file of the package.
 
-    :param names: the folders below this one, and the name of the file.
+    :param names: the directories below this one, and the name of the file.
     """
     try:
         with open(os.path.join(_FOLDER, *names), encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def resource_file(*names: str) -> str:
     Where the package is in a zip file, it is the path of a copy, which is removed when
     this process ends.
 
-    :param names: the folders below this one, and the name of the file.
+    :param names: the directories below this one, and the name of the file.
     """
     path = os.path.join(_FOLDER, *names)
     if os.path.isfile(path):
@@ -64,10 +64,11 @@ class CacheWarning(UserWarning):
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder for what is read once, unless the user wants no cache.
+    """Return the directory for what is read once, unless the user wants no cache.
 
-    There is none either where a relative ``HOME`` would put it into the working folder,
-    and where the folder is not this user's alone (`why_no_cache`), which is warned of.
+    There is none either where a relative ``HOME`` would put it into the current
+    directory, and where the directory is not this user's alone (`why_no_cache`), which
+    is warned of.
     """
     from nvidia_variant_provider.detection.cache import NO_CACHE, why_no_cache
 
@@ -80,7 +81,7 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
         return None
     reason = why_no_cache(folder)
     if reason is not None:
-        _warn(reason, "set XDG_CACHE_HOME to a folder that only you can write")
+        _warn(reason, "set XDG_CACHE_HOME to a directory that only you can write")
     return folder if reason is None else None
 
 
@@ -114,7 +115,7 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
         write_own(os.fspath(path), content)
     except OSError as error:
         place = os.path.dirname(path)
-        hint = "make room there, or set XDG_CACHE_HOME to another folder"
+        hint = "make room there, or set XDG_CACHE_HOME to another directory"
         _warn(f"{place} cannot be written: {error.strerror}", hint)
 
 

@@ -44,7 +44,7 @@ def handling(
 def ending() -> Iterator[None]:
     """Turn the signals that tell the process to end into `SystemExit`.
 
-    On the way out, what the block has opened is closed, its temporary folders are
+    On the way out, what the block has opened is closed, its temporary directories are
     removed, and what runs a child process kills the child.
     """
     told: list[int] = []

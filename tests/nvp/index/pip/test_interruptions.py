@@ -42,7 +42,7 @@ numbers = count()
 
 
 class Run:
-    """A program of ours in a process group of its own, and a folder for its files."""
+    """A program in its own process group, and a directory for its files."""
 
     def __init__(self, command: str, *words: object, folder: Path) -> None:
         self.folder = folder / f"run-{next(numbers)}"

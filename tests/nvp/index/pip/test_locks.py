@@ -182,7 +182,7 @@ def test_each_machine_gets_its_variant_from_one_lock(locked: Locked) -> None:
 def test_a_lock_in_another_folder_and_with_paths(
     locked: Locked, tmp_path: Path
 ) -> None:
-    """Relative paths are those of the folder of the lock file."""
+    """Relative paths are those of the directory of the lock file."""
     locked.lock()
     locked.name_metadata()
     work = tmp_path / "work"

@@ -42,7 +42,7 @@ def test_arguments_are_understood() -> None:
 def test_modules_in_the_working_folder_are_not_imported(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
-    """``python -m pip`` removes the working folder from the path as well."""
+    """``python -m pip`` removes the current directory from the path as well."""
     hostile = tmp_path / "cloned"
     hostile.mkdir()
     for name in ("json", "typing"):
@@ -50,7 +50,7 @@ def test_modules_in_the_working_folder_are_not_imported(
             "import pathlib\npathlib.Path(__file__).with_name('run').touch()\n"
             "raise ImportError\n"
         )
-    # Run the program: ``-m`` itself would import modules of the working folder.
+    # Run the program: ``-m`` itself would import modules of the current directory.
     words = ("pip", "--python", pip.python, "--cuda-driver=12.9", "--sm-arch=8.0")
     done = subprocess.run(
         [PROGRAM, *words, "install", "-i", index, "--dry-run", "--no-deps", "torch"],
@@ -183,7 +183,7 @@ class TestActivated:
 
     def test_its_own_and_those_of_conda_change_nothing(self, tmp_path: Path) -> None:
         assert find_python(None, {"VIRTUAL_ENV": sys.prefix}) == sys.executable
-        # A link to the folder is another name of it.
+        # A link to the directory is another name of it.
         link = tmp_path / "link"
         link.symlink_to(sys.prefix, target_is_directory=True)
         assert find_python(None, {"VIRTUAL_ENV": str(link)}) == sys.executable

@@ -16,7 +16,7 @@ CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 
 @pytest.fixture
 def links(tmp_path: Path) -> Path:
-    """Return a folder with the files of ``linked``; its best build is cu128."""
+    """Return a directory with the files of ``linked``; its best build is cu128."""
     builds = {"cu121": gpu_build("12.1", "80_real"), "cu128": gpu_build("12.8")}
     publish(tmp_path / "links", metadata(builds), "linked", "1.0")
     return tmp_path / "links" / "linked"
@@ -89,7 +89,7 @@ def test_an_index_in_a_folder(pip: Pip, published: Path, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
-    with_space = links.rename(tmp_path / "a folder")
+    with_space = links.rename(tmp_path / "a directory")
     target = tmp_path / "it"
     done = pip(
         *("install", "--no-index", "--find-links", with_space),
@@ -123,7 +123,7 @@ def test_places_in_requirements_files(
     )
     (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
     target = tmp_path / "it"
-    # pip runs in another folder than that of the files.
+    # pip runs in another directory than that of the files.
     done = pip("install", "-r", tmp_path / "main.txt", "--target", target, cwd=nested)
     assert done.code == 0, done.text
     assert installed_labels(target) == {

@@ -29,7 +29,7 @@ BUILDS = {"best": gpu_build("12.8"), "less": gpu_build("12.4"), "null": {}}
 def add_wheel(
     folder: Path, project: str, label: str | None, tag: str, **more: Any
 ) -> Path:
-    """Add a wheel to a folder: one of `BUILDS`, or the non-variant wheel."""
+    """Add a wheel to a directory: one of `BUILDS`, or the non-variant wheel."""
     document = metadata({label: BUILDS[label]}) if label else None
     return stub_wheel(
         folder / project, project, "1.0", label, variant_json=document, tag=tag, **more

@@ -302,7 +302,7 @@ def test_an_environment_without_pip(
     done = Pip(bare.python, environ)("install", "-i", index, "torch")
     assert done.code == 0, done.text
     assert bare.labels() == {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
-    # The folder of the environment is accepted too, and its packages count.
+    # The directory of the environment is accepted too, and its packages count.
     done = provider(
         *("pip", "check", "--python", bare.folder),
         *("--cuda-driver=12.1", "--sm-arch=8.0"),

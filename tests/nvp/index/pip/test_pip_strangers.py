@@ -18,7 +18,7 @@ from support.wheels import stub_wheel, write_page
 BACKEND = """
 import zipfile
 
-def build_wheel(folder, config_settings=None, metadata_directory=None):
+def build_wheel(directory, config_settings=None, metadata_directory=None):
     name = "built-1.0-py3-none-any.whl"
     with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
         info = "built-1.0.dist-info"
@@ -73,7 +73,7 @@ def watched(folder: Path, on_request: Callable[[], None]) -> Iterator[str]:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Path:
-    """Return the folder of an index that only this user may read."""
+    """Return the directory of an index that only this user may read."""
     folder = tmp_path / "index"
     stub_wheel(folder / "private", "private", "1.0")
     write_page(folder / "private")
@@ -101,7 +101,7 @@ def test_another_user_reads_no_index(
     pip: Pip, isolated: bool, private: Path, project: Path
 ) -> None:
     """The URL is on the command line of a build, and is not enough."""
-    # A build has a folder below this one, which its command line names.
+    # A build has a directory below this one, which its command line names.
     temporary = project / "temporary"
     temporary.mkdir()
     pip.environ["TMPDIR"] = str(temporary)

@@ -1,4 +1,4 @@
-"""``pip``: what it says of ordinary wheels that were taken, passed over and kept."""
+"""``pip``: what it says of regular wheels that were taken, passed over and kept."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_every_gpu_counts(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_an_index_names_the_backend(tmp_path: Path) -> None:
-    """As `pip` has it: a plain wheel in such a folder is a build for that CUDA."""
+    """As `pip` has it: a regular wheel in such a directory is a build for that CUDA."""
     folder = tmp_path / "cu130"
     stub_wheel(folder / "demo", "demo", "3.0", tag=HERE)
     write_page(folder / "demo")

@@ -1,4 +1,4 @@
-"""The table of releases, from real indexes in folders and on servers."""
+"""The table of releases, from real indexes in directories and on servers."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         api.releases("flashinfer-cubin", index_url=str(tmp_path), environment=OLD)
     with pytest.raises(UsageError, match="not the name of a project"):
         api.releases("torch==2.0", index_url=str(tmp_path), environment=OLD)
-    with pytest.raises(UsageError, match="there is no such folder"):
+    with pytest.raises(UsageError, match="there is no such directory"):
         api.releases("torch", index_url="nowhere", environment=OLD)
     with serve_answers({"/torch/": Answer(status=500)}) as server:
         with pytest.raises(InputError, match="500"):

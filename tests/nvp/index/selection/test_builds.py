@@ -1,4 +1,4 @@
-"""What installers see of ordinary wheels on indexes such as PyTorch's and PyPI."""
+"""What installers see of regular wheels on indexes such as PyTorch's and PyPI."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ class TestSeveralIndexes:
         assert "it needs a driver for CUDA 13" in str(shown["cu130"])
 
     def test_copies_in_such_a_folder_are_no_builds(self) -> None:
-        """The files of numpy are the same for each folder, and are not in it."""
+        """The files of numpy are the same for each directory, and are not in it."""
         index = Pages(
             {"numpy": html_page([wheel_file("numpy", "2.0")])},
             url="https://wheels.example/cu130/",

@@ -58,7 +58,7 @@ def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
             content = metadata.read(file())
             assert content == TEXT.encode()
         assert metadata.find(file()) == content
-    # The second reader has found it in the folder.
+    # The second reader has found it in the directory.
     assert source.asked == []
 
 

@@ -42,7 +42,7 @@ PAGE = "/simple/torch/"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an index in a folder."""
+    """Return an index in a directory."""
     found = tmp_path_factory.mktemp("index")
     publish(found, TORCH, "torch", "2.8.0")
     return found

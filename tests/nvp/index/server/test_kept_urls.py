@@ -94,7 +94,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def stop_after(
     upstream: str, environ: dict[str, str], folder: Path, *commands: list[object]
 ) -> list[str]:
-    """Run commands in a folder; return what ``serve`` says there when it stops."""
+    """Run commands in a directory; return what ``serve`` says there when it stops."""
     options = ("-i", upstream, "--cuda-driver", "12.9", "--sm-arch", "8.0")
     with serving(*options, environ=environ, cwd=folder) as server:
         for command in commands:
@@ -117,7 +117,7 @@ def stop_after(
 
 @pytest.fixture
 def project(environ: dict[str, str], tmp_path: Path) -> Path:
-    """Return the folder of a project that requires nothing."""
+    """Return the directory of a project that requires nothing."""
     environ |= {
         "UV_CACHE_DIR": str(tmp_path / "uv"),
         "UV_PYTHON": sys.executable,
@@ -176,7 +176,7 @@ def test_uv(
 def test_a_lock_elsewhere_is_thought_of(
     upstream: str, environ: dict[str, str], project: Path
 ) -> None:
-    """A folder without locked files does not tell what the server was used for."""
+    """A directory without locked files does not tell what the server was used for."""
     words = ["pip", "install", "--no-config", "--default-index", "URL", "torch"]
     said = stop_after(upstream, environ, project, [UV, *words, "--target", "x"])
     assert said == [

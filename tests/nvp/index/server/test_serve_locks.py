@@ -36,7 +36,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Serve builds with local labels, an ordinary wheel, and variants."""
+    """Serve builds with local labels, a regular wheel, and variants."""
     folder = tmp_path_factory.mktemp("locks")
     for version in ("1.0+cu126", "2.0+cu130", "2.0+cpu"):
         stub_wheel(folder / "demo", "demo", version, tag=HERE, requires=["helper"])
@@ -67,12 +67,12 @@ REAL = [
     "UPSTREAM/helper/helper-1.0-py3-none-any.whl",
     "UPSTREAM/torch/torch-1.0-py3-none-any.whl",
 ]
-"""The files that keep their own URLs: a build, an ordinary wheel, a non-variant one."""
+"""The files that keep their own URLs: a build, a regular wheel, a non-variant one."""
 
 
 @pytest.fixture
 def project(environ: dict[str, str], tmp_path: Path) -> Path:
-    """Return the folder of a project, without the index that it uses."""
+    """Return the directory of a project, without the index that it uses."""
     environ |= {
         "UV_CACHE_DIR": str(tmp_path / "uv"),
         "UV_PYTHON": sys.executable,

@@ -1,4 +1,4 @@
-"""What the local index sends of ordinary wheels, and what it reads for that."""
+"""What the local index sends of regular wheels, and what it reads for that."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_page_of_links(tmp_path: Path, unchecked: bool) -> None:
     stub_wheel(tmp_path, "other", "1.0")
     with start(str(tmp_path), machine=OLD, links=True, unchecked=unchecked) as running:
         if unchecked:
-            # pip reads such a folder itself.
+            # pip reads such a directory itself.
             assert running.urls == [str(tmp_path)]
             return
         text = ask(running.urls[0]).text

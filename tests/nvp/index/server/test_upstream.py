@@ -1,4 +1,4 @@
-"""Upstreams of every kind: servers, folders and pages of links."""
+"""Upstreams of every kind: servers, directories and pages of links."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ASTRAL = "wheels.astral.sh/simple"
 VENDORS = {
     f"{WHL}/cu126/torch": ["2.14.1+cu126", "2.10.0+cu126"],
     f"{WHL}/cu126/torchvision": ["0.29.1+cu126", "0.25.0+cu126"],
-    # The folder has copies of what is not of its maker.
+    # The directory has copies of what is not of its maker.
     f"{WHL}/cu126/demo": ["9.0"],
     f"{WHL}/cu128/torch": ["2.11.0+cu128"],
     f"{WHL}/cu129/torch": ["2.10.0+cu129"],
@@ -153,7 +153,7 @@ def test_releases(run: Run, own: str) -> None:
 def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> None:
     """The index of a maker that cannot be read changes nothing else."""
     shutil.rmtree(tmp_path / "vendors")
-    (tmp_path / "vendors").write_text("no folder")
+    (tmp_path / "vendors").write_text("no directory")
     assert install(run, own, *OLD, "torch", "demo") == {
         "torch": "2.10.0",
         "demo": "1.0",

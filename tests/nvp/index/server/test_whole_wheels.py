@@ -35,7 +35,7 @@ MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
 
 def fill(folder: Path, requires: list[str]) -> None:
-    """Fill a folder with two large builds, and what they require."""
+    """Fill a directory with two large builds, and what they require."""
     for label, build in BUILDS.items():
         stub_wheel(
             folder / "marked",
@@ -53,7 +53,7 @@ def fill(folder: Path, requires: list[str]) -> None:
 
 @contextmanager
 def count_requests(folder: Path, **changes: Any) -> Iterator[RangeServer]:
-    """Serve a folder with a server that sends no ranges, and counts its requests.
+    """Serve a directory with a server that sends no ranges, and counts its requests.
 
     :param changes: of the answer for the best wheel.
     """
@@ -75,7 +75,7 @@ def count_requests(folder: Path, **changes: Any) -> Iterator[RangeServer]:
 
 @contextmanager
 def http_server(folder: Path) -> Iterator[str]:
-    """Serve a folder, without pages of its own, with the server of Python."""
+    """Serve a directory, without pages of its own, with the server of Python."""
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
     with subprocess.Popen(
         command,
@@ -155,7 +155,7 @@ def test_uv_downloads_the_wheel_once(tmp_path: Path, environ: dict[str, str]) ->
 def test_the_server_of_python(
     pip: Pip, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    """Its pages list a folder, without any hash."""
+    """Its pages list a directory, without any hash."""
     fill(tmp_path / "index", MARKED)
     expected = {"marked": "1.0 best", "wanted": "1.0 None"}
     with http_server(tmp_path / "index") as url:

@@ -135,7 +135,7 @@ def doctor(
     their version. Only ``live``, which runs torch, and the workloads of ``evidence``
     run code.
 
-    :param python: an interpreter, or the folder of an environment; by default the
+    :param python: an interpreter, or the directory of an environment; by default the
         activated environment, and then the running interpreter.
     :param environment: the machine; by default `detect` finds this one.
     :param is_here: whether the stack is to run on this machine, so that the files of

@@ -49,7 +49,7 @@ def releases(
     :param project: its name, without a version.
     :param index_url: the index, by default the one that pip is configured for.
     :param extra_index_urls: further indexes, as pip has them.
-    :param find_links: pages of links and folders of wheels, as pip has them.
+    :param find_links: pages of links and directories of wheels, as pip has them.
     :param trusted_hosts: hosts that are not verified, and may speak plain HTTP.
     :param vendor_indexes: read the indexes of makers as well, for releases that do not
         run from the others.

@@ -50,15 +50,15 @@ def upgrade(
 def upgrade_index(
     folder: str | os.PathLike[str], *, write: bool = True, for_uv: bool = False
 ) -> list[UpgradedFile]:
-    """Rewrite the metadata of all releases in a folder.
+    """Rewrite the metadata of all releases in a directory.
 
-    A release whose wheels are in the folder gets its metadata from the wheels.
+    A release whose wheels are in the directory gets its metadata from the wheels.
 
     :param write: replace the files that change, each completely or not at all;
         otherwise nothing is written.
     :param for_uv: as for `upgrade`.
     :return: what became of each file, sorted by path.
-    :raises InputError: the folder cannot be read or has no release, or a file cannot
+    :raises InputError: the directory cannot be read or has no release, or a file cannot
         be written.
     """
     from ..upgrading.releases import upgrade_folder
@@ -77,12 +77,12 @@ def validate(
     unchecked: UncheckedFiles | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> list[Finding]:
-    """Check metadata, wheels, folders and project pages before they are published.
+    """Check metadata, wheels, directories and project pages before they are published.
 
     Libraries in wheels are read completely for the rules NV5xx, which takes a while,
     unless these rules are ignored.
 
-    :param paths: files, folders or URLs of project pages. What cannot be read is a
+    :param paths: files, directories or URLs of project pages. What cannot be read is a
         finding, not an error.
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
     :param ignore: prefixes of the rules to leave out; ``NV502:cu130_hopper`` leaves
@@ -124,12 +124,12 @@ def inspect(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
-    """Find the GPU code in a wheel, a folder, a library or a loose file.
+    """Find the GPU code in a wheel, a directory, a library or a loose file.
 
     A file that is damaged inside is a defect in the report, not an error.
 
     :param path: a wheel, library, DLL, static library, ``.cubin``, ``.fatbin`` or
-        ``.ptx`` file, a folder of such files, or a wheel as an open binary file that
+        ``.ptx`` file, a directory of such files, or a wheel as an open binary file that
         can seek.
     :param name: the name of the file in the report, by default the path.
     :param jobs: how many files are read at the same time.
@@ -182,7 +182,8 @@ def census(
     other processes, which import the main module of the program: a script that calls
     this function does so below ``if __name__ == "__main__":``.
 
-    :param index: the URL of a root page, or a folder of wheels or of project folders.
+    :param index: the URL of a root page, or a directory of wheels or of project
+        directories.
     :param store: the SQLite file; it is made where there is none.
     :param projects: the projects to read, by default all of the index.
     :param releases: how many of the newest releases are read; all by default.

@@ -1,7 +1,7 @@
 """What a build is for, and what it needs of a machine, by each kind of evidence.
 
 Indexes such as PyTorch's name the builds of a release by a local version label
-(``2.10.0+cu128``) or by a folder (``.../cu128/``). Only labels whose meaning is the
+(``2.10.0+cu128``) or by a directory (``.../cu128/``). Only labels whose meaning is the
 same everywhere are read; any other label says nothing, and a build is never judged
 by it.
 """
@@ -287,7 +287,7 @@ _LONGEST = 80
 
 
 def parse_backend(label: str | None) -> Backend | None:
-    """Read a local version label or the name of an index folder.
+    """Read a local version label or the name of an index directory.
 
     There is no standard for what extensions of torch write there. These forms, and
     their parts in any order, are read:

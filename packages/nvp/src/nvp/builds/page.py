@@ -30,8 +30,8 @@ class Build:
     """One wheel of a project's page.
 
     :param version: with its local version label.
-    :param backend: what the label or the folder says; ``None`` for a plain wheel and
-        for a label that says nothing.
+    :param backend: what the label or the directory says; ``None`` for a wheel without a
+        label and for a label that says nothing.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
         any other, and for wheels that run anywhere.
     :param pythons: the minor versions of Python 3 for which an installer could take it
@@ -343,7 +343,7 @@ def _visibility_of(
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
         # An installer would take the label before the plain version.
-        reason = f"it does not use the GPU; the plain build of {build.release} does"
+        reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
     return _SHOW
 

@@ -399,7 +399,7 @@ def _is_in(place: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _place(url: str) -> tuple[str, ...]:
-    """Return the host and the folders of an index, to compare it with others."""
+    """Return the host and the directories of an index, to compare it with others."""
     parts = urlsplit(url)
     folders = [part for part in parts.path.split("/") if part]
     while folders and folders[-1] in ("simple", "+simple"):

@@ -1,7 +1,7 @@
 """The wheels of an index that a census reads, one project after the other.
 
-The index is on a server (PEP 503, PEP 691) or in a folder. A folder has the wheels
-themselves, or a folder for each project with its wheels or an ``index.html``.
+The index is on a server (PEP 503, PEP 691) or in a directory. A directory has the
+wheels themselves, or a directory for each project with its wheels or an ``index.html``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
 class Project:
     """The wheels of one project that are to be read.
 
-    :param error: why its page or a folder of it could not be read.
+    :param error: why its page or a directory of it could not be read.
     :param position: which of the projects it is, from 1 on.
     :param total: how many projects there are.
     """
@@ -73,7 +73,7 @@ class Project:
 def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Project]:
     """Yield each project of an index; its page is read when it is asked for.
 
-    :param index: the URL of a root page, a folder, or its ``file:`` URL.
+    :param index: the URL of a root page, a directory, or its ``file:`` URL.
     :raises InputError: the index itself cannot be read, or there is no project in it.
     :raises UsageError: a name or the index is malformed.
     """
@@ -88,7 +88,7 @@ def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Pr
 
 
 def _local_path(location: str) -> str | None:
-    """Return the path of a folder or a ``file:`` URL; ``None`` for other URLs."""
+    """Return the path of a directory or a ``file:`` URL; ``None`` for other URLs."""
     if location.startswith("file:"):
         return path_of_file_url(location)
     return None if "://" in location else location
@@ -151,7 +151,7 @@ def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Pr
         local = [local_file(os.path.join(path, name)) for name in wheels]
         yield from _of_files(local, names, options)
         return
-    # Several folders are of one project where their names differ only in a way that
+    # Several directories are of one project where their names differ only in a way that
     # does not count.
     folders: dict[str, list[str]] = {}
     for entry in entries:
@@ -159,8 +159,8 @@ def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Pr
         if os.path.isdir(folder):
             folders.setdefault(canonicalize_name(entry), []).append(folder)
     if not folders:
-        message = "it has neither wheels nor folders of projects"
-        raise InputError(message, path=path, hint="name the folder of an index")
+        message = "it has neither wheels nor directories of projects"
+        raise InputError(message, path=path, hint="name the directory of an index")
     names = names or sorted(folders)
     found = (_found_in(path, folders.get(name, ()), name) for name in names)
     yield from _projects(found, len(names), options)
@@ -170,7 +170,7 @@ def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
     files: list[IndexFile] = []
     error = None
     if not folders:
-        message = f"there is no folder of the project {name}"
+        message = f"there is no directory of the project {name}"
         error = InputError(message, path=root, hint="check the name")
     try:
         for folder in folders:

@@ -387,7 +387,7 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
 
 
 def build_table(store: Store) -> list[BuildRecord]:
-    """Return the table of builds of ordinary wheels that could be read completely.
+    """Return the table of builds of regular wheels that could be read completely.
 
     Wheels with a variant label have a variants.json, which says more. Of several wheels
     of one build, the one whose name is last has its record.

@@ -156,7 +156,7 @@ def take_census(
 ) -> Tally:
     """Read the wheels of an index that a store does not have.
 
-    :param index: a URL, a folder, or its ``file:`` URL.
+    :param index: a URL, a directory, or its ``file:`` URL.
     :param path: where the store is.
     :raises InputError: the index cannot be read, or the store not be written; there is
         no cluster, or its workers have another version. What was stored stays.

@@ -33,7 +33,7 @@ class Asker:
     """Reads METADATA and GPU code of wheels, as far as the user allows.
 
     :param indexes: the fields of `Indexes`, which takes long to import.
-    :param cache: the folder that keeps METADATA and inspections.
+    :param cache: the directory that keeps METADATA and inspections.
     :param offline: no request is made.
     :param inspect: wheels are read whose METADATA does not say enough.
     :param warn: called with a sentence for each wheel that cannot be read.

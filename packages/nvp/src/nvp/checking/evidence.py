@@ -306,14 +306,14 @@ def _listed(project: str, platform: str | None) -> Mapping[Version, list[Needs]]
 
 
 def _backend_of(pin: Pin) -> Backend | None:
-    """Read the label of a build, or else the last folder of its index."""
+    """Read the label of a build, or else the last directory of its index."""
     if pin.version is not None and pin.version.local:
         return parse_backend(pin.version.local)
     parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]
     while parts and parts[-1] == "simple":
         parts.pop()
     backend = parse_backend(parts[-1]) if parts else None
-    # Such a folder has copies of what is the same for every backend, too.
+    # Such a directory has copies of what is the same for every backend, too.
     named: Collection[str] = PROJECTS if backend else ()
     return backend if pin.name in named else None
 

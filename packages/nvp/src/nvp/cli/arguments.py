@@ -134,11 +134,11 @@ def require_positive(options: argparse.Namespace, *names: str) -> None:
 def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
     """Read the metadata of a release.
 
-    :param file: a metadata file, a folder that holds exactly one, the URL of a file,
+    :param file: a metadata file, a directory that holds exactly one, the URL of a file,
         or ``-`` for stdin.
     :param environ: environment variables, with those that pip connects by.
     :raises InputError: the metadata cannot be read, or is not valid.
-    :raises UsageError: the folder holds several metadata files, the URL is of a kind
+    :raises UsageError: the directory holds several metadata files, the URL is of a kind
         that is not read, or the text is the name of a project.
     """
     refuse_project(file, "releases")
@@ -167,14 +167,14 @@ def refuse_project(text: str, *command: str) -> None:
     match = re.fullmatch(r"([A-Za-z0-9][\w-]*)(\[.*\])? *([=<>!~].*)?", text, re.ASCII)
     if match is not None:
         line = " ".join((PROGRAM, *command, match[1]))
-        message = "there is no such file or folder"
+        message = "there is no such file or directory"
         raise InputError(
             message, path=text, hint=f"for the project on an index: {line}"
         )
 
 
 def _only_release(folder: str) -> str:
-    """Return the path of the one metadata file of a folder."""
+    """Return the path of the one metadata file of a directory."""
     from nvidia_variant_provider.metadata.document import SUFFIX
     from nvidia_variant_provider.strict_json import unreadable
 
@@ -183,12 +183,12 @@ def _only_release(folder: str) -> str:
     except OSError as error:
         raise unreadable(error, folder) from None
     if not names:
-        message = f"the folder has no file *{SUFFIX}"
+        message = f"the directory has no file *{SUFFIX}"
         raise InputError(message, path=folder, hint="name the file itself")
     if len(names) > 1:
         listed = ", ".join(shown(name) for name in names[:5])
         more = ", ..." if len(names) > 5 else ""
-        message = f"the folder has {len(names)} files *{SUFFIX}: {listed}{more}"
+        message = f"the directory has {len(names)} files *{SUFFIX}: {listed}{more}"
         raise UsageError(message, path=folder, hint="name one of the files")
     return os.path.join(folder, names[0])
 
@@ -226,7 +226,7 @@ def read_releases(
             hint = "give two files or two projects"
             raise UsageError("one of OLD and NEW is a project", hint=hint)
         if options.assume:
-            message = "ordinary wheels name no hardware of other makers"
+            message = "regular wheels do not name the hardware of other vendors"
             raise UsageError(message, path="--assume", hint="leave it out")
         return []
     releases = [read_release(file, environ) for file in files]

@@ -34,8 +34,8 @@ _MOST_ERRORS = 100
 
 _OPTIONS = """
 index INDEX
-  the URL of the root page of an index; or a folder of wheels, or of a folder for each
-  project
+  the URL of the root page of an index, a directory of wheels, or a directory with
+  one directory for each project
 -o, --output STORE
   the SQLite file that keeps what is in the wheels. Wheels that it has are not read
   again

@@ -32,7 +32,7 @@ files FILE...
   pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, a requirements file, the
   output of pip freeze or pip inspect, a script with inline metadata, or - for stdin
 --python ENV
-  check what is installed in this environment, by an interpreter of it or its folder
+  check what is installed in this environment, by an interpreter of it or its directory
 --extra NAME...
   check what is installed with this extra; without --extra and --group, each choice of
   a file that excludes others is checked

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 _RELEASE = (
-    "a {name}-{version}-variants.json, its URL, a folder with one, - for stdin, a "
+    "a {name}-{version}-variants.json, its URL, a directory with one, - for stdin, a "
     "receipt of doctor, or a release on an index, such as torch==2.15.0"
 )
 

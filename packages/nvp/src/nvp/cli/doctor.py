@@ -50,7 +50,7 @@ _OPTIONS = """
   the most seconds of --live for each GPU, and for torch (default: %(default)g)
 --report FILE
   write machine, versions and findings as Markdown for an issue tracker, without names
-  of users and home folders
+  of users and home directories
 --share
   print the same instead, short enough for a comment
 """

@@ -29,7 +29,7 @@ _BUILDS = """
 --release FILE
   choose among the builds of this {name}-{version}-variants.json
 --project NAME
-  choose among the releases of this project on an index, ordinary wheels included,
+  choose among the releases of this project on an index, regular wheels included,
   such as torch or torch==2.15.0
 """
 

@@ -26,7 +26,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 _OPTIONS = """
 paths PATH...
-  a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; a folder of
+  a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; a directory of
   them; or the name of an installed distribution
 --suggest
   print instead the variant.json that the build should carry; the command that adds it
@@ -49,7 +49,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
         "inspect torch --jobs 8",
         "inspect --suggest --relaxed demo-1.0-py3-none-any.whl",
-        notes=["Each wheel in a folder is inspected on its own."],
+        notes=["Each wheel in a directory is inspected on its own."],
     )
 
 
@@ -119,7 +119,7 @@ def execute(
 
 
 def _expanded(paths: Sequence[str]) -> Iterator[str]:
-    """Yield ``paths``, with the wheels in a folder instead of the folder.
+    """Yield ``paths``, with the wheels in a directory instead of the directory.
 
     Each wheel is judged on its own, since a release has wheels for different GPUs.
     """

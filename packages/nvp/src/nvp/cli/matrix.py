@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OPTIONS = """
 file FILE
-  a {name}-{version}-variants.json, its URL, a folder with one, or - for stdin; or a
+  a {name}-{version}-variants.json, its URL, a directory with one, or - for stdin; or a
   release on an index, such as torch==2.15.0
 --format
 -o, --output OUT

@@ -59,7 +59,7 @@ class Narration:
             say(lines, aside=self._aside)
 
     def page(self, judged: PageVerdicts) -> None:
-        """Say what the page of a project shows of its ordinary wheels."""
+        """Say what the page of a project shows of its regular wheels."""
         line = _about_page(judged)
         if line is not None:
             self._tell(line)

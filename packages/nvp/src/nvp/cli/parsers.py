@@ -1,7 +1,7 @@
 """The commands of the command line, their parsers and the help texts.
 
 Words before the command belong to the program, words after it to the command. Only the
-module of the command that runs is imported: the module in this folder that has its
+module of the command that runs is imported: the module in this directory that has its
 name, with ``configure_parser`` and ``execute``. To add a command, add its line to
 `GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
 everything else that it needs.
@@ -36,16 +36,16 @@ PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
 
 GROUPS = {
     "Install": {
-        "pip": "run your own pip, which selects the builds that fit this machine",
-        "serve": "serve the index behind pip to other installers",
+        "pip": "run your own pip with only the builds that fit this machine",
+        "serve": "serve the same builds to uv, Poetry and other installers",
     },
     "Plan": {
         "releases": "show which releases of a project this machine can run",
-        "check": "check whether what a lock file pins runs on machines",
+        "check": "check whether pinned releases run on this or other machines",
         "resolve": "show which build of a release a machine gets, and why",
         "matrix": "show which build of a release each driver and each GPU gets",
-        "fleet": "show which build each machine of a fleet gets, and the fewest",
-        "diff": "show which machines get another build from a new release",
+        "fleet": "show the build of each machine, and the smallest set for all",
+        "diff": "show which machines get a different build from a new release",
     },
     "Look after a machine": {
         "detect": "show the driver and the GPUs of this machine",
@@ -53,8 +53,8 @@ GROUPS = {
         "properties": "list the variant properties that this machine supports",
     },
     "Publish": {
-        "inspect": "show which GPU code is in wheels and libraries, and what runs it",
-        "validate": "check metadata, wheels and index folders before you publish them",
+        "inspect": "list the GPU code in wheels and libraries, and where it runs",
+        "validate": "check metadata, wheels and index directories before publishing",
         "upgrade": "rewrite variant metadata in the current schema",
         "census": "record the GPU code of a whole index in one file",
     },
@@ -369,7 +369,7 @@ def _add_common_options(parser: Parser) -> None:
             "--verbose",
             action="count",
             default=0,
-            help="log to stderr what is asked of whom; -vv logs the details as well",
+            help="log requests and replies to stderr; -vv adds details",
         )
     parser.add_argument(
         "--json", action="store_true", help="print a JSON report instead of text"

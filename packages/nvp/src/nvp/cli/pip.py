@@ -39,7 +39,7 @@ _OPTIONS = """
 --no-variants
   select no variants, as pip does on its own
 --unchecked
-  show ordinary wheels as the index does, whether or not they run here
+  show regular wheels as the index does, whether or not they run here
 --vendor-indexes
 --no-range-metadata
 --python PATH
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         hint = "try: nvp pip install torch"
         raise UsageError("no pip command given", hint=hint)
     pip = Pip(find_python(options.python, environ), environ)
-    # A signal that ends this process ends pip first, and removes temporary folders.
+    # A signal that ends this process ends pip first, and removes temporary directories.
     with ending():
         try:
             # pip takes longest to load: start it before everything else.

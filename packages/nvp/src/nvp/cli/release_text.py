@@ -104,7 +104,7 @@ def say_releases(
         text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        # Only for a folder does pip install what is for another platform.
+        # Only for a directory does pip install what is for another platform.
         other = [word for tag in platforms for word in ("--platform", tag)]
         start = ["nvp", "pip", "install"]
         if other:

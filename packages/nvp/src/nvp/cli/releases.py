@@ -40,7 +40,7 @@ _INDEXES = """
   the platform tag of the wheels, as pip has it, such as win_amd64 or
   manylinux_2_28_aarch64 (default: what this machine runs); may be given again
 -f, --find-links PLACE...
-  a page of links or a folder of wheels to read as well
+  a page of links or a directory of wheels to read as well
 """
 
 _BUILDS = """

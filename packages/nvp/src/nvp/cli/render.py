@@ -343,7 +343,7 @@ def readable_size(size: float) -> str:
 def shortened(name: str, width: int) -> str:
     """Return the end of a path, with its middle left out where it is too long.
 
-    Folders go first: ``dist/torch-2.8.0-py3-none-any-cu129.whl`` becomes
+    Directories go first: ``dist/torch-2.8.0-py3-none-any-cu129.whl`` becomes
     ``torch-2.8.0-py3-none-any-cu129.whl`` and then ``torch-2.8...cu129.whl``.
     """
     if len(name) > width:

@@ -27,7 +27,7 @@ NOTHING_COMPATIBLE = 1
 
 _OPTIONS = """
 file FILE
-  a {name}-{version}-variants.json, its URL, a folder with one, or - for stdin
+  a {name}-{version}-variants.json, its URL, a directory with one, or - for stdin
 --explain
   say why each other label was not chosen
 --every-gpu

@@ -52,7 +52,7 @@ _SHOWN = """
 --label [PROJECT=]LABEL...
   show this variant instead of the best one
 --unchecked
-  show ordinary wheels as the indexes do, whether or not they run here
+  show regular wheels as the indexes do, whether or not they run here
 --vendor-indexes
 --no-range-metadata
 """
@@ -249,9 +249,9 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
 
 
 def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each file of this folder that needs the server again.
+    """Yield a sentence for each file of this directory that needs the server again.
 
-    Where the folder has no lock file, there may be one elsewhere.
+    Where the directory has no lock file, there may be one elsewhere.
 
     :param passing: why files of a project had URLs of this server.
     """

@@ -22,14 +22,14 @@ FINDINGS = 1
 
 _OPTIONS = """
 path FILE
-  a {name}-{version}-variants.json, or - for stdin; with --index, a folder
+  a {name}-{version}-variants.json, or - for stdin; with --index, a directory
 -o, --output OUT
   write to this file, completely or not at all (default: stdout)
 --to
   the schema version to write (default: %(default)s)
 --index
-  upgrade all metadata files of a folder in place; a release whose wheels are in the
-  folder gets a file made from them
+  upgrade all metadata files of a directory in place; a release whose wheels are in the
+  directory gets a file made from them
 --for-uv
   name the provider of nvidia in the one way that uv recognises; otherwise all uv
   users may get the CPU build (NV314)
@@ -59,8 +59,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
         files = api.upgrade_index(options.path, for_uv=options.for_uv)
         return _result(files, [f"{file.path}: {_describe(file)}" for file in files])
     if os.path.isdir(options.path):
-        hint = "name a file in the folder, or add --index"
-        raise UsageError("this is a folder", path=options.path, hint=hint)
+        hint = "name a file in the directory, or add --index"
+        raise UsageError("this is a directory", path=options.path, hint=hint)
     return _upgrade_file(options.path, options.output, for_uv=options.for_uv)
 
 

@@ -1,4 +1,4 @@
-"""``validate``: check metadata, wheels and whole index folders."""
+"""``validate``: check metadata, wheels and whole index directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _OPTIONS = """
 paths PATH...
   a *-variants.json, or - for stdin; a wheel; a pyproject.toml, whose section [variant]
-  variantlib reads; a folder with metadata and wheels, or with a folder for each
+  variantlib reads; a directory with metadata and wheels, or with a directory for each
   project; or the URL of a project page or of an index
 --select CODE...
   check only these rules, such as NV301, or families, such as NV3; separate several by

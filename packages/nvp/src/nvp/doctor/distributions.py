@@ -80,7 +80,7 @@ _SIZE = re.compile("[0-9]{1,18}", re.ASCII)
 class RecordedFile:
     """One line of a RECORD.
 
-    :param path: relative to the folder of packages, with ``/``.
+    :param path: relative to the directory of packages, with ``/``.
     :param digest: such as ``sha256=...``; empty where RECORD has none.
     """
 
@@ -94,7 +94,7 @@ class Distribution:
     """An installed distribution. Its files are read when they are asked for.
 
     :param name: the normalized name.
-    :param version: as the folder spells it, with the local label.
+    :param version: as the directory spells it, with the local label.
     :param folder: its ``*.dist-info``.
     :param limits: those of the environment.
     """
@@ -107,7 +107,7 @@ class Distribution:
 
     @property
     def root(self) -> str:
-        """The folder of packages that it is installed in."""
+        """The directory of packages that it is installed in."""
         return os.path.dirname(self.folder)
 
     @property
@@ -162,7 +162,7 @@ class Distribution:
 
     @cached_property
     def variant_json(self) -> bytes | None:
-        """The bytes of variant.json; ``None`` for an ordinary wheel."""
+        """The bytes of variant.json; ``None`` for a regular wheel."""
         return self.read("variant.json")
 
     @cached_property
@@ -181,7 +181,7 @@ class Distribution:
 
     @property
     def is_from_source(self) -> bool:
-        """Whether it was installed from a folder, a repository or a source archive."""
+        """Whether the origin is a directory, a repository or a source archive."""
         is_wheel = self.origin_url.endswith(".whl")
         is_archive = "archive_info" in self.origin and not is_wheel
         return is_archive or "dir_info" in self.origin or "vcs_info" in self.origin
@@ -259,9 +259,9 @@ def _read_headers(file: BinaryIO, most: int) -> bytes:
 
 
 def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
-    """Return the distributions in some folders of packages, by normalized name.
+    """Return the distributions in some directories of packages, by normalized name.
 
-    Of two distributions of one name, Python imports the one in the earlier folder.
+    Of two distributions of one name, Python imports the one in the earlier directory.
     """
     distributions: dict[str, Distribution] = {}
     limits = Limits()
@@ -293,7 +293,7 @@ def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | Non
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each folder that says nothing about what is installed."""
+    """Yield a sentence for each directory that says nothing about what is installed."""
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))

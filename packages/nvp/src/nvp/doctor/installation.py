@@ -2,7 +2,7 @@
 
 It is found without running any code of it. Anybody can publish a distribution whose
 files take hours to read: METADATA of many megabytes, RECORDs with millions of lines,
-libraries that are linked with hundreds of others and name thousands of folders. All
+libraries that are linked with hundreds of others and name thousands of directories. All
 checks of one diagnosis share one allowance of each kind. What is left out then is named
 in a note, and never reported as a finding.
 """
@@ -23,7 +23,7 @@ from ..findings import Reported
 from .programs import find_program
 
 _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
-_HINT = "give the path of an interpreter, or of the folder of an environment"
+_HINT = "give the path of an interpreter, or of the directory of an environment"
 _HINT_OF_SCRIPT = (
     "where it is a script that starts an interpreter, such as one of pyenv's, give the "
     "path that its sys.executable says"
@@ -34,7 +34,7 @@ _HINT_OF_SCRIPT = (
 class Installation(Reported):
     """A Python environment.
 
-    :param prefix: its folder, such as ``/home/me/project/.venv``.
+    :param prefix: its directory, such as ``/home/me/project/.venv``.
     :param python: its interpreter; ``None`` where it has none.
     :param folders: where its packages are installed, in the order of its ``sys.path``.
     :param version: such as ``3.11``, or ``None`` where nothing says it.
@@ -57,10 +57,10 @@ class Installation(Reported):
 
 
 def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
-    """Find an environment, and the folders that its packages are in.
+    """Find an environment, and the directories that its packages are in.
 
-    :param path: an interpreter, or the folder of an environment. By default it is the
-        activated environment, and then the running interpreter.
+    :param path: an interpreter, or the directory of an environment. By default it is
+        the activated environment, and then the running interpreter.
     :raises UsageError: there is no environment.
     """
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
@@ -76,13 +76,13 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     neither = f"{named} is neither an interpreter nor an environment"
     if not given or "\0" in given:
         raise UsageError(neither, hint=hint)
-    # The program in the folder of an environment is a link to the interpreter that
+    # The program in the directory of an environment is a link to the interpreter that
     # made the environment, so the link itself is what counts.
     try:
         prefix = os.path.abspath(given)
     except FileNotFoundError:
-        message = f"{named} is in the working folder, which is not there any more"
-        raise UsageError(message, hint="change to another folder") from None
+        message = f"{named} is in the current directory, which is not there any more"
+        raise UsageError(message, hint="change to another directory") from None
     program: str | None = None
     if not os.path.isdir(prefix):
         program = _find_program(given, environ)
@@ -92,7 +92,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
         prefix = _prefix_of(program)
     folders, version = _package_folders(prefix, program)
     if not folders:
-        message = f"{named} has no folder of packages"
+        message = f"{named} has no directory of packages"
         raise UsageError(message, hint=hint)
     return Installation(
         prefix=prefix,
@@ -137,11 +137,11 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _prefix_of(program: str) -> str:
-    """Return the folder of the environment that an interpreter belongs to.
+    """Return the directory of the environment that an interpreter belongs to.
 
-    An interpreter stands in ``bin`` or ``Scripts`` of it; Windows has it in the folder
-    itself where there is no virtual environment. A program outside of all environments
-    may be a link to one inside, such as ``/usr/local/bin/python``.
+    An interpreter stands in ``bin`` or ``Scripts`` of it; Windows has it in the
+    directory itself where there is no virtual environment. A program outside of all
+    environments may be a link to one inside, such as ``/usr/local/bin/python``.
     """
     folder = os.path.dirname(program)
     prefix = _above(folder)
@@ -164,10 +164,10 @@ def _interpreter(prefix: str) -> str | None:
 
 
 def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
-    """Return the folders of packages of an environment, and its version.
+    """Return the directories of packages of an environment, and its version.
 
     A virtual environment that sees the packages of the system says so in its file
-    ``pyvenv.cfg``, with the folder of the interpreter that made it.
+    ``pyvenv.cfg``, with the directory of the interpreter that made it.
     """
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
     version = _version(prefix, program, settings)
@@ -206,7 +206,7 @@ def _version(
 ) -> str | None:
     """Return such as ``3.11``; ``None`` where nothing says it.
 
-    Free-threaded builds add a ``t``: their folder is ``python3.14t``.
+    Free-threaded builds add a ``t``: their directory is ``python3.14t``.
     """
     for key in ("version", "version_info"):
         numbers = settings.get(key, "").split(".")

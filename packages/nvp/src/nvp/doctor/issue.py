@@ -1,6 +1,6 @@
 """A diagnosis for an issue tracker: what others need, and nothing about the user.
 
-Home folders, the names of users and machines, and passwords in URLs are left out.
+Home directories, the names of users and machines, and passwords in URLs are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def issue_lines(
 ) -> list[str]:
     """Return a diagnosis as lines of Markdown.
 
-    :param environ: environment variables, which name the user and the home folder.
+    :param environ: environment variables, which name the user and the home directory.
     :param most: the most lines; findings come first, and versions are left out.
     """
     personal = [*_personal(environ)]
@@ -69,7 +69,7 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     names = {environ.get(name, "") for name in variables}
     names |= {platform.node(), _account()}
     for name in map(re.escape, names - {"", "root", "localhost"}):
-        # Folders are often named after users, with a word more.
+        # Directories are often named after users, with a word more.
         part = rf"(?<=[/\\])((?:[^\s/\\]*[_.-])?){name}(?![A-Za-z0-9])"
         yield re.compile(part), r"\1USER"
         yield re.compile(rf"(?<![\w.-]){name}(?![\w.-])"), "USER"

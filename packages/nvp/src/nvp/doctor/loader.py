@@ -3,7 +3,7 @@
 ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
 is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
 file, the default path. What ``LD_PRELOAD`` and ``/etc/ld.so.preload`` name is loaded
-before all of that. One thing of glibc is not followed: the folders for certain
+before all of that. One thing of glibc is not followed: the directories for certain
 processors, such as ``glibc-hwcaps``. They hold copies of what is found anyway.
 
 The loader of musl has other rules, and NVIDIA's libraries do not run with it.
@@ -73,7 +73,7 @@ class Failure:
 class Process:
     """What a process has loaded.
 
-    :param library_path: the folders of ``LD_LIBRARY_PATH``.
+    :param library_path: the directories of ``LD_LIBRARY_PATH``.
     :param program: its program, whose RPATH counts for all libraries.
     :param preload: what ``LD_PRELOAD`` names.
     :param is_supplied: says of a library that is found nowhere whether it counts as
@@ -98,7 +98,7 @@ class Process:
         self._by_file: dict[str, Loaded] = {}
         self._searched: dict[Loaded | None, list[tuple[str, str]]] = {}
         if program is not None:
-            # $ORIGIN of a program is the folder that /proc/self/exe is a link into.
+            # $ORIGIN of a program is the directory that /proc/self/exe is a link into.
             path = os.path.realpath(program)
             self._open(path, None, path, [])
             self._program = next(iter(self.loaded), None)
@@ -211,7 +211,7 @@ class Process:
                 yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
-        """Yield the folders that are searched first, with what names them."""
+        """Yield the directories that are searched first, with what names them."""
         # "Using the directories specified in the DT_RPATH dynamic section attribute of
         # the binary if present and DT_RUNPATH attribute does not exist." DT_RPATH "is
         # applied to searches for all children in the dependency tree".
@@ -252,7 +252,7 @@ class Process:
 
 
 def split_library_path(value: str) -> tuple[str, ...]:
-    """Return the folders of ``LD_LIBRARY_PATH``."""
+    """Return the directories of ``LD_LIBRARY_PATH``."""
     # "The items in the list are separated by either colons or semicolons", and "A
     # zero-length directory name indicates the current working directory."
     return tuple(x or os.curdir for x in re.split("[:;]", value)) if value else ()

@@ -1,7 +1,7 @@
 """Which libraries the programs of a stack load, by the rules of the loader.
 
-torch and jax load libraries before their own. Both look for NVIDIA's libraries in
-the folders that the distributions ``nvidia-*`` install: ``nvidia/cublas/lib`` and the
+torch and jax load libraries before their own. Both look for NVIDIA's libraries in the
+directories that the distributions ``nvidia-*`` install: ``nvidia/cublas/lib`` and the
 like for CUDA 12, ``nvidia/cu13/lib`` since CUDA 13. Which ones, and in which order, has
 changed from release to release, so that it is read from their source, which is not run.
 """

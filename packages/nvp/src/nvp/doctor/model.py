@@ -115,7 +115,7 @@ class Finding(findings.Finding):
     """One thing that is wrong with a stack.
 
     :param distribution: the normalized name of the distribution that it is about.
-    :param path: the file or the folder that it is about.
+    :param path: the file or the directory that it is about.
     :param commands: what fixes it, as it stands in the hint.
     """
 

@@ -119,7 +119,7 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
 
 
 def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
-    """Return the installed distribution that has a library, and the file's folder.
+    """Return the installed distribution that has a library, and the file's directory.
 
     Only the distributions of NVIDIA count, which bring libraries for others, and only
     files that are there.
@@ -182,7 +182,7 @@ def project_for(
 
 
 def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
-    """Return the folder in which a wheel puts a library; ``None`` if nobody knows."""
+    """Return the directory in which a wheel puts a library; ``None`` if unknown."""
     library, folders = library_of(name), stack.installation.folders
     if library is None or not folders:
         return None

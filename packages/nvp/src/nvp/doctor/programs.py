@@ -42,10 +42,10 @@ while they are ended."""
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program; ``None`` where there is none.
 
-    The folders of ``PATH`` are looked into, and never the working folder, which may be
-    somebody else's: `shutil.which` and Windows itself look there first.
+    The directories of ``PATH`` are looked into, and never the current directory, which
+    may be somebody else's: `shutil.which` and Windows itself look there first.
 
-    :param name: its name, or its path where it has a folder.
+    :param name: its name, or its path where it has a directory.
     """
     places = places_of_program(name, environ, windows=sys.platform == "win32")
     return next(
@@ -273,12 +273,12 @@ def ask_versions(
         stack.callback(lambda: _close(runs.values()))
         for program in dict.fromkeys(programs):
             path = program.path
-            # Windows would look for a bare name in the working folder.
+            # Windows would look for a bare name in the current directory.
             named = "\0" in path or not os.path.dirname(path)
             if named or not os.path.exists(path):
                 asked[program] = _failed(program, "missing", "there is no such file")
             elif os.path.isdir(path):
-                asked[program] = _failed(program, "refused", "it is a folder")
+                asked[program] = _failed(program, "refused", "it is a directory")
             else:
                 try:
                     runs[program] = stack.enter_context(_running(path))

@@ -107,7 +107,7 @@ def diagnose_installation(
 ) -> Diagnosis:
     """Find an environment with what is installed in it, and run the checks.
 
-    :param cache: the folder for what is read once; ``None`` keeps nothing.
+    :param cache: the directory for what is read once; ``None`` keeps nothing.
     :param live: the deadline of the live proof in seconds; ``None`` for no proof. The
         other arguments are those of `api.doctor`.
     """

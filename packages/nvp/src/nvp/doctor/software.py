@@ -195,7 +195,7 @@ class Software:
     :param is_here: whether the software runs on ``environment``, so that the files of
         the system count as well.
     :param environ: the environment variables that its programs see.
-    :param root: the root folder of the system; tests name another one.
+    :param root: the root directory of the system; tests name another one.
     :param machine_options: the options of a command line that name ``environment``.
     :param everything: check compilers too where nothing is built with them.
     """

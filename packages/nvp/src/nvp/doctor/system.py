@@ -1,7 +1,7 @@
-"""The libraries of a machine: their folders, their tables, and ``ld.so.cache``.
+"""The libraries of a machine: their directories, their tables, and ``ld.so.cache``.
 
-Each folder is listed once and each file is read once, and the limits of the environment
-bound how many.
+Each directory is listed once and each file is read once, and the limits of the
+environment bound how many.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 _CACHED = re.compile(r"^\t(\S+) \((.*?)\) => (.*)$", re.MULTILINE)
 _FOLDERS_OF_LDCONFIG = os.pathsep.join(("/sbin", "/usr/sbin", "/usr/local/sbin"))
 _STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME = 20, 100, 10
-"""What counts as much as looking for one name in one listing: reading a folder, reading
-a library, and keeping one name that it is linked with."""
+"""What counts as much as looking for one name in one listing: reading a directory,
+reading a library, and keeping one name that it is linked with."""
 
 _MOST_NAMES = 20_000
-"""The most names of a folder that are kept; Debian's folder of libraries has 4,000."""
+"""The longest directory listing that is cached; Debian's libraries are 4,000."""
 
 _DEADLINE = 10.0
 """Seconds that ``ldconfig`` has. It takes a hundredth of one."""
@@ -44,7 +44,7 @@ class LibraryError(Exception):
 class System:
     """The libraries of a machine; each file is read once.
 
-    :param root: the root folder of the machine.
+    :param root: the root directory of the machine.
     :param machine: its processor, such as ``x86_64``.
     :param known: whether its files can be looked at; nothing is found on a machine
         that is known by its properties alone.
@@ -70,7 +70,7 @@ class System:
 
     @property
     def library_folders(self) -> tuple[str, ...]:
-        """What ``$LIB`` may stand for: the folder depends on how glibc was built."""
+        """What ``$LIB`` may stand for: the directory depends on how glibc was built."""
         return (f"lib/{_TRIPLETS.get(self.machine, self.machine)}", "lib64", "lib")
 
     def cached(self, name: str) -> Iterator[str]:
@@ -89,7 +89,7 @@ class System:
     def default_folders(self) -> Iterator[str]:
         """Yield ``/lib`` and ``/usr/lib``, by the names that distributions give them.
 
-        Debian builds its loader with the folders of its triplets before them.
+        Debian builds its loader with the directories of its triplets before them.
         """
         if self._known:
             for folder in self.library_folders:
@@ -132,17 +132,17 @@ class System:
         return not self._limits.is_used_up(SEARCHES)
 
     def has_folder(self, folder: str) -> bool:
-        """Return whether a folder may have files."""
+        """Return whether a directory may have files."""
         names = self._list(folder)
         return names is None or bool(names)
 
     def may_have(self, folder: str, name: str) -> bool:
-        """Return whether a folder may have a file, by its listing, which is kept."""
+        """Return whether a directory may have a file, by its listing, which is kept."""
         names = self._list(folder)
         return names is None or name in names
 
     def _list(self, folder: str) -> Collection[str] | None:
-        """Return the names in a folder; ``None`` where they are not known."""
+        """Return the names in a directory; ``None`` where they are not known."""
         if folder not in self._names:
             self._names[folder] = self._read_folder(folder)
         return self._names[folder]
@@ -152,7 +152,7 @@ class System:
             return ()
         try:
             status = os.stat(folder)
-            # Many paths can lead to one folder, such as /lib and /usr/lib.
+            # Many paths can lead to one directory, such as /lib and /usr/lib.
             place = status.st_dev, status.st_ino
             if place not in self._listings or not status.st_ino:
                 with os.scandir(folder) as entries:
@@ -162,7 +162,7 @@ class System:
             return self._listings[place]
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return ()
-        except OSError:  # who cannot list a folder may be able to open its files
+        except OSError:  # who cannot list a directory may be able to open its files
             return None
 
     def read(self, path: str) -> Dynamic | None:
@@ -183,7 +183,7 @@ class System:
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
         """Return the library that a program gets when it asks for a name itself.
 
-        :param library_path: the folders of ``LD_LIBRARY_PATH``.
+        :param library_path: the directories of ``LD_LIBRARY_PATH``.
         """
         places = [os.path.join(folder, name) for folder in library_path]
         places += self.cached(name)

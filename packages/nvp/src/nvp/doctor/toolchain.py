@@ -238,7 +238,7 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
     then that of /usr/local/cuda, and the first of these is what this yields first.
     CMake looks on ``PATH`` first.
 
-    :param root: the root folder of the system.
+    :param root: the root directory of the system.
     """
     places: dict[str, str] = {}
     for variable in ("CUDA_HOME", "CUDA_PATH"):

@@ -88,8 +88,8 @@ def environment_of(
 ) -> dict[str, str]:
     """Return the variables of a program in a Python environment, as if activated.
 
-    :param prefix: the folder of the environment.
-    :param python: its interpreter, whose folder comes first in ``PATH``.
+    :param prefix: the directory of the environment.
+    :param python: its interpreter, whose directory comes first in ``PATH``.
     """
     # A process can inherit a variable whose name is empty or contains "=", but it
     # cannot pass one on.

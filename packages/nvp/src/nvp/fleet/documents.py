@@ -159,7 +159,7 @@ def dockerfile_lines(
 
     :param requirement: what to install, such as ``torch==2.10.0``.
     :param index_url: where from, if that is no matter of configuration. Its password
-        is left out, and a folder is not named, since a build cannot read it.
+        is left out, and a directory is not named, since a build cannot read it.
     :raises InputError: this is no requirement, such as one that the name of a release
         file was made into.
     """
@@ -185,7 +185,7 @@ def dockerfile_lines(
         *lines,
         "RUN pip install --no-cache-dir nvp \\",
         f" && nvp pip install --no-cache-dir{index} {wanted}",
-        "# With uv, whose preview knows variants but not ordinary wheels:",
+        "# With uv, whose preview knows variants but not regular wheels:",
         f"# RUN uv pip install --system --preview-features wheel-variants{index} "
         f"{wanted}",
     ]

@@ -1,4 +1,4 @@
-"""The files to look into, listed: of a wheel, a folder or an installed distribution."""
+"""List the files to inspect in a wheel, a directory or an installed distribution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_RECORDED = 100_000
 """Files of an installed distribution; some of the largest list 20,000."""
 
 MAX_DEFECTS = 200
-"""Defects of an archive or folder as a whole that are listed one by one."""
+"""Defects of an archive or directory as a whole that are listed one by one."""
 
 
 _TEXT = re.compile(
@@ -46,7 +46,7 @@ _TEXT = re.compile(
 class File:
     """One file to look into.
 
-    :param path: where it is in the wheel or folder, with ``/``.
+    :param path: where it is in the wheel or directory, with ``/``.
     :param size: the bytes that it claims to have.
     :param pieces: reads it.
     :param local: where it is on disk, if it is so long that parts of it are skipped.
@@ -64,7 +64,7 @@ class File:
 class Listing:
     """What there is to look into, and what could not be listed.
 
-    :param size: the bytes of the archive, or of all files of a folder.
+    :param size: the bytes of the archive, or of all files of a directory.
     :param members: how many files there are, text included.
     :param requires: ``Requires-Dist`` of the METADATA.
     :param projects: the project of each archive, by what the names of its members begin
@@ -100,9 +100,9 @@ class Listing:
         return tuple(defects)
 
     def add_path(self, path: str, name: str) -> None:
-        """Add a file of a folder, with its members if it is an archive.
+        """Add a file of a directory, with its members if it is an archive.
 
-        :param name: what to call it, with ``/`` between folders.
+        :param name: what to call it, with ``/`` between directories.
         """
         try:
             status = os.stat(path)
@@ -200,7 +200,7 @@ class Listing:
 
 
 def list_folder(folder: str) -> Listing:
-    """List the files of a folder and of the archives in it, without following links."""
+    """List a directory's files and those of its archives, without following links."""
     listing = Listing()
 
     def note(error: OSError) -> None:
@@ -212,7 +212,7 @@ def list_folder(folder: str) -> Listing:
         folders.sort()
         for name in sorted(names):
             path = os.path.join(root, name)
-            # A link leads out of the folder, or to a file that is listed itself.
+            # A link leads out of the directory, or to a file that is listed itself.
             if os.path.islink(path):
                 continue
             relative = os.path.relpath(path, folder).replace(os.sep, "/")
@@ -232,7 +232,7 @@ def recorded_rows(record: str) -> Iterator[list[str]]:
 def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
     """Return the files of a RECORD that lie next to it, where packages are.
 
-    Scripts, manuals and the like lie up to three folders above, in ``bin`` and
+    Scripts, manuals and the like lie up to three directories above, in ``bin`` and
     ``share``, and hold no GPU code. A path that leads further up, or an absolute one,
     leaves the installation: it becomes a defect and is not touched.
     """

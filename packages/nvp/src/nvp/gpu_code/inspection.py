@@ -1,4 +1,4 @@
-"""The inspection of wheels, folders, installed distributions and single files."""
+"""The inspection of wheels, directories, installed distributions and single files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def inspect_path(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
-    """Find the GPU code of a wheel, a folder or a file, as `nvp.api.inspect` does.
+    """Find the GPU code of a wheel, a directory or a file, as `nvp.api.inspect` does.
 
     :raises InputError: there is no such file, or it cannot be read at all.
     """
@@ -62,7 +62,7 @@ def _list_path(source: str, name: str) -> tuple[Listing, str]:
         if stat.S_ISDIR(status.st_mode):
             return list_folder(source), "folder"
         if not stat.S_ISREG(status.st_mode):
-            message = "neither a file nor a folder"
+            message = "neither a file nor a directory"
             raise InputError(message, path=name, hint="name a wheel or a library")
         zipped = False
         if status.st_size:  # files in /proc claim to be empty; reading one may block
@@ -112,7 +112,9 @@ def inspect_distribution(
         installed = distribution(name)
     except (PackageNotFoundError, ValueError):
         message = f"no distribution {shown(name)} is installed"
-        raise InputError(message, hint="name a wheel, a library or a folder") from None
+        raise InputError(
+            message, hint="name a wheel, a library or a directory"
+        ) from None
     # The property `files` leaves out missing files from Python 3.12 on.
     try:
         record = installed.read_text("RECORD")
@@ -121,7 +123,7 @@ def inspect_distribution(
         raise InputError(message, hint="install it again") from None
     if record is None:
         message = f"{shown(name)} does not list its files"
-        raise InputError(message, hint="name the folder that it is in")
+        raise InputError(message, hint="name the directory that it is in")
     try:
         metadata = installed.read_text("METADATA") or ""
     except UnicodeDecodeError:

@@ -29,7 +29,7 @@ _NOTHING: Mapping[str, int] = {}
 class Defect(Reported):
     """A part that could not be read, or that is not what it claims to be.
 
-    :param path: the file in the wheel or folder.
+    :param path: the file in the wheel or directory.
     :param place: the offset of a byte in the file, such as ``0x1f40``, or empty.
     :param message: a clause without a full stop.
     """
@@ -43,7 +43,7 @@ class Defect(Reported):
 class LibraryReport:
     """The GPU code of one file. Counts are of entries, as ``cuobjdump`` lists them.
 
-    :param path: where it is in the wheel or folder, with ``/``.
+    :param path: where it is in the wheel or directory, with ``/``.
     :param format: ``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` (a
         static library) or ``data`` (any other file).
     :param machine: the processor, such as ``x86_64``; ``cuda`` for a cubin, and empty
@@ -252,7 +252,7 @@ class WheelReport(Reported):
 def is_test(path: str) -> bool:
     """Return whether a file of a wheel is part of the project's tests, by its path.
 
-    :param path: with ``/`` between folders.
+    :param path: with ``/`` between directories.
     """
     folders = path.lower().split("/")[:-1]
     return "tests" in folders or "test" in folders

@@ -253,7 +253,7 @@ _LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
 def is_of_nvidia(name: str) -> bool:
     """Return whether a library has a name that NVIDIA gives, such as ``libnccl.so.2``.
 
-    :param name: the name of the file, without its folder.
+    :param name: the name of the file, without its directory.
     """
     return _NVIDIA.fullmatch(name.lower()) is not None
 
@@ -279,8 +279,8 @@ def copied_paths(
     questions are, in this order:
 
     1. Is it one of NVIDIA's libraries, by the name that NVIDIA gives it? It is a copy,
-       in any folder, except in NVIDIA's own wheel of it.
-    2. Is it outside of the folders of such tools? It is the project's own.
+       in any directory, except in NVIDIA's own wheel of it.
+    2. Is it outside of the directories of such tools? It is the project's own.
     3. Is it named like the project? It is the project's own.
     4. Does the table of builds know the library as the own one of another project? It
        is a copy.
@@ -290,7 +290,7 @@ def copied_paths(
     6. It is a copy.
 
     :param libraries: all libraries of one wheel; their paths begin at its top.
-    :param project: the project of the wheel; empty for a folder that is no wheel.
+    :param project: the project of the wheel; empty for a directory that is no wheel.
     """
     stem = _stem(project)
     if _PROJECTS.fullmatch(stem):
@@ -345,9 +345,9 @@ def _name(item: LibraryReport) -> str:
 
 
 def _repaired(folder: str) -> str | None:
-    """Return the project that a folder ``NAME.libs`` names, which may be empty.
+    """Return the project that a directory ``NAME.libs`` names, which may be empty.
 
-    The value is ``None`` for other folders.
+    The value is ``None`` for other directories.
     """
     for part in folder.lower().split("/"):
         if part == ".dylibs" or part.endswith(".libs"):

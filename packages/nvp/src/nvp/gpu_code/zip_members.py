@@ -79,7 +79,7 @@ class Source:
 class Member:
     """A file of an archive.
 
-    :param name: its path, with ``/`` between folders.
+    :param name: its path, with ``/`` between directories.
     :param raw_name: the name as it should stand in the local header.
     :param size: the bytes that it claims to have.
     :param offset: where its local header starts.

@@ -308,7 +308,7 @@ def _name(library: LibraryReport) -> str:
 
 
 def _module(library: LibraryReport) -> tuple[str, str]:
-    """Return the folder of an extension module, and its name in Python."""
+    """Return the directory of an extension module, and its name in Python."""
     folder, _, name = library.path.rpartition("/")
     return folder, name.partition(".")[0]
 

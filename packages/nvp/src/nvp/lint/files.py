@@ -1,4 +1,4 @@
-"""The files of a folder or a project page, by release, and what was not checked."""
+"""The files of a directory or a project page, by release, and what was not checked."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ MAX_WHOLE = 4 * 1024**3
 
 _TOO_LARGE = (
     f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
-    "temporary folder, are not downloaded"
+    "temporary directory, are not downloaded"
 )
 
 JOBS = min(4, os.cpu_count() or 1)
@@ -246,7 +246,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What a folder or a page holds.
+    """What a directory or a page holds.
 
     :param releases: the releases in order of their names.
     :param unnormalised: metadata files whose names clients do not look for.

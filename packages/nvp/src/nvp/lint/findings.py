@@ -110,8 +110,8 @@ RULES: dict[str, Rule] = {rule.code: rule for rule in _rules()}
 class Finding(findings.Finding):
     """One defect in one place.
 
-    :param path: the file, folder or page.
-    :param place: the place in the document or in the folder; may be empty.
+    :param path: the file, directory or page.
+    :param place: the place in the document or in the directory; may be empty.
     :param member: the file inside the wheel ``path`` that ``place``, ``line`` and
         ``column`` refer to; ``None`` where ``path`` is the document itself.
     :param line: the line of the place in the document, from 1; ``None`` if unknown.
@@ -140,7 +140,7 @@ _ABOUT_KEYS: frozenset[str] = frozenset({"NV102", "NV109", "NV301"})
 class Problem:
     """What a check reports; its caller knows the code and the path.
 
-    :param place: the place in the document or in the folder; may be empty.
+    :param place: the place in the document or in the directory; may be empty.
     :param message: what is wrong, without a final full stop.
     :param hint: what to do next.
     """
@@ -155,9 +155,9 @@ Locate = Callable[[str, Iterable[str]], "Mapping[str, Position]"]
 
 
 class Collector:
-    """The findings about one file, folder or page.
+    """The findings about one file, directory or page.
 
-    :param path: the name of the file, folder or page, for the findings.
+    :param path: the name of the file, directory or page, for the findings.
     :param document: the JSON text that the places of these findings refer to, so that
         they get a line and a column. Findings about anything else, such as the name
         of the file, go to a collector without a document.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
 LISTING_CHECKS: Checks[Listing] = Checks()
-"""The checks of the names in a folder or on a page."""
+"""The checks of the names in a directory or on a page."""
 
 METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 """The checks whose findings point into the metadata file of a release."""
@@ -34,7 +34,7 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 _LARGE = 16 * 1024 * 1024
 """Bytes up to which a wheel is downloaded to read its METADATA."""
 
-_UPGRADE = "nvp upgrade --index FOLDER"
+_UPGRADE = "nvp upgrade --index Directory"
 
 
 _ORDINARY = "the release has neither labels nor metadata; name wheels by themselves"
@@ -80,7 +80,7 @@ def check_files(
 ) -> Iterator[Finding]:
     """Check all releases among the files of one project, one release after the other.
 
-    :param path: the folder or the page, for findings that are not about one file.
+    :param path: the directory or the page, for findings that are not about one file.
     :param may_be_empty: accept files without any wheel or metadata, such as those of a
         project on an index that has only source distributions.
     """
@@ -91,7 +91,7 @@ def check_files(
         page.add_error("NV411", error, file.name)
     if listing.is_empty and not may_be_empty:
         message = f"there is neither a wheel nor a *{SUFFIX}"
-        page.add("NV100", "", message, "name the folder or the page of a project")
+        page.add("NV100", "", message, "name the directory or the page of a project")
     yield from page.findings
     large: list[IndexFile] = []
     for release in listing.releases:

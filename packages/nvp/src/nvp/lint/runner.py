@@ -1,4 +1,4 @@
-"""``validate``: from files, wheels, folders and pages to sorted findings."""
+"""``validate``: from files, wheels, directories and pages to sorted findings."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
 
 
 def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
-    """Check the files of a folder, as an index page would list them.
+    """Check the files of a directory, as an index page would list them.
 
-    A folder without wheels and metadata is the root of an index if it has folders that
-    have some. Each of these is checked. One that cannot be read is a finding, and the
-    others are checked all the same.
+    A directory without wheels and metadata is the root of an index if it has
+    directories that have some. Each of these is checked. One that cannot be read is a
+    finding, and the others are checked all the same.
 
-    :raises InputError: the folder cannot be read.
+    :raises InputError: the directory cannot be read.
     """
     names = list_names(path)
     if any(map(_is_checked, names)):
@@ -145,7 +145,7 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
             is_root = True
             yield from _unreadable(folder, error)
             continue
-        # An index also holds folders of other things, and projects without wheels.
+        # An index also holds directories of other things, and projects without wheels.
         if any(map(_is_checked, entries)):
             is_root = True
             logger.info("checking the project %s", name)

@@ -265,7 +265,7 @@ def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
 
 @WHEEL_CHECKS.rule("NV413")
 def check_nv413(wheel: OpenedWheel) -> Iterator[Problem]:
-    """Report METADATA, or its folder, of another release than the file name."""
+    """Report METADATA, or its directory, of another release than the file name."""
     name, content = wheel.name, wheel.content
     release = f"{name.name}-{name.version}"
     hint = "build the wheel again: renaming does not change what is inside"
@@ -275,7 +275,7 @@ def check_nv413(wheel: OpenedWheel) -> Iterator[Problem]:
         yield Problem("METADATA", message, hint)
     project, _, version = content.folder.removesuffix(".dist-info").partition("-")
     if not _is_release(project, version, name):
-        message = f"the folder is {shown(content.folder)}, and the file name says "
+        message = f"the directory is {shown(content.folder)}, and the file name says "
         yield Problem("METADATA", f"{message}{release}", hint)
 
 

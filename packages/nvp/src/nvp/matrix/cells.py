@@ -41,7 +41,7 @@ CPU = "cpu"
 """How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
 
 NO_BUILD, UNKNOWN = "none", "unknown"
-"""For ordinary wheels: no build of the release runs, and nothing says whether one does.
+"""For regular wheels: no build of the release runs, and nothing says whether one does.
 """
 
 
@@ -62,7 +62,7 @@ class Cell:
         non-variant wheel.
     :param how: `NATIVE`: the build has machine code for the GPU, or does not say;
         `PTX`: the driver has to compile the build's PTX; `CPU`: the build does not
-        use the GPU; `NO_BUILD` and `UNKNOWN`, for ordinary wheels alone.
+        use the GPU; `NO_BUILD` and `UNKNOWN`, for regular wheels alone.
     """
 
     cuda: CudaVersion

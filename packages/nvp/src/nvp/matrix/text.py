@@ -94,8 +94,8 @@ def legend(grid: Grid) -> list[str]:
 
 
 def _kinds(cell: Cell) -> Iterator[str]:
-    ordinary = cell.how in (NO_BUILD, UNKNOWN)
-    yield NO_LABEL if cell.label is None and not ordinary else cell.how
+    regular = cell.how in (NO_BUILD, UNKNOWN)
+    yield NO_LABEL if cell.label is None and not regular else cell.how
     if not cell.exists:
         yield "would be"
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> PinnedFile:
     """Return what is installed in an environment, without running anything of it.
 
-    :param python: an interpreter, or the folder of an environment; by default it is the
-        activated environment, and then the running interpreter.
+    :param python: an interpreter, or the directory of an environment; by default it is
+        the activated environment, and then the running interpreter.
     :param environ: the environment variables, which say what is activated.
     :raises UsageError: there is no environment.
     """

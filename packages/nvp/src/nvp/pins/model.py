@@ -70,8 +70,8 @@ class Pin:
     """A package at one version.
 
     :param name: the normalized name.
-    :param version: ``None`` where the file does not say it, such as of a folder, or of
-        a requirement without a pin.
+    :param version: ``None`` where the file does not say it, such as of a directory, or
+        of a requirement without a pin.
     :param wheels: every wheel that the file lists, for any platform and interpreter.
     :param hashes: the SHA-256 hashes of files whose names are not known.
     :param requires: what the file says that the package requires, as texts; ``None``

@@ -56,7 +56,7 @@ def read_pins(path: str) -> PinnedFile:
     """
     try:
         if path == "-":
-            # The files that it names stand in the working folder.
+            # The files that it names stand in the current directory.
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:

@@ -1,8 +1,8 @@
-"""Upgrading files: one metadata file, or those of all releases in a folder.
+"""Upgrading files: one metadata file, or those of all releases in a directory.
 
-In a folder, a release whose wheels are there gets its metadata from the wheels, since
-an installer reads ``variant.json`` of the wheel that it has selected and fails when
-that says something else.
+In a directory, a release whose wheels are there gets its metadata from the wheels,
+since an installer reads ``variant.json`` of the wheel that it has selected and fails
+when that says something else.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def upgrade_text(name: str, data: bytes, *, for_uv: bool = False) -> UpgradedFil
 def upgrade_folder(
     folder: str, *, write: bool = True, for_uv: bool = False
 ) -> list[UpgradedFile]:
-    """Upgrade the releases of a folder, as `nvp.api.upgrade_index` does."""
+    """Upgrade the releases of a directory, as `nvp.api.upgrade_index` does."""
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
@@ -120,8 +120,8 @@ def upgrade_folder(
         *(_upgrade_release(folder, release, for_uv) for release in releases),
     ]
     if not files:
-        message = f"the folder has no file *{SUFFIX} and no wheel with a label"
-        raise InputError(message, path=folder, hint="name the folder of a project")
+        message = f"the directory has no file *{SUFFIX} and no wheel with a label"
+        raise InputError(message, path=folder, hint="name the directory of a project")
     files.sort(key=lambda file: file.path)
     for file in files:
         if write and file.changed and file.text is not None:
@@ -147,7 +147,7 @@ class _Release:
 def _group(
     folder: str, names: Iterable[str]
 ) -> tuple[list[_Release], list[UpgradedFile]]:
-    """Return the releases of a folder, and the files with names of another form."""
+    """Return the releases of a directory, and the files with names of another form."""
     releases: dict[tuple[str, str], _Release] = {}
     misnamed: list[UpgradedFile] = []
     for name in names:

@@ -253,7 +253,7 @@ def _variants(
         for label, properties in metadata.variants.items()
     }
     # Only the old versions read this label as the null variant. In later versions it
-    # is an ordinary label, which must have properties.
+    # is a regular label, which must have properties.
     if metadata.schema.old_null and old_null in variants:
         del variants[old_null]
         variants[null] = {}

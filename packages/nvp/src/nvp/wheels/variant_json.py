@@ -33,7 +33,7 @@ class WheelContent:
 
     :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` when there
         is no such file.
-    :param folder: the name of the ``*.dist-info`` folder that METADATA is in.
+    :param folder: the name of the ``*.dist-info`` directory that METADATA is in.
     :param name: the project, as METADATA says it; empty if it does not.
     :param version: the release, as METADATA says it; empty if it does not.
     :param requires: ``Requires-Dist`` of METADATA.

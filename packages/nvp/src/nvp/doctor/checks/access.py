@@ -145,7 +145,7 @@ def find_stub_driver(stack: Stack) -> Iterator[Finding]:
             path=path,
             message=f"programs find the stub {real} instead of the driver's libcuda: "
             "it serves for linking and cannot run anything",
-            hint="remove its folder from LD_LIBRARY_PATH, or remove the file",
+            hint="remove its directory from LD_LIBRARY_PATH, or remove the file",
         )
 
 
@@ -165,9 +165,9 @@ def find_compatibility_libraries(stack: Stack) -> Iterator[Finding]:
         code="ND104",
         path=path if is_compat else None,
         message=f"programs find the libraries of cuda-compat, and {gpu} does not "
-        "support them: they are for data-centre GPUs",
-        hint="remove the compat folder from LD_LIBRARY_PATH, and install a driver that "
-        "is new enough",
+        "support them: they are for data-center GPUs",
+        hint="remove the compat directory from LD_LIBRARY_PATH, and install a newer "
+        "driver",
     )
 
 

@@ -152,7 +152,7 @@ def find_other_copies(stack: Stack) -> Iterator[Finding]:
 def _entry(folder: str) -> str:
     if folder != os.curdir:
         return shlex.quote(folder)
-    return "the empty entry, which means the current folder,"
+    return "the empty entry, which means the current directory,"
 
 
 def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
@@ -243,7 +243,7 @@ def _hint_for_missing(
     places = [find_installed(stack, failure.name) for failure in failures]
     if folders := dict.fromkeys(place[1] for place in places if place is not None):
         return (
-            f"{_say_preloading(owner)}, or add the folder to LD_LIBRARY_PATH: "
+            f"{_say_preloading(owner)}, or add the directory to LD_LIBRARY_PATH: "
             f"{shlex.quote(os.pathsep.join(folders))}"
         )
     needs = [need_of(stack, failure.name, owner) for failure in failures]
@@ -259,13 +259,15 @@ def _hint_for_missing(
         elif text := project_for(stack, failure.name, owner, cuda):
             texts[text] = None
     if not texts:
-        return "install the library, or add the folder that has it to LD_LIBRARY_PATH"
+        return (
+            "install the library, or add the directory that has it to LD_LIBRARY_PATH"
+        )
     install = stack.pip("install", *sorted(texts))
     if not any(needs) and not owner.is_library:
         # No METADATA says that the program looks there.
         later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
         path = os.pathsep.join(dict.fromkeys(later))
-        added = f", and add its folder to LD_LIBRARY_PATH: {shlex.quote(path)}"
+        added = f", and add its directory to LD_LIBRARY_PATH: {shlex.quote(path)}"
         command = Advice.of(install).before(added if path else "")
     else:
         command = Advice.of(install)

@@ -1,9 +1,9 @@
 """ND307: whether programs find the libraries that they open by name.
 
 TensorFlow, CTranslate2 and others open NVIDIA's libraries when they are first used, and
-run without the GPU where one is missing. The loader looks for them in the folders of
-``LD_LIBRARY_PATH`` and in the system. Programs with cuda-pathfinder look into NVIDIA's
-distributions first, and take what they find there, of whatever CUDA it is.
+run without the GPU where one is missing. The loader looks for them in the directories
+of ``LD_LIBRARY_PATH`` and in the system. Programs with cuda-pathfinder look into
+NVIDIA's distributions first, and take what they find there, of whatever CUDA it is.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _advise(
     if all(item.folder for item in opened):
         folders = ":".join(dict.fromkeys(item.folder or "" for item in opened))
         wanted = shlex.quote(folders)
-        return f"add the folders that have them to LD_LIBRARY_PATH: {wanted}"
+        return f"add the directories that have them to LD_LIBRARY_PATH: {wanted}"
     major = next(filter(None, map(major_of_name, names)), None) or cuda
     projects = {project_for(stack, name, own, major) for name in names}
     command = stack.pip("install", *sorted(filter(None, projects)))
@@ -232,7 +232,7 @@ def _advise(
             if item is not None
         )
     )
-    said = f", and add their folders to LD_LIBRARY_PATH: {shlex.quote(folders)}"
+    said = f", and add their directories to LD_LIBRARY_PATH: {shlex.quote(folders)}"
     return Advice.of(command).before(said)
 
 

@@ -176,7 +176,7 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
                 path=program.path,
                 message=f"the nvcc of {program.named_by} is of CUDA {program.cuda}, "
                 f"and torch {torch.version} is for CUDA {torch.cuda}",
-                hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its folder",
+                hint=f"install CUDA {torch.cuda}, and set CUDA_HOME to its directory",
             )
     nvrtc = [(item, item.cuda) for item in stack.toolchain.nvrtc if item.cuda]
     if any(cuda.major == torch.cuda.major for _, cuda in nvrtc) or _has_nvrtc(stack):
@@ -311,7 +311,7 @@ def _newer_nvcc(
             message=f"extensions that the nvcc of CUDA {cuda} builds need a driver "
             f"for CUDA {cuda.major}, and this one is for CUDA {driver}",
             hint=f"build extensions with CUDA {driver.major}: install it, and set "
-            "CUDA_HOME to its folder",
+            "CUDA_HOME to its directory",
         )
     elif needed > driver:
         only_ptx = _only_ptx(stack, cuda, driver)

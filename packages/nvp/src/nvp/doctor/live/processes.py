@@ -104,7 +104,7 @@ def check_possible(environment: Environment, *, is_here: bool) -> None:
 
 
 def bindings_folders() -> list[str]:
-    """Return the folders from which the child imports cuda-python.
+    """Return the directories from which the child imports cuda-python.
 
     :raises MissingExtraError: it is not installed, or too old.
     """

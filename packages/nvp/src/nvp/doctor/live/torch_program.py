@@ -18,8 +18,8 @@ _SIZE = 64
 
 def main(seconds: int) -> None:
     """Carry out the steps; this function does not return."""
-    # The folder of a program is the first one of its path, and nothing there is meant
-    # for torch.
+    # The directory of a program is the first one of its path, and nothing there is
+    # meant for torch.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [item for item in sys.path if os.path.abspath(item or ".") != here]
     if sys.platform != "win32":

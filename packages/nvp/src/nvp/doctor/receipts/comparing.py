@@ -34,7 +34,7 @@ _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)
 """Facts whose changes never matter.
 
 A driver of another branch that supports the same CUDA version runs the same code, and
-so does a program of the same version in another folder.
+so does a program of the same version in another directory.
 """
 
 _SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")

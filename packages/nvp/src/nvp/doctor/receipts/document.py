@@ -24,7 +24,7 @@ def check_target(path: str) -> None:
     A workload may take hours, and its results must not be lost.
 
     :raises UsageError: the name has no known ending.
-    :raises InputError: there is no such folder, or it cannot be written to.
+    :raises InputError: there is no such directory, or it cannot be written to.
     """
     if not path.lower().endswith((_JSON, _MARKDOWN)):
         hint = f"end the name with {_JSON} or {_MARKDOWN}"
@@ -35,14 +35,14 @@ def check_target(path: str) -> None:
         raise InputError(message, path=printable(path), hint="name a file")
     try:
         folder = os.path.dirname(os.path.realpath(path))
-    except FileNotFoundError:  # the working folder has been removed
+    except FileNotFoundError:  # the current directory has been removed
         folder = ""
     if not os.path.isdir(folder):
-        message = "cannot be written: there is no such folder"
-        raise InputError(message, path=path, hint="make the folder first")
+        message = "cannot be written: there is no such directory"
+        raise InputError(message, path=path, hint="make the directory first")
     if not os.access(folder, os.W_OK):
-        message = "cannot be written: no permission for its folder"
-        raise InputError(message, path=path, hint="name another folder")
+        message = "cannot be written: no permission for its directory"
+        raise InputError(message, path=path, hint="name another directory")
 
 
 def to_text(receipt: Receipt, path: str) -> str:

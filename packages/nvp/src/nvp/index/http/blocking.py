@@ -48,7 +48,7 @@ _GRACE = 60.0
 """Seconds before that counts."""
 
 _SPARE = 256 * 1024**2
-"""Bytes that stay free in the temporary folder."""
+"""Bytes that stay free in the temporary directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,8 +394,8 @@ async def _download(
             except OSError as error:
                 # The client would take it for an error of the connection.
                 why = error.strerror
-                message = f"cannot be written to the temporary folder: {why}"
-                hint = "make room there, or set TMPDIR to another folder"
+                message = f"cannot be written to the temporary directory: {why}"
+                hint = "make room there, or set TMPDIR to another directory"
                 raise UpstreamError(message, url, hint=hint) from None
             tell(len(chunk), done, max(total, done))
     return digest.hexdigest()

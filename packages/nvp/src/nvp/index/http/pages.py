@@ -106,7 +106,7 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
         if is_json:
             names = _load_page(body, _name_of_project)["projects"]
         else:
-            # Web servers list folders with a slash.
+            # Web servers list directories with a slash.
             names = {
                 link.text.strip().rstrip("/") for link in read_links(body, content_type)
             }

@@ -20,7 +20,8 @@ from nvidia_variant_provider.errors import InputError, redacted
 # Most references match this, and need no parsing: their port, for example, cannot be
 # wrong.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
-# A file, possibly in another folder: only the folder has to be resolved, and once.
+# A file, possibly in another directory: only the directory has to be resolved, and
+# once.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
 LONGEST_NAME = 255
@@ -121,15 +122,15 @@ def is_http(location: str) -> bool:
 def why_no_index(location: str) -> tuple[str, str]:
     """Say why no index can be read at a place, and what to do about it.
 
-    :param location: a URL of a server that is not allowed, or no URL and no folder.
+    :param location: a URL of a server that is not allowed, or no URL and no directory.
     """
     scheme, mark, _ = location.partition("://")
     if is_http(location):
         message = "plain HTTP is for this machine and for trusted hosts"
         return message, "give an https URL, or --trusted-host"
     if mark and scheme != "file":
-        return f"no index is read by {scheme}", "give an https URL or a folder"
-    return "there is no such folder", "give an existing folder, or an https URL"
+        return f"no index is read by {scheme}", "give an https URL or a directory"
+    return "there is no such directory", "give an existing directory, or an https URL"
 
 
 def file_name(url: str) -> str:
@@ -176,7 +177,7 @@ class Settings:
     :param trusts_pages: follow pages and redirects to any server, as pip does.
         Otherwise those from elsewhere must not lead to a server that only this machine,
         or its network, can reach: other people may see what is read.
-    :param cert: a file or folder of certificate authorities that replaces those of
+    :param cert: a file or directory of certificate authorities that replaces those of
         the system.
     :param client_cert: a file with a certificate and its private key.
     :param proxy: the URL of the proxy for all requests.
@@ -288,7 +289,7 @@ def is_file_name(name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFile:
-    """A file that a project page or a folder lists.
+    """A file that a project page or a directory lists.
 
     :param url: its URL with everything secret in it, or the path of a local file.
     :param page: the URL of the page, after redirects; ``None`` where no server lists
@@ -320,7 +321,7 @@ class IndexFile:
 
 
 def local_file(path: str, sha256: str | None = None) -> IndexFile:
-    """Return a file of a folder; what is wrong with it shows when it is read."""
+    """Return a file of a directory; what is wrong with it shows when it is read."""
     time = size = None
     try:
         status = os.stat(path)
@@ -332,7 +333,7 @@ def local_file(path: str, sha256: str | None = None) -> IndexFile:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the names in a folder, sorted.
+    """Return the names in a directory, sorted.
 
     :raises InputError: it cannot be read.
     """
@@ -340,4 +341,4 @@ def list_names(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the folder") from None
+        raise InputError(message, path=folder, hint="check the directory") from None

@@ -84,7 +84,7 @@ class PipCommand:
         files; paths and URLs without a name are left out.
     :param requires_hashes: pip accepts only files with the hashes that the user gave.
     :param credentials: user and password for each index, as pip finds them.
-    :param paths: the folders in which pip finds packages.
+    :param paths: the directories in which pip finds packages.
     :param target: what pip installs for.
     """
 
@@ -130,7 +130,7 @@ class PipCommand:
 
     @property
     def find_links(self) -> list[str]:
-        """The folders and pages of links."""
+        """The directories and pages of links."""
         return list(dict.fromkeys(self.options.find_links))
 
 
@@ -197,7 +197,7 @@ def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
 
 
 def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> str:
-    """Find the interpreter at ``path``: a program, or the folder of an environment.
+    """Find the interpreter at ``path``: a program, or the directory of an environment.
 
     :param path: ``None`` for the activated environment, or else the running
         interpreter.
@@ -220,7 +220,7 @@ def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> s
 
 
 def find_activated(environ: Mapping[str, str]) -> str | None:
-    """Return the folder of the activated environment, unless this program is in it.
+    """Return the directory of the activated environment, unless this program is in it.
 
     That of conda counts for a tool alone: people who run this program from a virtual
     environment without activating it often have one of conda activated meanwhile. The

@@ -42,7 +42,7 @@ _MOST = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledBuild:
-    """An ordinary wheel that pip installed, of a project whose builds were judged.
+    """A regular wheel that pip installed, of a project whose builds were judged.
 
     :param passed_over: the newer releases that were not shown, newest first.
     :param required_by: each requirement that admits this version alone, or nothing
@@ -117,7 +117,7 @@ def explain_unknown_label(
 
 
 def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
-    """Explain each ordinary wheel that pip installed of a project with judged builds.
+    """Explain each regular wheel that pip installed of a project with judged builds.
 
     A wheel of which nothing is known, of a project without such releases, is left out.
     """

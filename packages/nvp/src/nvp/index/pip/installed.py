@@ -122,7 +122,7 @@ def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
 
 
 def find_wheels_in(folder: str | None) -> dict[str, Installed]:
-    """Return the wheels in a folder of ``pip download``, by name.
+    """Return the wheels in a directory of ``pip download``, by name.
 
     What they require is not read. There is no report of what pip has downloaded.
     """
@@ -366,7 +366,7 @@ def _find_torch(run: PipRun) -> str | None:
 
 
 def _paths(command: PipCommand) -> list[str]:
-    """Return the folders into which pip installs."""
+    """Return the directories into which pip installs."""
     target = command.options.target_dir
     return (
         [target] if target else [path for path in command.paths if os.path.isdir(path)]
@@ -436,6 +436,6 @@ def _find_better_build(
                     version=str(version),
                     # The operator == would admit what is installed.
                     best=f"{project}==={release}",
-                    reason=f"the plain build of {release} uses the GPU",
+                    reason=f"the regular build of {release} uses the GPU",
                 )
     return None

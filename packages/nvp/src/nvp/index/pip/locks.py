@@ -235,7 +235,7 @@ def _read_file(
 
 
 def _resolve(table: dict[str, Any], folder: str) -> None:
-    """Make the path of a file absolute: the copy for pip is in another folder."""
+    """Make the path of a file absolute: the copy for pip is in another directory."""
     location = table.get("path")
     if isinstance(location, str):
         table["path"] = os.path.join(folder, location)
@@ -250,7 +250,7 @@ class LockCopies:
     """The lock files of a command line that pip reads as copies.
 
     :param folder: where the copies are.
-    :param paths: the folders in which pip and other packages are.
+    :param paths: the directories in which pip and other packages are.
     :param copied: gets the path of the copy of each file.
     :param locks: the lock files in the order in which the local index serves them.
     :param copies: the path of the copy of each one that is copied, by its number.
@@ -389,7 +389,7 @@ def _check_pip(paths: Sequence[str], lock: str) -> None:
 
 
 def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
-    """Return the files of each project; inlined metadata becomes a file of a folder."""
+    """Return the files of each project, and write inlined metadata into ``folder``."""
     files: dict[str, list[model.File]] = {}
     for package in lock.packages:
         named, metadata = list(package.wheels), package.variants_json

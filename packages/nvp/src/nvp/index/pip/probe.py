@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import sys
 
-# Python puts the folder of this file first, where modules may have the names of others.
-# ``python -m pip`` imports nothing from the working folder either.
+# Python puts the directory of this file first, where modules may have the names of
+# others. ``python -m pip`` imports nothing from the current directory either.
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 sys.path[:] = [path for path in sys.path if path]

@@ -291,7 +291,7 @@ def _find_bundled_pip() -> str | None:
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    # Nothing is imported from the working folder, as by the probe.
+    # Nothing is imported from the current directory, as by the probe.
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if p]; import json; "
         "print(json.dumps(sys.path))"

@@ -265,12 +265,12 @@ class FileCopies:
         for option, text in options:
             words.append(option)
             if option in _NAMED_FILES:
-                # Relative paths do not work in a copy, which is in another folder.
+                # Relative paths do not work in a copy, which is in another directory.
                 words.append(self.replace(_resolve(path, text)))
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # pip tries the folder of the file first, then the working folder.
+                # pip tries the directory of the file first, then the current directory.
                 inner = _resolve(path, text)
                 is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
                 words.append(self.links(inner if is_inner else text))

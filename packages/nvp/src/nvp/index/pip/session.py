@@ -72,9 +72,9 @@ class Outcome:
     :param status: the exit status of pip.
     :param installed: what pip installed or, in a dry run, would have installed.
     :param stale_variants: the variants that stay installed although another is better.
-    :param stale_builds: the ordinary builds that stay although another one fits.
+    :param stale_builds: the regular builds that stay although another one fits.
     :param seen: every release with variants that pip was shown.
-    :param builds: the ordinary wheels of projects whose builds were judged.
+    :param builds: the regular wheels of projects whose builds were judged.
     :param has_driver: builds were judged, for a machine with an NVIDIA driver.
     :param written_variants: the variant wheels in the report or lock file that the
         user asked for, such as ``torch 2.9.0 (cu128)``.

@@ -87,7 +87,7 @@ class Indexes:
 
     :param url: the main index; pip has ``--index-url`` for it.
     :param extra: other indexes (``--extra-index-url``).
-    :param links: folders and pages of links (``--find-links``).
+    :param links: directories and pages of links (``--find-links``).
     :param trusted: hosts that are not verified (``--trusted-host``).
     :param python: the interpreter or environment whose pip is asked; the running one
         by default.
@@ -155,7 +155,7 @@ def find_netrc_credentials(
 ) -> tuple[str, str] | None:
     """Find user and password for the server of ``url`` in the user's netrc file.
 
-    The file is ``$NETRC``, or else ``.netrc`` or ``_netrc`` in the home folder.
+    The file is ``$NETRC``, or else ``.netrc`` or ``_netrc`` in the home directory.
     """
     home = environ.get("HOME") or os.path.expanduser("~")
     names = [os.path.join(home, name) for name in (".netrc", "_netrc")]

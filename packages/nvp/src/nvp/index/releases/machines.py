@@ -75,7 +75,7 @@ def list_releases(
     :param labels: the labels that the user wants, each of the form ``LABEL`` or
         ``PROJECT=LABEL``.
     :param watch: watches the reading of each wheel that is inspected.
-    :param cache: the folder for what is read once for ever.
+    :param cache: the directory for what is read once for ever.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
@@ -192,7 +192,7 @@ class ProjectJudge:
     this machine.
 
     :param minor_version_compatibility: ``None`` leaves it to ``environ``.
-    :param cache: the folder for what is read once for ever.
+    :param cache: the directory for what is read once for ever.
     """
 
     environ: Mapping[str, str]
@@ -236,7 +236,7 @@ class ProjectJudge:
     def select(
         self, project: str, environments: Sequence[Environment]
     ) -> list[Selected]:
-        """Decide by the releases of a project, ordinary wheels included.
+        """Decide by the releases of a project, regular wheels included.
 
         A build is called by its version and its label, such as ``2.14.1+cu126``.
 

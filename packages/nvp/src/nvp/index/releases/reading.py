@@ -90,7 +90,7 @@ def make_sources(
 ) -> Sources:
     """Make what is read from the indexes and the links of a command of pip.
 
-    :param cache: the folder for what is read once for ever.
+    :param cache: the directory for what is read once for ever.
     :raises UsageError: there is no index, or one cannot be used.
     """
     places = [(url, False) for url in command.indexes]

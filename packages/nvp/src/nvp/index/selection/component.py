@@ -1,7 +1,7 @@
 """The component that shows installers what a machine can run.
 
 `VariantRepository` wraps any repository of the library simple-repository. A page goes
-through these steps: ordinary wheels are judged (`judging`), and shown, yanked or hidden
+through these steps: regular wheels are judged (`judging`), and shown, yanked or hidden
 (`visibility`); METADATA that the index lacks is announced (`announcing`); the labels of
 each release are resolved (`variants`), and the variants that fit get the names that
 `renaming` describes. A page to which none of this applies passes through unchanged, and
@@ -54,7 +54,7 @@ Warn = Callable[[str], None]
 class _Shared:
     """What the components of all indexes of an installer have in common.
 
-    :param judge: decides about ordinary wheels; without it, all are shown.
+    :param judge: decides about regular wheels; without it, all are shown.
     :param announcer: announces METADATA of large wheels.
     """
 
@@ -105,9 +105,9 @@ def select(
 
 
 class VariantRepository(RepositoryContainer):
-    """Shows ordinary installers the variants that fit a machine.
+    """Shows the variants that fit a machine to installers that know no variants.
 
-    Alone, it shows ordinary wheels as they are; `select` makes components that keep
+    Alone, it shows regular wheels as they are; `select` makes components that keep
     installers away from builds that cannot run too.
 
     :param source: the repository whose pages are changed.
@@ -294,13 +294,13 @@ class VariantRepository(RepositoryContainer):
 
     @property
     def platform(self) -> str | None:
-        """The platform that ordinary wheels are judged for, if they are."""
+        """The platform that regular wheels are judged for, if they are."""
         return self._shared.judge.platform if self._shared.judge else None
 
     async def _select_builds(
         self, project: str, files: tuple[model.File, ...]
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
-        """Judge the ordinary wheels of a page, and announce METADATA that it lacks.
+        """Judge the regular wheels of a page, and announce METADATA that it lacks.
 
         :returns: the files of the page, what is known of its wheels, and the files
             whose METADATA is announced here, by name.

@@ -97,7 +97,7 @@ class PageJudge:
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
     :param find_visible: finds what is shown of a project that others require.
-    :param folder_of: returns the backend that the folder of an index says of a file.
+    :param folder_of: returns the backend that the directory of an index says of a file.
     :param find_inspected: finds what `inspect` has read on this machine.
     :param target: what is installed for; without it, every wheel may be.
     :param every_gpu: a build has to run on each GPU of the machine.

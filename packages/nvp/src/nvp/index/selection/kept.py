@@ -236,7 +236,7 @@ class MetadataStore:
 def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
     """Return where what was read of a wheel is kept: by its hash, and by its URL.
 
-    :returns: ``None`` where there is no folder, or the page gives no hash.
+    :returns: ``None`` where there is no directory, or the page gives no hash.
     """
     digest = file.hashes.get("sha256", "").lower()
     if folder is None or not re.fullmatch("[0-9a-f]{64}", digest):

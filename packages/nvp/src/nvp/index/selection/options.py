@@ -158,15 +158,15 @@ class Selection:
         releases that do not run from an index of the user.
     :param limits: by project, the versions that the user requires; ``None`` where
         nobody knows what the user requires.
-    :param unchecked: show ordinary wheels as the index does, without asking whether
+    :param unchecked: show regular wheels as the index does, without asking whether
         they run.
-    :param platform: the platform that ordinary wheels are installed on, such as
+    :param platform: the platform that regular wheels are installed on, such as
         ``linux_x86_64``; by default, that of this machine.
     :param target: what the installer installs for; ``None`` where nobody knows.
     :param several_platforms: the installer may lock for several platforms at once, as
         uv does, so that a release without a build that runs here is yanked for others
         too.
-    :param cache: a folder in which METADATA of wheels is kept for a month.
+    :param cache: a directory in which METADATA of wheels is kept for a month.
     :param every_gpu: select only builds with code for each GPU of the machine.
     :param priorities: what the user prefers; by default, the user's
         ``variants.toml`` is read when the first variant wheel is seen.
@@ -218,7 +218,7 @@ class Selection:
 
     @property
     def platform_of_builds(self) -> str:
-        """The platform that ordinary wheels are judged for."""
+        """The platform that regular wheels are judged for."""
         of_target = self.target and self.target.platform
         return self.platform or of_target or default_platform()
 

@@ -64,8 +64,8 @@ class Reader:
     """Reads the files that repositories name, and METADATA of wheels.
 
     :param client: reads what repositories name on other servers.
-    :param cache: the folder in which METADATA, and what was found in inspected wheels,
-        is kept; ``None`` keeps them in memory only.
+    :param cache: the directory in which METADATA, and what was found in inspected
+        wheels, is kept; ``None`` keeps them in memory only.
     :param clock: returns the time in seconds, by which METADATA in memory ages.
     :param ranges: read METADATA out of wheels of which only parts are downloaded.
     """

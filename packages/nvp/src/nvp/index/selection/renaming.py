@@ -1,6 +1,6 @@
 """How variant wheels are renamed for an installer that does not know variants.
 
-A variant wheel is shown under the name of an ordinary wheel, with its rank and its
+A variant wheel is shown under the name of a regular wheel, with its rank and its
 label as the build tag::
 
     torch-2.8.0-py3-none-any-cu129.whl    the file on the index

@@ -61,7 +61,7 @@ class ShownPage:
 
     :param files: the files of the index.
     :param shown: the files that an installer sees.
-    :param judged: what is known of its ordinary wheels.
+    :param judged: what is known of its regular wheels.
     :param releases: what is shown of each release with variants, by version.
     :param announced: by their own names, the files whose METADATA is sent from here.
     :param labels: the labels of its files on all indexes; ``None`` unless the user

@@ -217,7 +217,7 @@ class VariantSelector:
 
         :param bases: the number above which the ranks of each version start.
         :param pinned: the label that all wheels must have.
-        :param named: the ordinary wheels that the user means by the label.
+        :param named: the regular wheels that the user means by the label.
         """
         files = {file.filename: file for file in page_files}
         shown_releases = await asyncio.gather(

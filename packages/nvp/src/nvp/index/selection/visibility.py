@@ -1,4 +1,4 @@
-"""Which ordinary wheels of a page installers see, next to those of other indexes.
+"""Which regular wheels of a page installers see, next to those of other indexes.
 
 `BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
 label are shown, yanked (PEP 592) or hidden as `nvp.builds.page` says.
@@ -86,7 +86,7 @@ class PageVerdicts:
 
 
 class BuildJudge:
-    """Decides about the ordinary wheels of all indexes of an installer.
+    """Decides about the regular wheels of all indexes of an installer.
 
     Installers compare the files of all indexes, so that the visibility about the page
     of one index rest on what the others offer.
@@ -350,9 +350,9 @@ class BuildJudge:
         return await self._reader.read_metadata(self._origin(file), project, file)
 
     def _folder_of(self, file: model.File) -> Backend | None:
-        """Return the backend by which the folder of the index calls a file.
+        """Return the backend by which the directory of the index calls a file.
 
-        Such a folder also has copies of files that are the same for every backend,
+        Such a directory also has copies of files that are the same for every backend,
         so that the file's own URL has to name the backend too.
         """
         backend = self._folders[self._origin(file)]
@@ -408,7 +408,7 @@ def _is_vendor(index: SimpleRepository) -> bool:
 
 
 def _folder_of_index(index: SimpleRepository) -> Backend | None:
-    """Read the last folder of an index's URL, such as ``cu126``."""
+    """Read the last directory of an index's URL, such as ``cu126``."""
     while isinstance(index, RepositoryContainer):
         index = index.source
     place = getattr(index, "url", None) or getattr(index, "folder", "")

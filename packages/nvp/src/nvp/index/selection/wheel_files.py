@@ -54,7 +54,7 @@ class OrdinaryWheel:
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or ``None`` for
         wheels that run anywhere, and on systems without NVIDIA GPUs.
     :param backend: what the label says or, for a wheel for a platform that has none,
-        the folder of the index.
+        the directory of the index.
     """
 
     file: model.File

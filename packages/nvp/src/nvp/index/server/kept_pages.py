@@ -133,7 +133,7 @@ class KeptPages:
             times: list[float] = []
             _TIMES.set(times)
             result = await work()
-            # What comes from elsewhere, such as a folder, may have changed since.
+            # What comes from elsewhere, such as a directory, may have changed since.
             until = min(times, default=0.0)
             if self._clock() < until:
                 self._made.put(key, (until, result))

@@ -59,7 +59,7 @@ def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
     Comments do not count. Neither does the index that uv.lock records, which nothing
     asks: `uv sync` takes the files from their own URLs.
 
-    :param folder: the folder of the project.
+    :param folder: the directory of the project.
     :param urls: those of the indexes of the server.
     """
     names = {"localhost", "127.0.0.1", "[::1]"}
@@ -86,7 +86,7 @@ def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
 
 
 def has_lock(folder: Path) -> bool:
-    """Return whether a folder has a file that an installer has locked or compiled."""
+    """Return whether a directory has a lock file or a compiled requirements file."""
     return any(path.name != "pyproject.toml" for path, *_ in _candidates(folder))
 
 

@@ -135,7 +135,7 @@ class LocalIndex:
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Return the URL by which an index is reached here.
 
-        :param url: the URL or the folder of an index. It is returned unchanged if it
+        :param url: the URL or the directory of an index. It is returned unchanged if it
             cannot be served here.
         :param pair: user and password, unless they are in ``url``.
         """
@@ -144,7 +144,8 @@ class LocalIndex:
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
         """Return the URL of a page of links here; ``location`` if it has no builds.
 
-        :param location: what pip's ``--find-links`` takes: a folder, a file or a URL.
+        :param location: what pip's ``--find-links`` takes: a directory, a file or a
+            URL.
         """
         if not is_http(location):
             try:
@@ -326,7 +327,7 @@ class LocalIndex:
         return asked
 
     def all_judged(self) -> list[PageVerdicts]:
-        """Return what was found out about ordinary wheels, index by index."""
+        """Return what was found out about regular wheels, index by index."""
         shown = (page for item in self._repositories for page in item.all_shown())
         return self._judged(shown)
 

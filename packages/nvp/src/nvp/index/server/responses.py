@@ -380,7 +380,7 @@ class Source:
         """Return whether a file of this machine belongs to the index.
 
         A mirror may have been copied from elsewhere, and its pages may name any file
-        of this machine. Mirrors often have pages and files in neighbouring folders.
+        of this machine. Mirrors often have pages and files in neighbouring directories.
         """
         if self.access.local:
             return True
@@ -425,11 +425,11 @@ def link(
         reason = "METADATA that its index lacks"
     else:
         reason = (
-            "a folder" if file.url.startswith("file:") else "credentials or a proxy"
+            "a directory" if file.url.startswith("file:") else "credentials or a proxy"
         )
     source.passing.setdefault(project, reason)
     digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
-    # A path segment that consists of dots would mean another folder.
+    # A path segment that consists of dots would mean another directory.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
     parts = (project, named or NO_LABEL, digest[:8], file.filename)
     path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"

@@ -222,7 +222,7 @@ async def save_rewritten(
 
 
 class RewrittenWheels(RepositoryContainer):
-    """Writes the wheels whose variant markers are evaluated to a folder.
+    """Writes the wheels whose variant markers are evaluated to a directory.
 
     The server of simple-repository sends files, texts and redirects. Put this component
     on top of a `VariantRepository` whose selection has ``rewrites=True``.

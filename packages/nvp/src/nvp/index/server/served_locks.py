@@ -93,7 +93,7 @@ class LockFiles:
             for upstream in self._upstreams
         ]
         # The hashes of the lock file are compared here, and wheels that are rewritten
-        # get another one. Its ordinary wheels are shown as they are.
+        # get another one. Its regular wheels are shown as they are.
         unhashed = replace(
             selection, requires_hashes=False, keeps_hashes=False, unchecked=True
         )

@@ -1,4 +1,4 @@
-"""The indexes behind the local index: on servers, in folders, or as pages of links.
+"""The indexes behind the local index: on servers, in directories, or as pages of links.
 
 Each is a `SimpleRepository` of the library simple-repository, and can replace any of
 its components. The `HttpRepository` of simple-repository 0.11.1 does not serve here:
@@ -221,7 +221,7 @@ class HttpUpstream(Upstream):
 
 
 class FolderUpstream(Upstream):
-    """An index in a folder: ``{project}/index.html``, or the files themselves."""
+    """An index in a directory: ``{project}/index.html``, or the files themselves."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
@@ -232,12 +232,12 @@ class FolderUpstream(Upstream):
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         note(0.0)
-        # The name is normalized, so that it cannot lead out of the folder.
+        # The name is normalized, so that it cannot lead out of the directory.
         return await asyncio.to_thread(_read_folder, self.folder / project, project)
 
 
 class LinksUpstream(Upstream):
-    """What pip's ``--find-links`` takes: a folder, or a page of links.
+    """What pip's ``--find-links`` takes: a directory, or a page of links.
 
     :param location: a path or a URL, without credentials.
     :param client: reads the page, and has its credentials.
@@ -304,7 +304,7 @@ def make_upstream(
         where the URL has a user without a password.
     :param links: it is what pip's ``--find-links`` takes.
     :returns: ``None`` for a URL that pip would not read, and for an index that is no
-        folder.
+        directory.
     """
     bare, own = split_credentials(url)
     if is_http(bare):
@@ -331,9 +331,9 @@ async def _without_near_files(
 ) -> model.ProjectDetail:
     """Drop the files of this machine, which a page from elsewhere must not name.
 
-    These are files in its folders and, where other people may read what this program
-    reads, files on servers that only this machine or its network can reach. An index
-    that is itself on this machine may name its servers.
+    These are files in its directories and, where other people may read what this
+    program reads, files on servers that only this machine or its network can reach. An
+    index that is itself on this machine may name its servers.
     """
     files = [f for f in page.files if f.url.startswith(_SCHEMES)]
     refused = {
