@@ -68,7 +68,7 @@ def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
         newest = max(number for claim in claims for number in claim.real)
         yield Problem(
             "variants",
-            f"GPUs newer than {newest} get the CPU build",
+            f"no label runs on GPUs newer than {newest}",
             f"add PTX for the newest target: {newest}_virtual",
         )
 
