@@ -208,7 +208,7 @@ class _Reader:
 
 
 declare("ND604", "error", "A workload failed.")
-declare("ND605", "warning", "A workload broke its graph or fell back to eager.")
+declare("ND605", "warning", "A workload broke its graph or fell back to eager mode.")
 
 DEADLINE = 600
 """The seconds that a workload has, unless the user says something else."""

@@ -69,7 +69,7 @@ _OF_BITSANDBYTES = re.compile(
 
 @check("ND101", "error")
 def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
-    """A driver is there that could not be asked."""
+    """The driver could not be queried."""
     environment = stack.environment
     codes = [(environment.reason, "")]
     codes += [(gpu.reason, f"GPU {gpu.index}: ") for gpu in environment.gpus]
@@ -111,7 +111,7 @@ def _find_other_driver(stack: Stack) -> Iterator[Finding]:
 
 @check("ND102", "error")
 def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
-    """A container without the capability compute or utility."""
+    """A container lacks the capability compute or utility."""
     if not stack.is_here or not _is_container(stack):
         return
     given = stack.environ.get(_CAPABILITIES, "")
@@ -134,7 +134,7 @@ def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
 
 @check("ND103", "error")
 def find_stub_driver(stack: Stack) -> Iterator[Finding]:
-    """A stub of libcuda stands where programs find it."""
+    """Programs find a stub of libcuda."""
     path = _first_driver(stack)
     if path is None:
         return
@@ -151,7 +151,7 @@ def find_stub_driver(stack: Stack) -> Iterator[Finding]:
 
 @check("ND104", "error")
 def find_compatibility_libraries(stack: Stack) -> Iterator[Finding]:
-    """Libraries of cuda-compat that a GPU does not support."""
+    """A GPU does not support the cuda-compat libraries."""
     environment = stack.environment
     path = _first_driver(stack)
     is_compat = path is not None and "compat" in os.path.realpath(path).split(os.sep)
@@ -231,7 +231,7 @@ def _hides_all(mask: str, count: int) -> bool:
 
 @check("ND106", "error")
 def find_linux_driver_in_wsl(stack: Stack) -> Iterator[Finding]:
-    """A driver for Linux is installed inside WSL."""
+    """A Linux driver is installed inside WSL."""
     if not os.path.exists(os.path.join(stack.root, "dev/dxg")):
         return
     path = _first_driver(stack)
@@ -250,7 +250,7 @@ def find_linux_driver_in_wsl(stack: Stack) -> Iterator[Finding]:
 
 @check("ND208", "warning")
 def find_missing_backends(stack: Stack) -> Iterator[Finding]:
-    """A program has no part for the GPU of this machine, or one that does not fit."""
+    """The GPU part of a program is missing or does not fit."""
     if stack.has_gpu:
         yield from _check_jax(stack)
         yield from find_forms_for_cpus(stack)

@@ -45,14 +45,14 @@ _MOST_HASHED = 4
 
 @check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
-    """An NVIDIA distribution is not of the version that METADATA requires."""
+    """An NVIDIA distribution is not the version that METADATA requires."""
     cuda = ("nvidia-", "cuda-")
     yield from _find_unmet(stack, "ND304", lambda name: name.startswith(cuda))
 
 
 @check("ND403", "error")
 def find_wrong_triton(stack: Stack) -> Iterator[Finding]:
-    """Triton is not of the version that torch requires."""
+    """Triton is not the version that torch requires."""
     yield from _find_unmet(stack, "ND403", TRITON.__contains__)
 
 

@@ -78,7 +78,7 @@ def _of_programs(find: Find) -> Find:
 @check("ND201", "error")
 @_of_programs
 def find_newer_builds(stack: Stack) -> Iterator[Finding]:
-    """An installed build needs a driver of a newer CUDA major version."""
+    """The driver is too old for the CUDA major version of a build."""
     driver = stack.environment.cuda_driver_version
     if driver is None:
         return
@@ -97,7 +97,7 @@ def find_newer_builds(stack: Stack) -> Iterator[Finding]:
 @check("ND202", "error")
 @_of_programs
 def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
-    """An installed build has no code for a GPU."""
+    """A build has no code for a GPU."""
     left_out: dict[str, list[tuple[ComputeCapability, list[_Piece]]]] = {}
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         bad = _in_state(pieces, "nothing")
@@ -140,7 +140,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
 
 @check("ND203", "warning")
 def find_partial_builds(stack: Stack) -> Iterator[Finding]:
-    """Some of a build's own libraries have no code for a GPU."""
+    """Some libraries of a build have no code for a GPU."""
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         for piece in _in_state(pieces, "unknown")[:1]:
             yield Finding.of(
@@ -192,7 +192,7 @@ def find_only_ptx(stack: Stack) -> Iterator[Finding]:
 @check("ND205", "error")
 @_of_programs
 def find_newer_ptx(stack: Stack) -> Iterator[Finding]:
-    """A build has only PTX for a GPU, and the driver is older than it."""
+    """A build has only PTX for a GPU, and the driver is too old for it."""
     driver = stack.environment.cuda_driver_version
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         if newer := _in_state(pieces, "newer ptx"):
@@ -238,7 +238,7 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
 
 @check("ND207", "warning")
 def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
-    """A CPU build is installed, although a GPU is there."""
+    """A CPU build is installed on a machine with a GPU."""
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():

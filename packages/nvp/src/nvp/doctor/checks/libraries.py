@@ -38,7 +38,7 @@ _PATHFINDER = "cuda-pathfinder"
 
 @check("ND301", "error")
 def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
-    """A library that GPU code is linked with is found nowhere."""
+    """A library that GPU code is linked with is missing."""
     groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
     refused = find_refused(stack)
     for loading, failure in _failures(stack):
@@ -71,7 +71,7 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
 
 @check("ND302", "warning")
 def find_two_cudas(stack: Stack) -> Iterator[Finding]:
-    """Libraries of two CUDA majors for one purpose."""
+    """Libraries of two CUDA major versions serve one purpose."""
     by_purpose: dict[str, dict[int, Distribution]] = {}
     for distribution in stack.distributions.values():
         if (known := cuda_of_name(distribution)) is not None:
@@ -122,7 +122,7 @@ def _loaded_together(stack: Stack, purpose: str) -> str:
 
 @check("ND303", "warning")
 def find_other_copies(stack: Stack) -> Iterator[Finding]:
-    """LD_LIBRARY_PATH puts another copy before the installed one."""
+    """LD_LIBRARY_PATH replaces an installed library."""
     if not (stack.is_here and stack.environ.get(LIBRARY_PATH)):
         return
     plain = Libraries(stack)

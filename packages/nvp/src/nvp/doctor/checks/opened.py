@@ -94,7 +94,7 @@ class _Opened(NamedTuple):
 
 @check("ND307", "warning")
 def find_missing_opened(stack: Stack) -> Iterator[Finding]:
-    """A library that a program opens by name is found nowhere, or is another one."""
+    """A library that a program opens by name is missing or another one."""
     if not stack.has_gpu:
         return
     table = json.loads(read_resource("knowledge", "opened_libraries.json"))

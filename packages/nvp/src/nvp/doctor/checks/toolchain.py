@@ -163,7 +163,7 @@ def _needed(capabilities: list[ComputeCapability]) -> str:
 
 @check("ND404", "warning")
 def find_other_compilers(stack: Stack) -> Iterator[Finding]:
-    """Nvcc or NVRTC is of another CUDA than torch."""
+    """Nvcc or NVRTC has another CUDA major version than torch."""
     torch = stack.toolchain.torch
     if torch is None or torch.cuda is None:
         return
@@ -196,7 +196,7 @@ def find_other_compilers(stack: Stack) -> Iterator[Finding]:
 
 @check("ND405", "error")
 def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
-    """What this toolchain compiles is newer than the driver."""
+    """This toolchain compiles code that is too new for the driver."""
     driver = stack.environment.cuda_driver_version
     if driver is None or not stack.environment.compute_capabilities:
         return

@@ -18,7 +18,7 @@ from ..commands import Advice, Command
 from ..model import Finding, Stack, declare
 from .proof import GpuProof, Proof, Trial
 
-declare("ND601", "error", "No CUDA context can be made.")
+declare("ND601", "error", "No CUDA context can be created.")
 declare("ND602", "note", "The driver refuses a version of PTX.")
 declare("ND603", "error", "A kernel does not run.")
 
