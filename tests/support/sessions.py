@@ -290,8 +290,8 @@ def compared(step: Step) -> list[str]:
     lines = step.output.splitlines()
     if re.search(r"(nvidia-variant-provider|nvp) pip\b", step.command) is None:
         return lines
-    starts = ("#", "Variant-property", "Would install variant", "warning:", "error:")
-    return [line for line in lines if line.startswith(starts)]
+    starts = ("Would install variant", "warning:", "error:")
+    return [x for x in lines if x.startswith(starts) or " -> " in x]
 
 
 def refresh(text: str) -> str:

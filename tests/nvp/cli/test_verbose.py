@@ -7,11 +7,15 @@ import logging
 from pathlib import Path
 
 import pytest
+from support.builds import machine
 from support.command import Run
 
+from nvidia_variant_provider.api import resolve
 from nvp.cli.log import logging_to_stderr, redact
+from nvp.cli.narration import Narration
 from nvp.cli.parsers import read_command_line
 from nvp.cli.render import Result
+from nvp.index.selection.shown import ShownRelease
 
 
 class TestVerbose:
@@ -64,6 +68,18 @@ class TestVerbose:
         assert line in run("-vv", *words).err
         assert line not in run("-v", *words).err
         assert "4 labels fit, the best is cu128" in run("-v", *words).err
+
+    def test_v_shows_the_properties_of_a_pick(
+        self, torch: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        resolution = resolve(torch, environment=machine("12.8", "9.0"))
+        pick = ShownRelease(project="torch", version="1", resolution=resolution)
+        Narration(aside=False, quiet=False).pick(pick, "cu128")
+        assert capsys.readouterr().out == "torch 1 -> cu128\n"
+        with logging_to_stderr(1):
+            Narration(aside=False, quiet=False).pick(pick, "cu128")
+        out = capsys.readouterr().out
+        assert "\nVariant-property: nvidia :: sm_arch :: 90_real\n" in out
 
     def test_the_report_stays_json(self, run: Run) -> None:
         assert json.loads(run("detect", "-vv", "--json").out)["command"] == "detect"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ..index.selection.options import Pins
     from ..index.selection.shown import ShownRelease
     from ..index.selection.visibility import PageVerdicts
+
+_logger = logging.getLogger(__name__)
 
 _MOST = 3
 """The most reasons that are printed for one project."""
@@ -77,7 +80,10 @@ class Narration:
                 what = "the non-variant wheel" if label is None else f"variant {label}"
                 self._tell(f"{shown.project} {shown.version}: {what}")
             if label is not None and not self._quiet:
-                say(block(release, label, shown.resolution), aside=self._aside)
+                lines = [f"{shown.project} {shown.version} -> {label}"]
+                if _logger.isEnabledFor(logging.INFO):
+                    lines = block(release, label, shown.resolution)
+                say(lines, aside=self._aside)
             resolution = shown.resolution
             if resolution is None:
                 return
