@@ -1,7 +1,7 @@
 """Wheel variant provider for NVIDIA GPUs.
 
-The module itself is a plugin endpoint, because PEP 850 infers its name from that of
-the distribution where metadata has no ``plugin-api``. The public Python API is in
+The module itself is a plugin endpoint: if metadata has no ``plugin-api``, PEP 850
+infers the endpoint from the name of the distribution. The public Python API is in
 `nvidia_variant_provider.api`.
 """
 

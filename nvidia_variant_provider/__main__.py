@@ -1,11 +1,10 @@
-"""Print what the provider answers: ``python -m nvidia_variant_provider [FILE]``.
+"""Print the answer of the provider: ``python -m nvidia_variant_provider [FILE]``.
 
 Without FILE, the program prints the properties that this machine supports. With FILE,
 it prints the labels of a variants.json that fit this machine, best first; ``-`` stands
 for standard input. ``--json`` prints a JSON object of features, or a list of labels.
 
-This program needs nothing but the provider. The commands for people are in the package
-nvp.
+This program needs only the provider. The command line for users is the package nvp.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MOVED = frozenset(
         *("properties", "releases", "resolve", "serve", "upgrade", "validate"),
     ]
 )
-"""What this program did in version 0.1.0, and what is now done by the package nvp."""
+"""Commands of version 0.1.0 that the package nvp has now."""
 
 _NOTHING_FITS, _DETECTION_FAILED, _INTERRUPTED = 1, 4, 130
 
@@ -38,7 +37,7 @@ def main(words: list[str]) -> int:
     """Run the program, and return its exit code.
 
     0: fine; 1: no label fits; 2: wrong usage; 3: FILE is unreadable or invalid; 4: the
-    driver could not be asked, or a forced value is wrong; 130: Ctrl-C.
+    driver could not be queried, or a forced value is invalid; 130: Ctrl-C.
     """
     if sys.stderr is None:  # The caller has closed it: 2>&-
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
@@ -145,7 +144,7 @@ def _print(lines: list[str]) -> None:
     except OSError as error:
         # Python flushes once more at its exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # A reader such as head closes the pipe when it has what it wanted.
+        # A reader such as head closes the pipe after its last line.
         if not isinstance(error, BrokenPipeError):
             message = f"cannot be written: {error.strerror}"
             raise InputError(message, path="stdout", hint=hint) from None

@@ -1,9 +1,9 @@
 """The public Python API of the provider: this machine, and the labels that fit it.
 
-The functions read environment variables and the user's ``variants.toml`` unless they
-are given a value instead. They print nothing. All errors are `ProviderError`, whose
-attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
-wrong, where, and what to do next. The package ``nvp`` has more functions.
+The functions read environment variables and the user's ``variants.toml``, unless an
+argument replaces them, and never print. All errors are `ProviderError`: its attributes
+``message``, ``path``, ``place`` and ``hint`` describe the problem, its location and the
+next step, and ``exit_code`` is that of the command line. `nvp.api` has more functions.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _logger = Logger("nvidia_variant_provider.api")
 def detect(environ: Mapping[str, str] | None = None) -> Environment:
     """Return the driver and the GPUs of this machine.
 
-    Values that environment variables force come first, then what the driver says,
-    which is cached for a while.
+    Values forced by environment variables replace those of the driver. Facts read from
+    the driver are cached for up to a day.
 
-    :param environ: environment variables, by default those of the process. The names
-        that count begin with ``NV_VARIANT_PROVIDER_``.
+    :param environ: environment variables, by default those of the process. Only names
+        that begin with ``NV_VARIANT_PROVIDER_`` matter.
     :raises OverrideError: a forced value is malformed.
     """
     return detection.detect(os.environ if environ is None else environ)
 
 
 def metadata_of(release: Release) -> VariantsMetadata:
-    """Read the variant metadata of a release, unless it has been read already.
+    """Return the parsed metadata of a release.
 
     :raises InputError: the metadata cannot be read, or is not valid.
     """
@@ -87,13 +87,13 @@ def resolve(
         the namespace's plugin. Static properties of the metadata win over it.
     :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
         GPU.
-    :param enable_optional: the namespaces of optional providers to ask, or ``True``
+    :param enable_optional: the namespaces of optional providers to enable, or ``True``
         for all of them.
-    :param minor_version_compatibility: whether builds count that only the driver's
-        minor-version compatibility can run; ``None`` leaves it to ``environ``.
+    :param minor_version_compatibility: accept builds that run only by CUDA's
+        minor-version compatibility; ``None`` reads the setting from ``environ``.
     :param priorities: the priorities to use instead of those in ``variants.toml``.
-    :param environ: environment variables, by default those of the process. `detect`
-        gets them, and they may hold the opt-in to minor-version compatibility.
+    :param environ: environment variables, by default those of the process: the
+        overrides of `detect`, and the opt-in to minor-version compatibility.
     :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
         that fit, best first, and ``rejected`` has the reasons for each other label.
     :raises InputError: the metadata or ``variants.toml`` is not valid.
@@ -120,7 +120,7 @@ def resolve(
         len(metadata.variants),
         resolution.selected,
     )
-    if _logger.logs_debug():  # reasons take long to write
+    if _logger.logs_debug():  # building the reasons is slow
         for label, reasons in resolution.rejected.items():
             causes = "; ".join(reason.sentence for reason in reasons)
             _logger.debug("%s does not fit: %s", label, causes)

@@ -1,7 +1,7 @@
-"""Exceptions that say what went wrong, where in the document, and what to do next.
+"""Exceptions with the problem, its place in the document, and the next step.
 
-Every exception of this package has the exit code that the command line ends with, so
-that a caller of the Python API and a reader of ``$?`` can rely on the same codes.
+Every exception has the exit code of the command line, so callers of the Python API and
+scripts can rely on the same codes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 """The characters of keys and labels other than letters and digits.
 
-A key that has only these is shown as it is; `join` quotes all others."""
+`join` shows a key of these characters unchanged and quotes all others."""
 
 _CREDENTIALS = (
     r"((?<=[\w+.-]{2}):/{1,2})"
     r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d*(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
     r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
 )
-"""The start of any URL, whatever its scheme; a directory on a drive has one letter.
+"""The start of a URL with any scheme; a Windows drive has only one letter.
 
-One slash is enough: `pathlib` makes one of two. What stands where a port would, and is
-no number, is a password, which may have a slash in it that should have been quoted. A
-URL may lack its scheme.
+One slash is enough, because `pathlib` merges two. Text that stands in place of a port
+but is not a number is a password, which may contain an unquoted slash. A URL may lack
+its scheme.
 """
 
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
@@ -38,7 +38,7 @@ class SelectionWarning(UserWarning):
 class ProviderError(Exception):
     """The base class of the exceptions of this package.
 
-    :param message: what is wrong, without a final full stop.
+    :param message: the problem, without a final period.
     :param path: the file that is wrong, or the variable or option.
     :param place: the place in the document, as ``variants.cu126.nvidia.sm_arch[2]``.
     :param hint: what to do next.
@@ -98,7 +98,7 @@ class InputError(ProviderError, ValueError):
 
 
 class NothingFitsError(ProviderError):
-    """Nothing of what was asked for is for this machine."""
+    """No requested build fits this machine."""
 
     exit_code = 1
 
@@ -114,7 +114,7 @@ class OverrideError(ProviderError, ValueError):
 
 
 class DetectionError(ProviderError):
-    """A driver or a device is there, but it could not be asked."""
+    """A driver or a device is present, but could not be queried."""
 
     exit_code = 4
 
@@ -143,13 +143,13 @@ def printable(text: str) -> str:
 def redacted(url: str) -> str:
     """Return a URL or a path in a form that may be shown: without passwords.
 
-    User, password and the values of the query, or of what follows a semicolon, are
-    replaced: a signed URL is as good as a password.
+    The user, the password, and the values after a question mark or a semicolon are
+    replaced: a signed URL is as secret as a password.
     """
     import re  # imported here, since installers load this module
 
     def without_values(word: re.Match[str]) -> str:
-        # One pattern for all of it would take quadratic time, and URLs are of anybody.
+        # A single pattern would take quadratic time on a malicious URL.
         start, colon, rest = word[0].partition(":/")
         head, *tail = re.split("([?;])", rest, maxsplit=1)
         values = (tail[0] + re.sub(_VALUE, "****", tail[1])) if tail else ""
@@ -169,9 +169,9 @@ def join(place: str, key: str | int) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return names as a message lists them, such as ``a, b and 3 more``.
+    """Return a list of names for a message, such as ``a, b and 3 more``.
 
-    :param most: how many are named.
+    :param most: the number of names to show.
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

@@ -1,9 +1,9 @@
-"""Light stand-ins for `dataclasses`, `logging` and `json`.
+"""Light replacements for `dataclasses`, `logging` and `json`.
 
 An installer loads the plugin in every process, and each of these standard modules
 costs it more than the whole plugin does: `dataclasses` imports ``inspect`` and compiles
 code for every class, and `json` imports ``re``. The provider uses `Frozen`, `Logger`,
-`dumps` and `loads` instead. What people run uses the standard modules.
+`dumps` and `loads` instead; nvp uses the standard modules.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """Stand for the decorator that tells type checkers how records are made."""
+        """Replace the decorator that describes `Frozen` to type checkers."""
         return lambda cls: cls
 
 
 EMPTY: Mapping[Any, Any] = {}
-"""A default value for mappings, which are read only."""
+"""The default value of read-only mappings."""
 
 
 def _rebuild(cls: type[T], fields: dict[str, object]) -> T:
@@ -53,11 +53,10 @@ class _Records(type):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Frozen(metaclass=_Records):
-    """A record as ``@dataclass(frozen=True, kw_only=True, slots=True)`` makes one.
+    """A record like ``@dataclass(frozen=True, kw_only=True, slots=True)``.
 
-    A subclass annotates its fields, and gives default values to those that have one.
-    Other attributes of the class have no annotation. A default value is the same
-    object in every record, so that it must be one that nobody changes.
+    Every annotated attribute of a subclass is a field, and its value is the default.
+    All records share the default object, so it must be immutable.
     """
 
     def __init__(self, **fields: object) -> None:
@@ -103,10 +102,10 @@ class Frozen(metaclass=_Records):
 
 
 class Logger:
-    """Stands for the logger of a module.
+    """A logger that works only if the process has imported `logging`.
 
-    It logs only if the process has imported `logging`: the command line does so for
-    ``-v``, and a caller of the Python API that wants log lines has configured them.
+    The command line imports it for ``-v``, and callers of the Python API import it to
+    configure log lines.
 
     :param name: the module's name.
     """
@@ -129,7 +128,7 @@ class Logger:
             logger.debug(message, *values)
 
     def logs_debug(self) -> bool:
-        """Return whether DEBUG is logged, for values that take long to compute."""
+        """Return whether DEBUG is enabled, so callers can skip slow values."""
         logger = self._find()
         return logger is not None and logger.isEnabledFor(10)
 
@@ -147,11 +146,11 @@ class _Context:
     parse_float = float
     parse_int = int
     parse_constant = None
-    memo: dict[str, str] = {}  # noqa: RUF012  # Python before 3.13 reads it
+    memo: dict[str, str] = {}  # noqa: RUF012  # read by Python before 3.13
 
 
 def loads(text: str) -> Any:
-    """Return the value of a JSON text, by the C scanner that CPython's `json` uses.
+    """Return the value of a JSON text, using the C scanner of CPython's `json`.
 
     :raises ValueError: the text is not JSON.
     """
@@ -162,7 +161,7 @@ def loads(text: str) -> Any:
         value, end = make_scanner(context)(text, 0)
         if not text[end:].strip():
             return value
-    except Exception:  # noqa: BLE001, S110  # `json` reads it, or says what is wrong
+    except Exception:  # noqa: BLE001, S110  # `json` reads the text or reports the error
         pass
     import json
 

@@ -31,7 +31,7 @@ class NvidiaVariantPlugin:
     def get_all_configs(cls) -> list[VariantFeatureConfig]:
         """Return all features with every value that a wheel may declare.
 
-        The lists are new at every call.
+        Every call returns new lists.
         """
         return all_features()
 
@@ -39,8 +39,8 @@ class NvidiaVariantPlugin:
     def get_supported_configs(cls) -> list[VariantFeatureConfig]:
         """Return the features and values that this machine supports, best first.
 
-        The list is empty without an NVIDIA driver. The environment variables are
-        read at every call. A `SelectionWarning` says what the answer leaves out.
+        The list is empty without an NVIDIA driver. Every call reads the environment
+        variables. A `SelectionWarning` names facts that the answer leaves out.
 
         :raises OverrideError: a forced value is malformed.
         """

@@ -1,7 +1,7 @@
-"""Reading JSON documents strictly, with the place of each defect.
+"""Read JSON documents strictly, with the place of each defect.
 
-The module `json` accepts ``NaN`` and keys that are given twice, of which the last
-counts. An installer and an index could then read different things from one file.
+The module `json` accepts ``NaN``, and the last value of a duplicate key. An installer
+and an index could then read one file differently.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The most bytes of a metadata file that are read. Published ones have up to 5 KB, and
-one with 10,000 labels has 2 MB."""
+"""The largest metadata file, in bytes. Published files have up to 5 KB, and one with
+10,000 labels has 2 MB."""
 
 LARGE_BYTES = 64 * 1024 * 1024
-"""The most bytes of a page of an index, or of a report of pip."""
+"""The largest index page or pip report, in bytes."""
 
 _LEAST_MEMORY, _TIMES = 24 * 1024 * 1024, 4
-"""The memory that the values of a JSON text may take: so many bytes, and so many times
+"""The memory limit of the values of a JSON text: a number of bytes, plus a multiple of
 the length of the text."""
 
 OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
-"""Bytes of memory of an object, of a list, and of another short value, at most."""
+"""The largest size in memory of an empty object, an empty list and a short value, in
+bytes."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""The beginnings of the paths of files that the shell has already opened. The user has
-asked for these files, and no directory lists them, so waiting for a pipe is right
-here."""
+"""Prefixes of paths that the shell has already opened. The user named them, and they
+are not found in directories, so waiting for a pipe is right."""
 
 
 _NOT_METADATA = "this is not variant metadata"
@@ -46,8 +46,8 @@ class Flaw(Frozen):
 
     :param kind: one of the three constants of the class.
     :param place: the place in the document, such as ``variants.cu126``.
-    :param message: what is wrong.
-    :param hint: what to do next.
+    :param message: the problem.
+    :param hint: the next step.
     """
 
     BYTE_ORDER_MARK = "byte order mark"
@@ -64,13 +64,13 @@ class Flaw(Frozen):
 
 
 class _DuplicateKeys(dict):  # type: ignore[type-arg]
-    """An object in which a key is given twice, marked so that its place is found."""
+    """An object with a duplicate key, marked to find its place later."""
 
     keys_given_twice: list[str]
 
 
 class _Constant(float):
-    """``NaN`` or ``Infinity``, which JSON does not have; a float, as in `json`."""
+    """``NaN`` or ``Infinity``, which are not JSON; a float, as in `json`."""
 
     def __new__(cls, text: str) -> _Constant:
         return float.__new__(cls, text.replace("Infinity", "inf"))
@@ -83,9 +83,9 @@ class _Constant(float):
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
-    """Return the bytes of a file of at most ``limit`` bytes, or else `MAX_BYTES`.
+    """Return the bytes of a file, at most ``limit`` (default: `MAX_BYTES`).
 
-    The file is a regular file, or one that a shell has opened: ``/dev/stdin``, or
+    The file must be a regular file, or one opened by a shell: ``/dev/stdin``, or
     ``/dev/fd/63`` for ``<(command)``.
 
     :raises InputError: the file cannot be read, or is too large.
@@ -100,15 +100,13 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, and refuse a named pipe.
+    """Open a file for reading, but not a named pipe, which would wait for a writer.
 
-    Opening a named pipe would wait until somebody writes to it.
-
-    :raises OSError: the file is not a regular file, or the system refuses to open it.
+    :raises OSError: the file is not a regular file, or cannot be opened.
     :raises ValueError: the path has a NUL byte.
     """
     mode = os.stat(path).st_mode
-    # A directory passes, since the system's own message about it is clearer.
+    # Let a directory pass, because the system's own message about it is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
         import errno  # imported here, since installers load this module
 
@@ -117,10 +115,9 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def unreadable(error: Exception, name: str) -> InputError:
-    """Return the system's refusal as an error that names the file.
+    """Return an error of the operating system as an `InputError` with the file's name.
 
-    Where the name is a URL, which this program does not read here, its password is
-    not shown.
+    The name may be a URL, which is not read here; its password is hidden.
     """
     scheme, mark, _ = name.partition("://")
     if not name:
@@ -135,9 +132,9 @@ def unreadable(error: Exception, name: str) -> InputError:
 
 
 def read_stdin(*, limit: int | None = None) -> bytes:
-    """Return the bytes of standard input, at most ``limit``, or else `MAX_BYTES`.
+    """Return the bytes of standard input, at most ``limit`` (default: `MAX_BYTES`).
 
-    :raises InputError: it cannot be read, or has more bytes.
+    :raises InputError: stdin cannot be read or is too large.
     """
     if sys.stdin is None:  # The shell has closed it: <&-
         raise InputError("cannot be read: closed", path="stdin", hint="name a file")
@@ -145,9 +142,9 @@ def read_stdin(*, limit: int | None = None) -> bytes:
 
 
 def read_stream(file: BinaryIO, name: str, *, limit: int | None = None) -> bytes:
-    """Return the rest of an open file, at most ``limit`` bytes, or else `MAX_BYTES`.
+    """Return the rest of an open file, at most ``limit`` bytes (default: `MAX_BYTES`).
 
-    :raises InputError: it cannot be read, or has more bytes.
+    :raises InputError: the file cannot be read or is too large.
     """
     limit = limit or MAX_BYTES
     try:
@@ -165,10 +162,10 @@ def _too_large(limit: int, name: str | None) -> InputError:
 
 
 def _check_memory(text: str, path: str | None) -> None:
-    """Refuse a text whose values would take much more memory than the text.
+    """Reject a text whose values would take much more memory than the text.
 
-    Brackets and commas are counted, which is fast. An empty list takes three bytes of
-    text, but 64 bytes of memory.
+    Counting brackets and commas is fast. An empty list has two or three bytes of text,
+    but takes 64 bytes of memory.
     """
     counts = ((OBJECT_MEMORY, "{"), (LIST_MEMORY, "["), (VALUE_MEMORY, ","))
     needed = sum(size * text.count(sign) for size, sign in counts)
@@ -183,7 +180,7 @@ def parse_json(
     """Return the value of a JSON text.
 
     :param path: the name of the file for messages.
-    :param limit: the most characters, or else `MAX_BYTES`.
+    :param limit: the maximum length in characters (default: `MAX_BYTES`).
     :raises InputError: the text is not UTF-8, not JSON or nested too deeply, begins
         with a byte order mark, gives a key twice, or has ``NaN`` or ``Infinity``.
     """
@@ -197,13 +194,12 @@ def parse_json(
 def parse_lenient(
     data: bytes | str, path: str | None = None, *, limit: int | None = None
 ) -> tuple[Any, list[Flaw]]:
-    """Return the value of a JSON text, and the flaws that the parser got over.
+    """Return the value of a JSON text, and the flaws that the parser tolerated.
 
-    When a key is given twice, the last one counts. ``NaN`` is a number.
+    The last value of a duplicate key is used. ``NaN`` is a number.
 
     :param path: the name of the file for messages.
-    :raises InputError: there is no value, since the text is not UTF-8, not JSON or
-        nested too deeply.
+    :raises InputError: the text is not UTF-8, not JSON or nested too deeply.
     """
     import json
 
@@ -267,16 +263,16 @@ def _find_flaws(document: object) -> list[Flaw]:
         elif isinstance(value, _Constant):
             message, hint = f"{value} is not JSON", "write a string or a number"
             flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
-    # The document no longer has the values that a later duplicate has replaced, nor
-    # their flaws. The duplicate is a flaw itself, so there is always one to report.
+    # The document no longer has the values that a later duplicate replaced, nor their
+    # flaws. The duplicate itself is a flaw, so there is always one to report.
     return flaws
 
 
 def _walk(document: object) -> Iterator[tuple[str, object]]:
     """Yield every object and every constant with its place.
 
-    This is a loop instead of a recursion, since documents may be nested deeply. It
-    makes a place only for what it yields, so that it needs little memory.
+    A loop replaces recursion, because documents may be nested deeply. Places are built
+    only for yielded values, to save memory.
     """
     if isinstance(document, _Constant):
         yield "", document
@@ -316,11 +312,11 @@ def _wrong(value: object, wanted: str, place: str) -> InputError:
 def as_object(value: object, place: str) -> Mapping[str, Any]:
     """Return ``value`` if it is a JSON object with string keys.
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     if type(value) is dict and all(type(key) is str for key in value):
         return value
-    # A JSON text gives a dict. Callers of the Python API may pass any mapping.
+    # A JSON text yields a dict, but callers of the Python API may pass any mapping.
     from collections.abc import Mapping
 
     if not isinstance(value, Mapping):
@@ -334,7 +330,7 @@ def as_object(value: object, place: str) -> Mapping[str, Any]:
 def as_list(value: object, place: str) -> list[Any]:
     """Return ``value`` if it is a JSON array.
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     if not isinstance(value, (list, tuple)):
         raise _wrong(value, "a list", place)
@@ -344,7 +340,7 @@ def as_list(value: object, place: str) -> list[Any]:
 def as_string(value: object, place: str) -> str:
     """Return ``value`` if it is a string.
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     if not isinstance(value, str):
         raise _wrong(value, "a string", place)
@@ -354,7 +350,7 @@ def as_string(value: object, place: str) -> str:
 def as_strings(value: object, place: str) -> tuple[str, ...]:
     """Return ``value`` if it is an array of strings.
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     items = as_list(value, place)
     for index, item in enumerate(items):
@@ -366,7 +362,7 @@ def as_strings(value: object, place: str) -> tuple[str, ...]:
 def as_boolean(value: object, place: str) -> bool:
     """Return ``value`` if it is ``true`` or ``false``.
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     if not isinstance(value, bool):
         raise _wrong(value, "a boolean", place)
@@ -374,9 +370,9 @@ def as_boolean(value: object, place: str) -> bool:
 
 
 def as_integer(value: object, place: str) -> int:
-    """Return ``value`` if it is a whole number, which ``true`` is not.
+    """Return ``value`` if it is a whole number (``true`` is not one).
 
-    :raises InputError: it is not.
+    :raises InputError: the value is something else.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong(value, "a whole number", place)

@@ -24,10 +24,10 @@ __all__ = ["detect"]
 def detect(environ: Mapping[str, str]) -> Environment:
     """Return the facts about this machine; forced values replace detected ones.
 
-    If both values are forced, or if nothing hints at an NVIDIA driver, this
+    If both values are forced, or if there is no trace of an NVIDIA driver, this
     function loads no native library and starts no process. A hang or a crash of a
-    native library becomes a reason code and never ends the caller's process. The
-    result is kept for a while, see `cache`.
+    native library becomes a reason code and never ends the caller's process. `cache`
+    stores the result.
 
     :param environ: environment variables.
     :raises OverrideError: a forced value is malformed.
@@ -36,7 +36,7 @@ def detect(environ: Mapping[str, str]) -> Environment:
     capability = forced_compute_capability(environ)
     if cuda is not None and capability is not None:
         return _logged(apply_forced(Environment(), cuda, capability))
-    # Report a malformed deadline on every machine, not only where it has an effect.
+    # Report a malformed deadline on every machine, even if it is not used here.
     detection_timeout(environ)
     traces = find_traces(environ)
     if traces:
@@ -57,9 +57,9 @@ def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Enviro
     if path is not None and key is not None:
         kept = load(path, key)
         if kept is not None:
-            logger.info("using the result that %s holds", path)
+            logger.info("using the cached result in %s", path)
             return kept
-        logger.debug("%s holds no result for this machine", path)
+        logger.debug("%s has no cached result for this machine", path)
     from .probe import probe
 
     environment = probe(environ, traces)
@@ -69,7 +69,7 @@ def _detect_or_load(environ: Mapping[str, str], traces: Sequence[str]) -> Enviro
 
 
 def _logged(environment: Environment) -> Environment:
-    # An installer has not imported `logging`, and needs no `Logger` either.
+    # Installers do not import `logging`, so skip building the message for them.
     if "logging" in sys.modules:
         from ..light import Logger
 

@@ -1,11 +1,11 @@
-"""Keep the result of detection for a while: some drivers take seconds to reply.
+"""Cache the result of detection, because some drivers take seconds to reply.
 
-A result counts only for the boot, the driver, the device nodes and the container
-in which it was detected. Forced values are never kept. A file that another user
-could have written is ignored. A file that cannot be written is not an error.
+A result is valid only for the boot, the driver, the device nodes and the container in
+which it was detected. Forced values are never cached. A file that another user could
+have written is ignored. Failing to write the cache is not an error.
 
-`read_own`, `write_own` and `why_no_cache` say which directories and files may be a
-cache. All caches of nvp go by them too.
+`read_own`, `write_own` and `why_no_cache` decide which directories and files are safe
+to use. All caches of nvp use them too.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
 NO_CACHE = "NV_VARIANT_PROVIDER_NO_CACHE"
 
 _LIFE = 24 * 3600
-"""Seconds for which a complete result counts."""
+"""Seconds for which a complete result is valid."""
 
 _LIFE_WITH_PROBLEMS = 600
-"""Seconds for which a result with a reason code counts."""
+"""Seconds for which a result with a reason code is valid."""
 
 _MAX_BYTES = 1024 * 1024
 _AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
-"""Windows has other flags than the rest."""
+"""Flags for `os.open`, which differ on Windows."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/ns/mnt"
 
 
 def cache_file(environ: Mapping[str, str]) -> str | None:
-    """Return the path of the kept result, or ``None`` if none may be kept.
+    """Return the path of the cached result, or ``None`` if caching is impossible.
 
     The directory is that of ``platformdirs.user_cache_dir``, whose import takes twice
-    as long as starting Python. Results are kept on Linux only: other systems do
-    not give each boot a name of its own.
+    as long as starting Python. Results are cached on Linux only: other systems have
+    no identifier for each boot.
     """
     if sys.platform != "linux" or environ.get(NO_CACHE) == "1":
         return None
     folder = environ.get("XDG_CACHE_HOME", "").strip()
     if not os.path.isabs(folder):
         home = environ.get("HOME")
-        # A relative path would mean another directory wherever the program is called.
+        # A relative path would depend on the current directory.
         if not home or not os.path.isabs(home):
             return None
         folder = os.path.join(home, ".cache")
@@ -61,7 +61,7 @@ def cache_file(environ: Mapping[str, str]) -> str | None:
 
 
 def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | None:
-    """Return what a result depends on, or ``None`` if the boot is unknown."""
+    """Return the facts that a result depends on; ``None`` if the boot is unknown."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
@@ -71,16 +71,16 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # A driver that was too slow for a short deadline may meet a longer one.
+    # A driver that missed a short deadline may meet a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
-    # The package itself imports this module, so that an import would be a circle.
+    # The package imports this module, so importing the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
     return [version, boot, mounts, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
-    """Return the result that is kept for ``key``, if it is valid and fresh."""
+    """Return the cached result for ``key``, if it is valid and fresh."""
     try:
         document = loads((read_own(path, _MAX_BYTES) or b"").decode("ascii"))
         if document["key"] != list(key):
@@ -103,10 +103,10 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
 
 
 def store(path: str, key: Sequence[str], environment: Environment) -> None:
-    """Keep a result if that is possible.
+    """Cache a result if possible.
 
-    A failure of this package's own process says nothing about the machine, so that
-    it is not kept.
+    A failure of this package's own child process is not cached, because it may not be a
+    property of the machine.
     """
     if sys.platform == "win32":
         return
@@ -124,14 +124,14 @@ def store(path: str, key: Sequence[str], environment: Environment) -> None:
 
 
 def why_no_cache(folder: str) -> str | None:
-    """Say why nothing may be kept in a directory; ``None`` if it may.
+    """Explain why a directory cannot hold a cache; ``None`` if it can.
 
-    pip's `check_path_owner` decides in the same way: with ``sudo -E``, or in a mounted
-    home, the directory belongs to another user, who could have this one read, and
-    write, what they like. Nobody else may write the directory either.
+    The rule is that of pip's `check_path_owner`: with ``sudo -E``, or in a mounted
+    home, the directory belongs to another user, who could plant files in it. It must
+    not be writable by other users either.
 
-    :param folder: an absolute path. A directory that is missing may be made where the
-        nearest one that exists allows it.
+    :param folder: an absolute path. A missing directory is accepted if its nearest
+        existing parent allows creating it.
     """
     if sys.platform == "win32":  # Only the user can write the user's own profile.
         return None
@@ -150,12 +150,12 @@ def why_no_cache(folder: str) -> str | None:
     if place != folder:
         if not os.access(place, os.W_OK | os.X_OK):
             return f"{place} cannot be written"
-        # What is made in such a directory belongs to this user, and nobody else can
-        # rename it.
+        # Files created in a sticky directory belong to this user, and only this user
+        # can rename them.
         if status.st_mode & stat.S_ISVTX:
             others, owners = 0, owners - {0}
         elif owners == {user}:
-            others = 0o002  # The group is often that of this user alone.
+            others = 0o002  # The group often contains only this user.
     if owners - {user}:
         return f"{place} belongs to another user"
     if status.st_mode & others:
@@ -164,10 +164,10 @@ def why_no_cache(folder: str) -> str | None:
 
 
 def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
-    """Return what this user has kept in a file; ``None`` if there is nothing.
+    """Return the content of a cache file of this user; ``None`` if unusable.
 
-    :param most: the bytes that are read at most.
-    :param life: the seconds after which the file counts as missing.
+    :param most: the number of bytes to read at most.
+    :param life: the age in seconds from which the file is ignored.
     """
     try:
         # O_NONBLOCK: opening a named pipe would wait for a writer.
@@ -190,9 +190,9 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
 
 
 def write_own(path: str, content: bytes) -> None:
-    """Write a file that `read_own` returns, completely or not at all.
+    """Write a file for `read_own` atomically.
 
-    :raises OSError: it cannot be written, or `why_no_cache` says why it must not be.
+    :raises OSError: the file cannot be written, or `why_no_cache` forbids it.
     """
     _make_folder(os.path.dirname(path))
     unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
@@ -208,11 +208,11 @@ def write_own(path: str, content: bytes) -> None:
 
 
 def _make_folder(folder: str) -> None:
-    """Make a directory, and those above it, for this user alone.
+    """Create a directory and its parents, accessible to this user only.
 
-    The mode that `os.makedirs` takes is that of the last directory only.
+    `os.makedirs` would apply the mode to the last directory only.
 
-    :raises OSError: as `write_own` does.
+    :raises OSError: a directory cannot be created, or belongs to another user.
     """
     missing = []
     place = folder
@@ -223,8 +223,8 @@ def _make_folder(folder: str) -> None:
     for place in reversed(missing):
         try:
             os.mkdir(place, 0o700)
-        except FileExistsError:  # noqa: PERF203  # of few
-            _check(place)  # Another process has made it, maybe of another user.
+        except FileExistsError:  # noqa: PERF203  # few iterations
+            _check(place)  # Another process created it, perhaps for another user.
 
 
 def _check(folder: str) -> None:
@@ -233,7 +233,7 @@ def _check(folder: str) -> None:
 
 
 def clear(path: str) -> None:
-    """Remove the kept result, if there is one.
+    """Remove the cached result if it exists.
 
     :raises OSError: the file exists and cannot be removed.
     """

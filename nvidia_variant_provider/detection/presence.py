@@ -39,7 +39,7 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
-        # The directory exists and cannot be read. The libraries may know more.
+        # The directory exists but cannot be read: leave the decision to the libraries.
         return [devices]
     nodes = [
         os.path.join(devices, name)
@@ -58,7 +58,7 @@ def is_wsl_only(traces: Sequence[str]) -> bool:
 def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
     """Return the version of the loaded kernel driver, such as ``575.57.08``.
 
-    Only Linux has the file that says it; elsewhere the result is ``None``.
+    The file with the version exists only on Linux; elsewhere the result is ``None``.
     """
     path = os.path.join(system_root(environ), "proc/driver/nvidia/version")
     try:
@@ -78,9 +78,9 @@ def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
 def library_path(environ: Mapping[str, str]) -> str | None:
     """Return the ``LD_LIBRARY_PATH`` for the driver's libraries, ``None`` if unset.
 
-    Under WSL the directory of WSL comes first: a libcuda in another directory belongs
-    to a Linux kernel driver that WSL does not have. Directories named ``stubs`` are
-    left out: toolkits ship a libcuda there that serves for linking and cannot run.
+    Under WSL, its own directory comes first: a libcuda elsewhere needs a Linux kernel
+    driver, which WSL does not have. Directories named ``stubs`` are left out, because
+    the libcuda that toolkits put there is for linking and cannot run.
     """
     given = environ.get("LD_LIBRARY_PATH")
     folders = [item for item in (given or "").split(":") if item]

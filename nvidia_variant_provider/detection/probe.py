@@ -1,6 +1,6 @@
-"""Ask the native libraries in child processes, with one deadline for all of them.
+"""Query the native libraries in child processes, with one deadline for all.
 
-NVML is asked first. libcuda is asked if NVML knows no CUDA version or no compute
+NVML comes first. libcuda follows if NVML returns no CUDA version or no compute
 capability, as on Jetsons without NVML and in containers without the capability
 ``utility``.
 """
@@ -33,14 +33,14 @@ main(sys.argv[1], int(sys.argv[2]))
 
 Its arguments are the library, the seconds and the directories of this package and of
 nvidia-ml-py. Isolated mode (``-I -S``) leaves the standard library on the path: neither
-the current directory nor ``PYTHONPATH`` is on it, and the directories come last, so
-that nothing in them can replace a standard module.
+the current directory nor ``PYTHONPATH`` is on it. The directories come last, so their
+files cannot replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 _NEEDED = ("SYSTEMROOT", "WINDIR", "PROGRAMFILES")
 _OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
-"""What names of variables that NVIDIA's libraries read begin with, such as
+"""The prefixes of variables that NVIDIA's libraries read, such as
 ``CUDA_MPS_PIPE_DIRECTORY``."""
 
 _PENDING = "pending"
@@ -51,13 +51,13 @@ _PRECISE = (
     reasons.NOT_READY,
 )
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
-"""With these reasons NVML says nothing about the machine."""
+"""Reasons with which NVML returns no fact about the machine."""
 
 
 def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
-    """Return what the native libraries say about this machine, or why they do not.
+    """Return the facts from the native libraries, or the reason for their absence.
 
-    :param traces: the paths that `find_traces` has returned, at least one.
+    :param traces: the paths from `find_traces`, at least one.
     """
     end = time.monotonic() + detection_timeout(environ)
     variables = child_variables(environ)
@@ -70,7 +70,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
         # the GPU is not an NVIDIA GPU.
         environment = environment.replace(reason=reasons.NO_DEVICE)
     if environment.reason is None and not environment.compute_capabilities:
-        # If no GPU can be read, all of them usually have the same cause.
+        # If no GPU can be read, they usually share one cause.
         gpus = environment.gpus
         environment = environment.replace(
             reason=gpus[0].reason if gpus else reasons.NO_GPU
@@ -83,20 +83,20 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
 
 
 def _better(nvml: Environment, libcuda: Environment) -> Environment:
-    """Choose between the two libraries where NVML's facts are incomplete."""
+    """Choose between the two libraries if NVML's facts are incomplete."""
     if libcuda.cuda_driver_version is None:
-        # If NVML cannot say what is wrong, libcuda's reason tells more, unless
-        # libcuda itself is missing.
+        # If NVML has no useful reason, use that of libcuda, unless libcuda is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
             return nvml.replace(reason=libcuda.reason)
-        # NVML calls by one name what libcuda tells apart, such as a missing MPS server.
+        # libcuda distinguishes causes that are one code in NVML, such as a missing MPS
+        # server.
         said = {nvml.reason, *(gpu.reason for gpu in nvml.gpus)} - {None}
         if said == {reasons.UNKNOWN_ERROR} and libcuda.reason in _PRECISE:
             gpus = tuple(gpu.replace(reason=libcuda.reason) for gpu in nvml.gpus)
             return nvml.replace(reason=libcuda.reason, gpus=gpus)
         return nvml
-    # libcuda knows its version even where no kernel driver is loaded. A version
-    # without a GPU therefore does not outweigh a reason that NVML gives.
+    # libcuda has a version even if no kernel driver is loaded, so a version without a
+    # GPU does not outweigh a reason from NVML.
     silent = nvml.reason in (*_SILENT, reasons.CRASHED)
     return libcuda if libcuda.compute_capabilities or silent else nvml
 
@@ -104,15 +104,15 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
 def child_variables(
     environ: Mapping[str, str], *, complete: bool = False
 ) -> dict[str, str]:
-    """Return the environment variables of a child that asks the driver.
+    """Return the environment variables of a child that queries the driver.
 
-    It gets what NVIDIA's libraries may read and what Windows needs to load them, and
-    none of the other variables, such as the passwords of an installer.
+    They are those that NVIDIA's libraries may read or Windows needs to load them. All
+    others, such as an installer's passwords, are withheld.
 
-    :param complete: pass all variables on, for a child that the user has asked for.
+    :param complete: pass all variables, for a child that the user requested.
     """
-    # A process can inherit a variable whose name is empty or contains "=", but it
-    # cannot pass one on.
+    # A process can inherit a variable whose name is empty or contains "=", but cannot
+    # pass it on.
     variables = {
         name: value
         for name, value in environ.items()
@@ -121,7 +121,7 @@ def child_variables(
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith("NV_VARIANT_PROVIDER_"))
     }
-    # The mask belongs to the program that runs now, not to what gets installed.
+    # The mask affects one process, but an installation outlives it.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
     # Number the GPUs as NVML does.
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -157,10 +157,10 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
     if not sys.executable:
         return Environment(reason=reasons.PROBE_FAILED)
     seconds = str(int(left) + 2)
-    # -B: nothing is written where the packages are installed.
+    # -B: do not write bytecode into the installed packages.
     options = ["-I", "-S", "-B", "-c", BOOTSTRAP]
     command = [sys.executable, *options, library, seconds, *folders]
-    _logger.debug("asking %s in a child process, for at most %.1f s", library, left)
+    _logger.debug("querying %s in a child process, for at most %.1f s", library, left)
     try:
         output, in_time = run(command, variables, left)
     except (OSError, ValueError) as error:
@@ -190,7 +190,7 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
         for gpu in environment.gpus
     )
     environment = environment.replace(gpus=gpus)
-    # If some facts are known, the reason goes to the GPUs without facts.
+    # If some facts are known, the reason applies to the GPUs without facts.
     if environment.cuda_driver_version is not None and environment.compute_capabilities:
         return environment
     return environment.replace(reason=environment.reason or broken)
@@ -200,7 +200,7 @@ def bindings_folder() -> str | None:
     """Return the directory of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 
-    # Skip the current directory: the files there are not meant for this process.
+    # Skip the current directory: its files are not meant for this process.
     path = sys.path[1:] if sys.path[:1] in ([""], [_working_folder()]) else sys.path
     spec = PathFinder.find_spec("pynvml", path)
     if spec is None or spec.origin is None:

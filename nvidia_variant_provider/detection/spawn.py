@@ -1,12 +1,11 @@
 """Run a child process with a deadline, and never wait for a stuck child.
 
-A process that is stuck in the kernel, as behind a hanging GPU driver, cannot even
-be killed. `subprocess` would wait for it: ``Popen`` does so in ``__exit__``, ``run``
-after a timeout. Nothing in this module waits for a process to end; a child that
-does not end is abandoned.
+A process that is stuck in the kernel, such as in a hanging GPU driver, cannot even be
+killed. `subprocess` would wait for it: ``Popen`` in ``__exit__``, ``run`` after a
+timeout. This module never waits for a process to end, and abandons a stuck child.
 
-On POSIX the module starts the child with ``posix_spawn``, which also saves the
-import of `subprocess`, about as much time as starting the child.
+On POSIX, the child is started with ``posix_spawn``. This saves the import of
+`subprocess`, which takes about as long as starting the child.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _MOST = 8 * 1024 * 1024
-"""The most bytes that are read of a child, in case that it prints without end."""
+"""The largest output of a child that is read, in bytes."""
 
 _SIGKILL = 9  # POSIX fixes the number; `signal` would import enum and functools
 
 _left: set[int] = set()
-"""The children that may not have ended yet."""
+"""Children that may still run."""
 
 
 def run(
@@ -37,12 +36,12 @@ def run(
 ) -> tuple[bytes, bool]:
     """Return what the child wrote to stdout, and whether it closed stdout in time.
 
-    The child's stdin is empty, and its stderr is discarded. After the deadline, or
-    after 8 MiB of output, the child is killed, and the output up to then is returned.
+    The child's stdin is empty, and its stderr is discarded. The child is killed after
+    the deadline or after 8 MiB of output, and its output so far is returned.
 
     :param seconds: the deadline.
-    :param group: start the child in a process group of its own, and kill the whole
-        group in the end. Windows has no such groups, and the child alone is killed.
+    :param group: start the child in its own process group, and kill the whole group
+        at the end. Windows has no such groups, so only the child is killed.
     :raises OSError: the child cannot be started.
     """
     if sys.platform == "win32":
@@ -51,7 +50,7 @@ def run(
         return _run_with_posix_spawn(command, variables, seconds, group)
 
 
-# A condition that type checkers know: Windows has none of these functions.
+# Type checkers understand this condition: Windows has none of these functions.
 if sys.platform != "win32":
 
     def _run_with_posix_spawn(
@@ -85,8 +84,7 @@ if sys.platform != "win32":
             os.close(reader)
             _left.add(pid)
             if group:
-                # The child is not collected yet, so that no other group can have its
-                # number.
+                # The child has not been reaped yet, so its process id cannot be reused.
                 _kill(-pid)
             elif not in_time:
                 _kill(pid)
@@ -99,15 +97,15 @@ if sys.platform != "win32":
         """Return the child's process id, and a descriptor for its stdout."""
         reader, writer = os.pipe()
         try:
-            # Where this process has no standard streams, the pipe has their numbers:
-            # stdout comes first, before anything takes the place of the pipe.
+            # If this process has no standard streams, the pipe has their numbers:
+            # duplicate stdout first, before another file replaces the pipe.
             actions = [
                 (os.POSIX_SPAWN_DUP2, writer, 1),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ]
             words = tuple(command)
-            if group:  # a new one, which has the number of the child
+            if group:  # a new group, whose id is that of the child
                 pid = os.posix_spawn(
                     words[0], words, variables, file_actions=actions, setpgroup=0
                 )
@@ -121,11 +119,11 @@ if sys.platform != "win32":
         return pid, reader
 
     def _reap() -> None:
-        """Collect the children that have ended, without waiting for the others."""
+        """Reap the children that have ended, without waiting for the others."""
         for pid in tuple(_left):
             try:
                 ended, _ = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:  # other code of this process has collected it
+            except ChildProcessError:  # other code in this process reaped it
                 ended = pid
             if ended:
                 _left.discard(pid)
@@ -134,7 +132,7 @@ if sys.platform != "win32":
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, _SIGKILL)
-    except OSError:  # the child has ended in the meantime
+    except OSError:  # the child has already ended
         return
 
 
@@ -154,11 +152,11 @@ def _run_with_subprocess(
         output, _ = child.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
         child.kill()
-        # Mark the child as ended, so that the garbage collector neither waits for it
-        # nor warns about it.
+        # Mark the child as ended, so the garbage collector does not wait for it or
+        # warn about it.
         child.returncode = -_SIGKILL
         if child.stdout is not None and os.name == "posix":
-            # On Windows a thread still reads the pipe, and closing would wait for it.
+            # On Windows, a thread still reads the pipe, and closing would wait for it.
             child.stdout.close()
         return error.output or b"", False
     return output, True

@@ -1,1 +1,1 @@
-"""What a machine has, and which variant properties it supports."""
+"""The facts about a machine, and the variant properties that it supports."""

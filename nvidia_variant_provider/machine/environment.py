@@ -1,8 +1,8 @@
-"""What a machine has: the driver's CUDA version and the GPUs.
+"""The facts about a machine: the driver's CUDA version and the GPUs.
 
-An `Environment` is a plain value. It comes from forced values, from detection or
-from a snapshot file, and the later steps of the pipeline know the machine by it alone.
-Forced values and settings come from a mapping of environment variables.
+An `Environment` is made from forced values, detection or a snapshot file. Later steps
+of the pipeline get no other information about the machine. Forced values and settings
+come from a mapping of environment variables.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ DETECT_TIMEOUT = "NV_VARIANT_PROVIDER_DETECT_TIMEOUT"
 _TIMEOUT = 20.0
 """The default deadline of detection, in seconds.
 
-Idle GPUs take about 1.5 s. Eight A100 without persistence mode were reported to take
-25 s; such a machine needs the persistence mode or a longer deadline.
+Idle GPUs take about 1.5 s. Users report 25 s for eight A100 GPUs without persistence
+mode; such a machine needs that mode or a longer deadline.
 """
 
 _MAX_NUMBER = 9999
-"""The limit for the minor of a forced version: a snapshot has room for four digits."""
+"""The largest minor of a forced version: snapshots store four digits."""
 
 _NO_MAJOR = 100
-"""No CUDA version has such a major; drivers have, and CUDA versions without dots."""
+"""The lowest major that is not CUDA's: that of a driver, or a CUDA version without
+dots."""
 
 _MAX_TEXT = 256
 
 
 class _MajorMinor(tuple[int, int]):
-    """Two numbers with a dot between them, in the order of versions."""
+    """A version of two numbers, such as 12.9."""
 
     __slots__ = ()
 
@@ -72,7 +73,7 @@ class _MajorMinor(tuple[int, int]):
         :raises ValueError: the text has another form.
         """
         major, _, minor = text.partition(".")
-        # isdigit() alone accepts digits that int() refuses, such as a superscript.
+        # isdigit() alone accepts characters that int() rejects, such as a superscript.
         if not (text.isascii() and major.isdigit() and minor.isdigit()):
             raise ValueError(f"{shown(text)} is not of the form MAJOR.MINOR")
         if len(text) > 9:
@@ -102,8 +103,8 @@ class Gpu(Frozen):
 
     :param index: the number in the driver's enumeration, from 0.
     :param name: the product name, or ``None`` if it is not known.
-    :param compute_capability: ``None`` if it could not be read.
-    :param reason: the code that says why the GPU could not be read, or ``None``.
+    :param compute_capability: ``None`` if unknown.
+    :param reason: the reason code if the GPU could not be read, else ``None``.
     """
 
     index: int
@@ -150,14 +151,14 @@ class Environment(Frozen):
     """The facts that decide which builds a machine can run.
 
     :param cuda_driver_version: the newest CUDA version that the user-mode driver
-        knows, or ``None`` without a driver.
+        supports, or ``None`` without a driver.
     :param kernel_driver_version: the version of the kernel driver, such as
         ``575.57.08``.
     :param gpus: all GPUs, including those that could not be read.
-    :param source: where the facts come from: ``forced``, ``nvml``, ``libcuda`` or
+    :param source: the origin of the facts: ``forced``, ``nvml``, ``libcuda`` or
         ``snapshot``. ``forced+nvml`` means that the CUDA version is forced and that
         the GPUs come from NVML. ``None`` means that there are no facts.
-    :param reason: the code that says why there is no CUDA version or no GPU, or
+    :param reason: the reason code if there is no CUDA version or no GPU, else
         ``None``.
     """
 
@@ -169,7 +170,7 @@ class Environment(Frozen):
 
     @property
     def compute_capabilities(self) -> tuple[ComputeCapability, ...]:
-        """The distinct capabilities that could be read, the highest first."""
+        """The distinct known capabilities, highest first."""
         distinct = {gpu.compute_capability for gpu in self.gpus}
         return tuple(sorted((c for c in distinct if c is not None), reverse=True))
 
@@ -232,14 +233,14 @@ def driver_numbers(version: str | None) -> tuple[int, int] | None:
 
 
 def cuda_of_kernel_driver(version: str | None) -> CudaVersion | None:
-    """Return the CUDA version of the branch of a kernel driver, if it is known.
+    """Return the CUDA version of a kernel driver, by its branch; ``None`` if unknown.
 
-    Tegra drivers have branches of their own, which the table does not list.
+    The table does not list the separate branches of Tegra drivers.
     """
     numbers = driver_numbers(version)
     if numbers is None:
         return None
-    # Only a detected kernel driver needs the table; forced values do not load it.
+    # Import late: forced values do not need the table.
     from .driver_table import CUDA_OF_BRANCH
 
     cuda = CUDA_OF_BRANCH.get(numbers[0])
@@ -249,9 +250,8 @@ def cuda_of_kernel_driver(version: str | None) -> CudaVersion | None:
 def outrun_kernel_driver(environment: Environment) -> CudaVersion | None:
     """Return the CUDA version of the kernel driver if the user-mode driver is newer.
 
-    The cuda-compat libraries have this effect, on purpose or because a container
-    image contains them. ``None`` means that the user-mode driver is not newer, or
-    that one of the versions is not known.
+    The cuda-compat libraries of a container image have this effect, intended or not.
+    ``None`` means that the user-mode driver is not newer, or that a version is unknown.
     """
     user = environment.cuda_driver_version
     forced = (environment.source or "").startswith("forced")
@@ -261,8 +261,8 @@ def outrun_kernel_driver(environment: Environment) -> CudaVersion | None:
     return kernel if kernel is not None and user > kernel else None
 
 
-# Only snapshots and kept results are read from JSON. The functions that read them
-# import `strict_json`, so that an installer with forced values does not load it.
+# Only snapshots and cached results are read from JSON. Their readers import
+# `strict_json` late, so an installer with forced values does not load it.
 
 
 def _known(data: object, keys: tuple[str, ...], place: str) -> Mapping[str, object]:
@@ -302,17 +302,17 @@ def _version(
 
 
 def is_failure(reason: str | None) -> TypeGuard[str]:
-    """Return whether a reason code means that something could not be asked."""
+    """Return whether a reason code means that a driver or GPU could not be queried."""
     return reason is not None and reason not in reasons.MISSING
 
 
 def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
     """Return the forced CUDA version of the driver, or ``None``.
 
-    The variable holds a PEP 440 version, of which the major and the minor version
-    count: ``12.9`` and ``12.9.1`` mean 12.9, and ``12`` means 12.0.
+    The variable holds a PEP 440 version. Only its major and minor matter: ``12.9`` and
+    ``12.9.1`` mean 12.9, and ``12`` means 12.0.
 
-    :raises OverrideError: the text is not a version, or it is that of a driver.
+    :raises OverrideError: the text is not a version, or is the version of a driver.
     """
     text = environ.get(CUDA_DRIVER_VERSION)
     if not text:
@@ -339,9 +339,9 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
 
 
 def _probably_meant(release: tuple[int, ...]) -> str:
-    """Return what to do about a number that is too large for a CUDA version.
+    """Return the hint for a number that is too large for a CUDA version.
 
-    ``128`` is how labels spell 12.8, and ``12080`` is how CUDA's own functions do.
+    Labels spell 12.8 as ``128``, and CUDA's own functions as ``12080``.
     """
     number = release[0]
     if number < 1000:
@@ -365,7 +365,7 @@ def forced_compute_capability(environ: Mapping[str, str]) -> ComputeCapability |
     if not text:
         return None
     try:
-        # White space around a CUDA version does not count either.
+        # Surrounding white space is ignored, as for a CUDA version.
         return ComputeCapability.parse(text.strip())
     except ValueError:
         hint = "give MAJOR.MINOR such as 9.0, or unset it"
@@ -386,9 +386,9 @@ def minor_version_compatibility(environ: Mapping[str, str]) -> bool:
 
 
 def detection_timeout(environ: Mapping[str, str]) -> float:
-    """Return the number of seconds that detection may take.
+    """Return the deadline of detection, in seconds.
 
-    :raises OverrideError: the variable holds no positive number.
+    :raises OverrideError: the variable is not a positive number.
     """
     text = environ.get(DETECT_TIMEOUT)
     if not text:
@@ -409,7 +409,7 @@ def apply_forced(
     cuda: CudaVersion | None,
     capability: ComputeCapability | None,
 ) -> Environment:
-    """Return the environment with the forced values instead of the detected ones."""
+    """Return the environment with forced values in place of detected ones."""
     if cuda is None and capability is None:
         return environment
     cuda_source = gpu_source = environment.source

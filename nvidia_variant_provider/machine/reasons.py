@@ -1,8 +1,8 @@
 """Reason codes of detection, with a sentence and a next step for each.
 
 The codes are stable, because scripts compare them. The codes in ``MISSING`` mean that
-there is nothing to use, which is a complete result. Every other code means that a
-driver or a GPU is there and could not be asked; the command line then exits with 4.
+the machine has no usable GPU, which is a complete result. Every other code means that a
+driver or a GPU could not be queried; the command line then exits with 4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SENTENCES = {
         "in a container or a virtual machine, pass the GPUs through",
     ),
     NO_NVML: (
-        "an NVIDIA device is there, but libnvidia-ml.so.1 cannot be loaded",
+        "there is an NVIDIA device, but libnvidia-ml.so.1 cannot be loaded",
         "install the driver's libraries; in a container, give it the capability "
         "'utility' (NVIDIA_DRIVER_CAPABILITIES)",
     ),
@@ -50,11 +50,11 @@ _SENTENCES = {
         "install it: pip install nvidia-ml-py",
     ),
     PROBE_FAILED: (
-        "the process that asks the driver could not be started",
+        "the process that queries the driver could not be started",
         "check whether this Python can start another one: python -I -S -c pass",
     ),
     NO_USER_DRIVER: (
-        "the kernel driver is there, but the user-mode driver (libcuda) is not",
+        "the kernel driver is installed, but the user-mode driver (libcuda) is missing",
         "install the driver's compute libraries; in a container, give it the "
         "capability 'compute' (NVIDIA_DRIVER_CAPABILITIES)",
     ),
@@ -76,7 +76,7 @@ _SENTENCES = {
     ),
     COMPAT_NOT_SUPPORTED: (
         "the cuda-compat libraries in use do not support this GPU",
-        "remove them from the loader path; they work on data-centre GPUs only",
+        "remove them from the loader path; they work on data-center GPUs only",
     ),
     MPS_UNREACHABLE: (
         "the CUDA MPS server cannot be reached",
@@ -104,15 +104,15 @@ _SENTENCES = {
         "more seconds",
     ),
     CRASHED: (
-        "the driver's library crashed while it was asked",
+        "the driver's library crashed during the query",
         "check whether nvidia-smi works; reinstall the driver",
     ),
     NOT_GIVEN: (
-        "the inventory does not say it",
+        "the inventory does not contain it",
         "give what is missing: see docs/how-to/fleet.md",
     ),
     UNKNOWN_ERROR: (
-        "the driver returned an error that has no more precise name",
+        "the driver returned an unknown error",
         "check what nvidia-smi says; restart a container that has lost its devices, as "
         "after a reload of the daemon",
     ),

@@ -1,7 +1,7 @@
-"""Derive the provider's answer from an `Environment`, without asking the machine.
+"""Derive the provider's answer from an `Environment`, without querying the machine.
 
-The values are those of the published provider 0.0.2, because installers
-reimplement them and published wheels depend on them.
+The values are those of the published provider 0.0.2: installers reimplement them, and
+published wheels depend on them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ LOWER_BOUND = "cuda_version_lower_bound"
 UPPER_BOUND = "cuda_version_upper_bound"
 SM_ARCH = "sm_arch"
 
-# The limits of the catalog. They stand here only, and they are part of the contract
-# with installers that reimplement the provider: widen them when the published
-# catalog names more, not when a new GPU or a new CUDA version appears.
+# The limits of the catalog, defined only here. They are part of the contract with
+# installers that reimplement the provider: widen them when the published catalog grows,
+# not when a new GPU or CUDA version appears.
 OLDEST = CudaVersion(11, 0)
 NEWEST = CudaVersion(15, 20)
 """The catalog names CUDA 11 to 15, each major with the minors 0 to 20."""
@@ -110,19 +110,19 @@ def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> lis
 
 
 def has_machine_code(targets: Iterable[str], capability: ComputeCapability) -> bool:
-    """Return whether ``sm_arch`` values have one that a GPU runs without its PTX."""
+    """Return whether a GPU runs one of the ``sm_arch`` values without PTX."""
     return not {*supported_sm_arch(capability, ptx=False)}.isdisjoint(targets)
 
 
 def supported_features(
     environment: Environment, *, minor_version_compatibility: bool = False
 ) -> tuple[list[VariantFeatureConfig], list[str]]:
-    """Return what the machine supports, as ``(features, notes)``.
+    """Return the supported features, and notes, as ``(features, notes)``.
 
     ``features`` is a subset of `all_features` (PEP 817: "The value returned by
     get_supported_configs() MUST be a subset of the feature names and values
     returned by get_all_configs()"). The best values come first, and features without
-    values are left out. ``notes`` are sentences about what the answer leaves out.
+    values are left out. ``notes`` are sentences about facts that the answer leaves out.
     """
     notes = _notes(environment)
     driver = environment.cuda_driver_version
@@ -133,14 +133,13 @@ def supported_features(
     lower = [*_minors(version.major, version.minor, 0), str(version.major)]
     lower += _majors(version.major - 1, OLDEST.major)
     if relaxed:
-        # Builds that are supported strictly stay first. Newer ones follow, the
-        # nearest first.
+        # Strictly supported builds come first, then newer ones, nearest first.
         newer = _minors(version.major, NEWEST.minor, version.minor + 1)
         lower += reversed(list(newer))
     upper = list(_majors(NEWEST.major, version.major + 1))
     upper += _minors(version.major, NEWEST.minor, version.minor + 1)
-    # A driver's JIT compiler refuses PTX that is newer than the driver, and variant
-    # properties do not say which toolkit made the PTX of a wheel.
+    # A driver's JIT compiler rejects PTX that is newer than the driver, and variant
+    # properties do not record the toolkit of a wheel's PTX.
     capabilities = environment.compute_capabilities
     targets = (
         supported_sm_arch(capabilities[0], ptx=not relaxed) if capabilities else []
@@ -198,7 +197,7 @@ def _notes(environment: Environment) -> list[str]:
         notes.append(
             f"the user-mode driver is for CUDA {driver}, the kernel driver "
             f"{environment.kernel_driver_version} for {kernel}: the answer assumes "
-            "cuda-compat libraries, which work on data-centre GPUs only"
+            "cuda-compat libraries, which work on data-center GPUs only"
         )
     if capabilities and not supported_sm_arch(capabilities[0]):
         notes.append(
@@ -213,7 +212,7 @@ def _notes(environment: Environment) -> list[str]:
 
 
 def _majors(newest: int, oldest: int) -> Iterator[str]:
-    """Yield ``X.20 ... X.0 X`` for each major, the newest first."""
+    """Yield ``X.20 ... X.0 X`` for each major, newest first."""
     for major in range(newest, oldest - 1, -1):
         yield from _minors(major, NEWEST.minor, 0)
         yield str(major)
@@ -231,7 +230,7 @@ def _clamped(driver: CudaVersion) -> CudaVersion:
 
 
 def _above_floor(environment: Environment) -> bool:
-    """Return whether the driver takes part in minor-version compatibility.
+    """Return whether minor-version compatibility applies to the driver.
 
     NVIDIA's CUDA compatibility guide gives the lowest driver of each major. CUDA 11
     is the only major whose first drivers are below it: 11.0 was published with

@@ -1,8 +1,8 @@
-"""Reading variant metadata of every schema version into one model.
+"""Read variant metadata of every schema version into one model.
 
-One walk over the document serves reading and linting, and all versions: it reads each
-key that any version defines, and the version decides which keys are rejected. An error
-carries its place, such as ``variants.cu126.nvidia.sm_arch[2]``.
+One walk over the document serves reading and linting of all versions: it reads each key
+that any version defines, and the version decides which keys are rejected. Each error
+has its place, such as ``variants.cu126.nvidia.sm_arch[2]``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from .model import NULL_LABELS, Features, Properties, Provider, VariantsMetadata
 from .versions import SchemaVersion, find_version
 
 SUFFIX = "-variants.json"
-"""How the name of every metadata file ends."""
+"""The end of the name of every metadata file."""
 
-# PEP 825: both parts are without dashes.
+# PEP 825: neither part contains a dash.
 _FORM = re.compile(r"(?P<name>[^-/]+)-(?P<version>[^-/]+)" + re.escape(SUFFIX))
 
 _PRIORITIES = "default-priorities"
 
 UNDECLARED = f"the namespace is not in {_PRIORITIES}.namespace"
-"""The sentence about a namespace that a provider or a label uses and no list has."""
+"""The message about a namespace that is used but not declared."""
 
 
 class MetadataName(Frozen):
-    """What the name of a metadata file says.
+    """The parts of the name of a metadata file.
 
     :param name: the project, as the file spells it.
     :param version: the release, as the file spells it.
@@ -53,9 +53,9 @@ class MetadataName(Frozen):
     version: str
 
     def normalized(self) -> MetadataName | None:
-        """Return the name as the names of wheels spell it.
+        """Return the name in the spelling of wheel names.
 
-        ``None`` means that the version is not a version.
+        ``None`` means that the version is invalid.
         """
         from packaging.utils import canonicalize_name
         from packaging.version import Version
@@ -80,7 +80,7 @@ def metadata_name(name: str, version: str) -> str:
 
 
 def parse_metadata_name(file_name: str) -> MetadataName | None:
-    """Return the parts of a file name; ``None`` for a name of another form."""
+    """Return the parts of a file name; ``None`` if it is not a metadata file's."""
     match = _FORM.fullmatch(file_name)
     if match is None:
         return None
@@ -110,9 +110,9 @@ def read_metadata(
 
 
 def read_parsed(document: object, *, path: str | None = None) -> VariantsMetadata:
-    """Return the metadata of what `parse_json` returned, whatever its type is.
+    """Return the metadata of a value from `parse_json`, whatever its type.
 
-    `read_metadata` would take a document that is only a string for a path.
+    `read_metadata` would mistake a string for a path.
 
     :param path: the name to use in messages; it may name the project and the release.
     :raises InputError: the document is not valid.
@@ -131,7 +131,7 @@ def metadata_from_dict(
 ) -> VariantsMetadata:
     """Return the metadata of a parsed document.
 
-    :param name: the project, if it is known.
+    :param name: the project, if known.
     :param version: the release, if it is known.
     :raises InputError: the first defect of the document, with its place.
     """
@@ -145,7 +145,7 @@ def read_document(
     name: str | None = None,
     version: str | None = None,
 ) -> VariantsMetadata:
-    """Return what could be read of a document, and report its defects.
+    """Return the readable part of a document, and report its defects.
 
     :param name: the project, if it is known.
     :param version: the release, if it is known.

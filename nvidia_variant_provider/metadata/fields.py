@@ -1,8 +1,8 @@
-"""Reading the values and providers of a document, and what reports a defect.
+"""Read the values and providers of a document, and report its defects.
 
-There is one walk over a document, in `document`, and it reports every defect to a
-`Reporter`. The reporter here serves reading: it raises the first defect that reading
-cannot accept. A linter has a reporter of its own, which collects all of them.
+The walk over a document in `document` reports every defect to a `Reporter`. The
+reporter in this module raises the first defect that reading cannot accept. The linter
+has its own reporter, which collects all defects.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VALUE = re.compile(r"[a-z0-9_.]+")
 """PEP 825: values and labels match ``^[a-z0-9_.]+$``."""
 
 Term: TypeAlias = Literal["label", "namespace", "feature", "value"]
-"""What a text in variant metadata can be."""
+"""The kinds of text in variant metadata."""
 
 GRAMMARS: dict[Term, re.Pattern[str]] = {
     "label": VALUE,
@@ -36,7 +36,7 @@ GRAMMARS: dict[Term, re.Pattern[str]] = {
     "feature": NAME,
     "value": VALUE,
 }
-"""The expression that the whole of such a text has to match."""
+"""The expression that the whole text must match."""
 
 Kind: TypeAlias = Literal[
     "not-metadata",
@@ -62,17 +62,17 @@ Kind: TypeAlias = Literal[
     "requirement",
     "marker",
 ]
-"""What is wrong. The linter has one rule for each kind but the first."""
+"""The kind of a defect. The linter has one rule for each kind except the first."""
 
 Report: TypeAlias = Callable[[Kind, str, str, str], None]
-"""A way to report a defect: kind, place, message, hint."""
+"""A function that reports a defect: kind, place, message, hint."""
 
 _DEPENDENCY = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _RELEASE = re.compile(r"[0-9]+(?:\.[0-9]+){0,2}")
 
 
 def explain(text: str, term: Term) -> str:
-    """Return the sentence about a text that does not match its grammar."""
+    """Return the message about a text that does not match its grammar."""
     allowed = "a-z, 0-9, _ and ." if GRAMMARS[term] is VALUE else "a-z, 0-9 and _"
     return f"{shown(text)} is not a {term}: use only {allowed}"
 
@@ -81,14 +81,14 @@ class Reporter:
     """Raises the first defect that reading cannot accept."""
 
     thorough = False
-    """Whether the walk is to look for costly defects that reading accepts."""
+    """Whether the walk also looks for acceptable defects whose detection is slow."""
 
     def refuse(self, kind: Kind, place: str, message: str, hint: str) -> None:  # noqa: ARG002
-        """Report a defect for which reading refuses the document.
+        """Report a defect that makes the document unreadable.
 
         :param place: the place in the document, such as ``variants.cu126.nvidia``.
-        :param message: what is wrong.
-        :param hint: what to do next.
+        :param message: the problem.
+        :param hint: the next step.
         """
         raise InputError(message, place=place or None, hint=hint) from None
 
@@ -96,13 +96,13 @@ class Reporter:
         """Report a defect that reading accepts, with the parameters of `refuse`."""
 
     def check_provider(self, provider: Provider, place: str) -> None:
-        """Report the defects of a provider's texts, which reading accepts."""
+        """Report acceptable defects in the texts of a provider."""
 
 
 class Fields:
-    """Getters that report a defect and return ``None`` when a value has one.
+    """Getters that report a defect of a value and then return ``None``.
 
-    With a reporter that raises, none of them returns ``None`` for a defect.
+    If the reporter raises, they never return ``None`` for a defect.
     """
 
     def __init__(self, report: Reporter) -> None:
@@ -111,7 +111,7 @@ class Fields:
     def typed(
         self, getter: Callable[[object, str], Value], value: object, place: str
     ) -> Value | None:
-        """Return ``value`` if it has the type that ``getter`` wants.
+        """Return ``value`` if it has the type of ``getter``.
 
         :param getter: a function of `strict_json` such as `as_object`.
         """
@@ -128,7 +128,7 @@ class Fields:
     def optional_text(
         self, fields: Mapping[str, Any], key: str, place: str
     ) -> str | None:
-        """Return the text of a key; ``None`` when there is none."""
+        """Return the text of a key; ``None`` if the key is missing."""
         if key not in fields:
             return None
         where = join(place, key)
@@ -141,7 +141,7 @@ class Fields:
     def section(
         self, fields: Mapping[str, Any], key: str, place: str
     ) -> Mapping[str, Any] | None:
-        """Return the object of a key, empty when the key is not there."""
+        """Return the object of a key; empty if the key is missing."""
         if key not in fields:
             return {}
         return self.typed(as_object, fields[key], join(place, key))
@@ -149,7 +149,7 @@ class Fields:
     def required_section(
         self, fields: Mapping[str, Any], key: str
     ) -> Mapping[str, Any] | None:
-        """Return the object of a key at the top level that must be there."""
+        """Return the object of a required key at the top level."""
         if key not in fields:
             message = f"{key} is missing"
             self.report.refuse("missing-key", "top level", message, f"add {key}")
@@ -179,10 +179,10 @@ class Fields:
     def texts(
         self, value: object, place: str, term: Term | None
     ) -> tuple[str, ...] | None:
-        """Return a list of texts; ``None`` when something in it has the wrong type.
+        """Return a list of texts; ``None`` if an item has the wrong type.
 
-        :param term: what the texts are, so that each matches its grammar and stands
-            once; ``None`` for a list of any texts.
+        :param term: the kind of the texts, which must match its grammar without
+            repetition; ``None`` for any texts.
         """
         if term is not None:
             quick = _valid_texts(value, GRAMMARS[term])
@@ -211,7 +211,7 @@ class Fields:
     def features(
         self, item: object, place: str, *, if_empty: Report | None
     ) -> Features | None:
-        """Return ``{feature: (value, ...)}``; ``None`` when a type is wrong.
+        """Return ``{feature: (value, ...)}``; ``None`` if a type is wrong.
 
         :param if_empty: how to report a feature without values; ``None`` allows one.
         """
@@ -235,10 +235,10 @@ class Fields:
 
 
 def valid_features(item: object) -> Features | None:
-    """Return what `Fields.features` returns, or ``None`` when there may be a defect.
+    """Return the result of `Fields.features`; ``None`` if there may be a defect.
 
-    This is quicker, since it makes no place. Reading calls it for every namespace of
-    every label.
+    This function is faster, because it builds no places. Reading calls it for every
+    namespace of every label.
     """
     if type(item) is not dict:
         return None
@@ -252,7 +252,7 @@ def valid_features(item: object) -> Features | None:
 
 
 def _valid_texts(value: object, grammar: re.Pattern[str]) -> tuple[str, ...] | None:
-    """Return what `Fields.texts` returns, or ``None`` when there may be a defect."""
+    """Return the result of `Fields.texts`; ``None`` if there may be a defect."""
     if type(value) is not list:
         return None
     matches = grammar.fullmatch
@@ -265,11 +265,11 @@ def _valid_texts(value: object, grammar: re.Pattern[str]) -> tuple[str, ...] | N
 def read_dependencies(item: object, place: str, fields: Fields) -> Features | None:
     """Return the properties of ``abi_dependency`` of one label.
 
-    PEP 817 reserves this namespace for the versions of dependencies: a build for torch
-    2.9 has the property ``abi_dependency :: torch :: 2.9``. No provider answers for
-    the namespace, since only an installer knows which versions it will install.
+    PEP 817 reserves this namespace for versions of dependencies: a build for torch 2.9
+    has the property ``abi_dependency :: torch :: 2.9``. The namespace has no provider,
+    because only an installer knows the versions that it will install.
 
-    The result is ``{dependency: (version, ...)}``, or ``None`` when a type is wrong.
+    The result is ``{dependency: (version, ...)}``, or ``None`` if a type is wrong.
     PEP 817: "the feature name MUST be the normalized name of the dependency, whereas
     the value MUST be a valid release segment of a public version identifier", and "It
     MUST contain up to three version components".
@@ -368,7 +368,7 @@ class ProviderReader:
     def _read_order(
         self, fields: Mapping[str, Any], place: str, static: Features | None
     ) -> tuple[str, ...]:
-        """Return ``feature-order``, which lists each static feature once."""
+        """Return ``feature-order``, which must list each static feature once."""
         where = join(place, "feature-order")
         order = self._read_texts(fields, "feature-order", place)
         unreadable = static is None and bool(fields.get("static-properties"))
@@ -395,7 +395,7 @@ class ProviderReader:
             self._report.refuse(kind, where, message, "use one of these")
 
     def _check_sources(self, fields: Mapping[str, Any], place: str) -> None:
-        """Report a provider that does not have exactly one source of its answer."""
+        """Report a provider without exactly one source of its answer."""
         given = [key for key in _SOURCES if key in fields]
         if len(given) != 1 or not fields[given[0]]:
             what = " and ".join(given) if given else "none of them"
@@ -413,12 +413,12 @@ class ProviderReader:
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str
     ) -> Provider:
-        """Return the provider with the answer that versions 0.0.x keep elsewhere."""
+        """Add the answer that versions 0.0.x store outside the provider."""
         answer: Features | None = None
         known = self._schema.provider_keys
         if "plugin-use" in known and fields.get("plugin-use", "all") != "all":
-            # Version 0.0.2: such a plugin is not asked when installing. The supported
-            # values are those that default-priorities.property lists.
+            # Version 0.0.2: installers do not query such a plugin. The supported values
+            # are those in default-priorities.property.
             answer = self._priorities.get(namespace, {})
         elif "install-time" in known and not fields.get("install-time", True):
             # PEP 817: "For ahead-of-time providers, they MUST use the static

@@ -1,4 +1,4 @@
-"""What variant metadata says, the same for every schema version."""
+"""The model of variant metadata, for every schema version."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ NULL_LABELS = ("null", "00000000")
 
 REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
 PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
-"""The names of the provider of ``nvidia`` in published metadata. uv 0.13.8 knows the
-provider by these names only."""
+"""Names of the provider of ``nvidia`` in published metadata; uv 0.13.8 accepts only
+these."""
 
 
 class Provider(Frozen):
-    """Where the answer for one namespace comes from.
+    """The source of the answer for one namespace.
 
     :param requires: the requirements of the plugin package.
     :param plugin_api: the endpoint of the plugin, ``module:object``.
     :param optional: whether the namespace is unsupported unless the user enables it.
-    :param enable_if: the environment marker of the machines that the provider is for;
-        old versions only.
-    :param builtin: the name of a provider that installers bring along.
-    :param static_properties: the answer itself, with the best values first; ``None``
-        where a plugin has to be asked.
+    :param enable_if: the environment marker of the provider's machines; old versions
+        only.
+    :param builtin: the name of a provider that is built into installers.
+    :param static_properties: the answer itself, best values first; ``None`` if it
+        comes from a plugin.
     :param feature_order: the features of ``static_properties``, the best first.
     """
 
@@ -49,15 +49,15 @@ class Provider(Frozen):
 class VariantsMetadata(Frozen):
     """One metadata document.
 
-    :param name: the project, as in the file name; ``None`` when it is not known.
-    :param version: the release, as in the file name; ``None`` when it is not known.
+    :param name: the project, as in the file name; ``None`` if unknown.
+    :param version: the release, as in the file name; ``None`` if unknown.
     :param schema: the version of the format.
     :param namespaces: all namespaces, the most important first.
     :param providers: the provider of each namespace.
-    :param feature_priorities: for each namespace, the features that come before the
-        order of the provider.
-    :param property_priorities: for each namespace and feature, the values that come
-        before the order of the provider.
+    :param feature_priorities: for each namespace, the features that precede the
+        provider's order.
+    :param property_priorities: for each namespace and feature, the values that precede
+        the provider's order.
     :param variants: the properties of each label, in the order of the file.
     """
 

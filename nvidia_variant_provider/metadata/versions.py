@@ -1,8 +1,8 @@
-"""The versions of the metadata format, and how to tell which one a document has.
+"""The versions of the metadata format, and how to recognize that of a document.
 
-This table is the only place that spells a version. A new version of the format is
-one more entry of `KNOWN`; when this package is to write it, `WRITTEN` becomes that
-version; when released clients read it, it joins `READ_BY_CLIENTS`.
+Versions are spelled only in this table. Add a new version of the format to `KNOWN`, set
+`WRITTEN` when this package should write it, and add it to `READ_BY_CLIENTS` when
+released clients read it.
 
 Sources: the schema files of the wheel-variants project, PEP 817, 825 and 850, and
 variantlib 0.0.1 to 0.2.2; read on 2026-11-20.
@@ -26,18 +26,18 @@ _OLD_PRIORITIES = frozenset({"namespace", "feature", "property"})
 
 
 class SchemaVersion(Frozen):
-    """What one version of the format allows.
+    """The rules of one version of the format.
 
     :param url: the ``$schema`` of its documents.
     :param keys: the keys at the top level.
     :param priority_keys: the keys of ``default-priorities``.
     :param provider_keys: the keys of a provider.
-    :param strict: whether readers reject keys that the version does not define. PEP
-        817 tells tools to ignore them.
-    :param one_source: whether a provider names exactly one source of its answer.
-    :param old_null: whether ``00000000`` is a spelling of the null label as well.
+    :param strict: whether readers reject undefined keys; PEP 817 requires tools to
+        ignore them.
+    :param one_source: whether a provider must have exactly one source of its answer.
+    :param old_null: whether ``00000000`` is also a null label.
     :param reserved: namespaces that labels may use without a provider.
-    :param label_limit: the most characters of a label; ``None`` without a limit.
+    :param label_limit: the maximum length of a label in characters, or ``None``.
     """
 
     number: tuple[int, int, int]
@@ -111,19 +111,19 @@ _V0_2_0 = _V0_1_1.replace(
 )
 
 KNOWN = (_V0_0_1, _V0_0_2, _V0_0_3, _V0_1_0, _V0_1_1, _V0_2_0)
-"""Every version that this package reads, the oldest first."""
+"""Every version that this package reads, oldest first."""
 
 WRITTEN = _V0_2_0
 """The version that this package writes."""
 
 READ_BY_CLIENTS = (_V0_2_0,)
-"""The versions from which released clients select, the oldest first (measured)."""
+"""The versions from which released clients select, oldest first (measured)."""
 
 FIRST_IN_WHEELS = _V0_1_0
 """The oldest version that uv 0.13.8 accepts in a ``variant.json`` (measured)."""
 
 CLIENTS = "uv 0.13.8 and variantlib 0.2.2"
-"""The released clients that `READ_BY_CLIENTS` was measured with."""
+"""The clients with which `READ_BY_CLIENTS` was measured."""
 
 _UNVERSIONED_URL = re.compile(r"https?://[^/]+/?")
 _VERSIONED_URL = re.compile(
@@ -170,8 +170,8 @@ def find_version(document: Mapping[str, Any]) -> SchemaVersion:
             place="$schema",
             hint=f"use {WRITTEN.url}, or a newer nvidia-variant-provider",
         )
-    # An unknown version is read as the newest known version before it. It may define
-    # keys that are not known here, so unknown keys are not rejected.
+    # An unknown version is read like the newest known version before it. Its new keys
+    # are unknown here, so unknown keys are not rejected.
     older = [known for known in KNOWN if known.number <= number]
     nearest = older[-1] if older else KNOWN[0]
     if nearest.number == number or not older:
@@ -195,7 +195,7 @@ def _find_by_shape(document: Mapping[str, Any]) -> SchemaVersion:
         return _V0_0_3
     if "enable-if" in keys:
         return _V0_0_1
-    # The oldest of the versions of today's shape that defines all of the keys.
+    # Choose the oldest version of the current shape that defines all keys.
     for version in KNOWN:
         if version.one_source and keys <= version.provider_keys:
             return version

@@ -1,1 +1,1 @@
-"""The choice of a label for a machine, and the reasons against the others."""
+"""Choose a label for a machine, and explain the rejected ones."""

@@ -1,11 +1,11 @@
-"""What the order of labels depends on: answers of providers, and the user's priorities.
+"""The inputs of the order of labels: providers' answers and the user's priorities.
 
-PEP 850 knows three sources of an answer: static properties in the metadata, a provider
-plugin that is installed, and a list that the user gives instead of a plugin. This
-package answers for its own namespace itself.
+PEP 850 defines three sources of an answer: static properties in the metadata, an
+installed provider plugin, and a list from the user in place of a plugin. This package
+provides the answer for its own namespace.
 
-Priorities are in the file ``variants.toml``, in the format and the places of variantlib
-0.2.2: other tools read the same file, so that users state their priorities once.
+Priorities come from ``variants.toml``, in variantlib 0.2.2's format and locations.
+Other tools read the same file, so users state their priorities once.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ ENTRY_POINT_GROUP = "variant_plugins"
 """The entry points of this group are provider plugins; their names are namespaces."""
 
 _LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
-"""What markers see of a machine with an NVIDIA driver when they run on a Mac."""
+"""Marker variables of a machine with an NVIDIA driver, for evaluation on a Mac."""
 
 
 class Answer(Frozen):
-    """What a provider says that the machine supports in one namespace.
+    """The values of one namespace that the machine supports, from its provider.
 
     :param features: ``{feature: (value, ...)}``; both levels are ordered, best first.
-    :param why_not: a clause that says why there is no answer, or ``None``.
-    :param notes: sentences about what the answer had to leave out.
-    :param own: whether this package gave the answer, for the environment at hand.
+    :param why_not: a clause that explains a missing answer, or ``None``.
+    :param notes: sentences about facts that the answer leaves out.
+    :param own: whether this package computed the answer from the environment.
     """
 
     features: Mapping[str, tuple[str, ...]] = EMPTY
@@ -63,8 +63,8 @@ def find_answers(
     """Return the answer for each namespace that a label of ``metadata`` uses.
 
     :param supported: answers from the user, which replace those of plugins.
-    :param enable_optional: the namespaces whose optional providers are asked, or
-        ``True`` for all of them.
+    :param enable_optional: the namespaces whose optional providers are enabled, or
+        ``True`` for all.
     """
     given = supported or {}
     used = {space for properties in metadata.variants.values() for space in properties}
@@ -110,7 +110,7 @@ def find_answers(
 def _why_not_asked(
     provider: Provider, environment: Environment, *, enabled: bool
 ) -> str | None:
-    """Return why the metadata forbids asking ``provider`` here, or ``None``."""
+    """Return why the metadata forbids querying ``provider`` here, or ``None``."""
     if provider.optional and not enabled:
         # PEP 817: "the installer MUST NOT query said provider by default,
         # and instead assume that its properties are incompatible".
@@ -127,7 +127,7 @@ def _why_not_asked(
 def own_answer(
     environment: Environment, *, minor_version_compatibility: bool = False
 ) -> Answer:
-    """Return the answer of this package for its own namespace."""
+    """Return this package's answer for its own namespace."""
     features, notes = supported_features(
         environment, minor_version_compatibility=minor_version_compatibility
     )
@@ -139,12 +139,12 @@ def own_answer(
 
 
 def ask_plugins(namespaces: Sequence[str]) -> dict[str, Answer]:
-    """Return the answer of the plugin of each namespace, or why there is none.
+    """Return the answer of each namespace's plugin, or why it is missing.
 
-    Plugins are other people's code. An exception in one becomes the ``why_not`` of its
-    answer, and what it prints goes to stderr, since stdout may carry a report.
+    Plugins are third-party code. An exception becomes the ``why_not`` of the answer,
+    and output goes to stderr, because stdout may carry a report.
     """
-    # Only documents with another provider need this module, which is slow to import.
+    # This module is slow to import, and only documents with other providers need it.
     from importlib.metadata import entry_points
 
     installed: dict[str, list[EntryPoint]] = {}
@@ -159,7 +159,7 @@ def _ask(points: Sequence[EntryPoint]) -> Answer:
         return Answer(why_not="no provider plugin for it is installed")
     if len(endpoints) > 1:
         # PEP 817: attempting to load multiple plugins for one namespace "MUST
-        # result in a fatal error". Here only this namespace goes without an answer.
+        # result in a fatal error". Here only this namespace has no answer.
         names = ", ".join(sorted(endpoints))
         return Answer(why_not=f"several installed plugins claim it: {names}")
     (point,) = endpoints.values()
@@ -173,13 +173,13 @@ def _ask(points: Sequence[EntryPoint]) -> Answer:
 
 
 def _features(point: EntryPoint) -> Mapping[str, tuple[str, ...]]:
-    """Return what a plugin supports.
+    """Return the features and values that a plugin supports.
 
     :raises TypeError: the plugin returned something other than named lists of strings.
     """
     plugin = point.load()
     # An endpoint is a module or a class (PEP 817). The first plugins were classes with
-    # plain methods, which need an instance; class methods work on an instance as well.
+    # instance methods. Class methods also work on an instance.
     if isinstance(plugin, type):
         plugin = plugin()
     features = {}
@@ -202,8 +202,8 @@ def _ordered(provider: Provider) -> Mapping[str, tuple[str, ...]]:
 
 def _holds_here(text: str, environment: Environment) -> bool | None:
     """Return whether an environment marker holds; ``None`` if it cannot be read."""
-    # No Mac has an NVIDIA driver. On a Mac, an environment with a driver is that of
-    # another machine, forced or from a file, and Linux is the likely one.
+    # Macs have no NVIDIA driver. On a Mac, an environment with a driver describes
+    # another machine, most likely one with Linux.
     elsewhere = sys.platform == "darwin" and environment.cuda_driver_version is not None
     return marker_holds(text, _LINUX if elsewhere else None)
 
@@ -211,8 +211,7 @@ def _holds_here(text: str, environment: Environment) -> bool | None:
 def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool | None:
     """Return whether an environment marker holds.
 
-    ``None`` means that the marker cannot be read, or compares what cannot be
-    compared.
+    ``None`` means that the marker is invalid, or compares incompatible values.
 
     :param platform: variables that replace those of this machine.
     """
@@ -226,7 +225,7 @@ def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool |
 
 
 class Priorities(Frozen):
-    """What the user prefers; each list goes before the list of the metadata."""
+    """The user's preferences; each list precedes that of the metadata."""
 
     namespaces: tuple[str, ...] = ()
     features: Mapping[str, Sequence[str]] = EMPTY
@@ -234,13 +233,13 @@ class Priorities(Frozen):
 
 
 def candidate_files() -> list[str]:
-    """Return the places of the file, of which the first that exists is read.
+    """Return the possible paths of the file; the first one that exists is read.
 
-    They are the current directory, the Python environment, and the configuration
+    They are in the current directory, the Python environment, and the configuration
     directories of the user and of the site.
     """
     folders = [sys.prefix]
-    with suppress(OSError):  # raised if the current directory has been removed
+    with suppress(OSError):  # the current directory may have been removed
         folders.insert(0, os.getcwd())
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
     if any(map(os.path.isfile, files)):
@@ -255,7 +254,7 @@ def candidate_files() -> list[str]:
 
 
 def load_priorities() -> Priorities:
-    """Read the user's priorities; without a file they are empty.
+    """Read the user's priorities, which are empty without a file.
 
     :raises ConfigurationError: the file cannot be read or is not valid.
     """

@@ -1,7 +1,7 @@
 """The algorithm of PEP 825: which labels fit, and in which order.
 
-Nothing in this module knows about NVIDIA or asks the machine. The numbers in the
-comments are the steps of "Variant ordering" in PEP 825.
+This module knows neither NVIDIA nor the machine. The numbers in the comments are the
+steps of "Variant ordering" in PEP 825.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ..light import Frozen
 from ..metadata.model import Properties
 
 _END = 1 << 62
-"""A number above every key. Each list of keys ends with it, so that a list comes after
-the longer lists that start with the same keys."""
+"""A number above every key. It ends each list of keys, so that a list sorts after the
+longer lists that start with the same keys."""
 
 _UNSUPPORTED = -1
-"""A number below every key, which stands for a feature without a supported value."""
+"""A number below every key: the feature has no supported value."""
 
 
 class Mismatch(Frozen):
@@ -36,10 +36,10 @@ class Mismatch(Frozen):
 class Rejections(Mapping[str, tuple[Mismatch, ...]]):
     """A mapping from each label that does not fit to all of its mismatches.
 
-    The mapping is lazy: the mismatches of a label are computed on access. Documents of
-    10,000 labels have to be ordered in a tenth of variantlib's time
-    (``benchmarks/ordering.py``), and installers ask only which labels fit. To record
-    every mismatch while filtering would cost more than the ordering itself.
+    The mapping computes the mismatches of a label on access. Installers need only the
+    labels that fit, and 10,000 labels must be ordered in a tenth of variantlib's time
+    (``benchmarks/ordering.py``). Recording every mismatch while filtering would cost
+    more than the ordering itself.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ def order(
     :param variants: ``{label: {namespace: {feature: (value, ...)}}}``.
     :param namespaces: the namespaces, highest priority first.
     :param supported: ``{namespace: {feature: [value, ...]}}``; features and values are
-        ordered, best first. A namespace that is missing is not supported.
-    :param feature_priorities: for each namespace, the features that come before all
+        ordered, best first. A missing namespace is unsupported.
+    :param feature_priorities: for each namespace, the features that precede all
         others (from PEP 817's metadata or from the user's ``variants.toml``).
-    :param property_priorities: for each namespace and feature, the values that come
-        before all others.
+    :param property_priorities: for each namespace and feature, the values that precede
+        all others.
     """
     ranks = _ranks(
         namespaces, supported, feature_priorities or {}, property_priorities or {}
     )
     groups: dict[tuple[int, ...], list[str]] = {}
     rejected: list[str] = []
-    # Many labels list the same values: the best value of each list is computed once.
+    # Many labels list the same values, so compute the best value of each list once.
     best: dict[tuple[str, str, tuple[str, ...]], int] = {}
     for label, properties in variants.items():
         keys: list[int] = []

@@ -1,4 +1,4 @@
-"""The resolution of a release for a machine: what fits, best first, and what not."""
+"""Resolve a release for a machine: the labels that fit, best first, and the others."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ from .ordering import Mismatch, Ordering, Rejections, order
 _BOUNDS = frozenset(all_features()[0].values)
 
 _THOR = {"11.0": "101", "10.1": "110"}
-"""Thor is 10.1 under CUDA 12, and 11.0 under CUDA 13 and newer. Each key is what one
-driver calls it, each value the target of builds for drivers of the other kind."""
+"""Thor is 10.1 under CUDA 12, and 11.0 under CUDA 13 and newer. Each key is the
+capability that one kind of driver reports, each value the target of builds for the
+other kind."""
 
 _THOR_NAMES = (
     "this GPU is Thor, which is 10.1 under CUDA 12 and 11.0 under CUDA 13 and newer: "
@@ -45,10 +46,10 @@ _THOR_NAMES = (
 class Reason(Frozen):
     """One reason why a label does not fit.
 
-    :param wanted: the values that the label lists; one supported value is enough.
+    :param wanted: the values of the label; one supported value is enough.
     :param offered: the values of the feature that the machine supports, best first.
-    :param cause: a clause that says why, in terms of this machine.
-    :param outlook: what minor-version compatibility would change, or an empty string.
+    :param cause: the cause, as a clause about this machine.
+    :param outlook: the effect of minor-version compatibility, or an empty string.
     """
 
     namespace: str
@@ -60,7 +61,7 @@ class Reason(Frozen):
 
     @property
     def sentence(self) -> str:
-        """Cause and outlook, as one sentence without a full stop."""
+        """Cause and outlook, as one sentence without a period."""
         return self.cause + self.outlook
 
     def to_dict(self) -> dict[str, object]:
@@ -77,9 +78,9 @@ class Reason(Frozen):
 class _Reasons(Mapping[str, tuple[Reason, ...]]):
     """A mapping from each label that does not fit to its reasons.
 
-    The mapping is lazy, as `Rejections` is and for the same budget of 10,000 labels:
-    reasons take many times longer to write than labels to order, and only
-    ``--explain``, ``--json`` and `api` read them.
+    The mapping is lazy for the same reason as `Rejections`: writing reasons takes many
+    times longer than ordering labels, and only ``--explain``, ``--json`` and `api` read
+    them.
     """
 
     def __init__(
@@ -127,8 +128,8 @@ class Resolution(Frozen):
     :param rejected: the reasons against each label that does not fit.
     :param environment: the machine.
     :param metadata: the document that lists the builds.
-    :param notes: sentences about what variant properties cannot say of the machine.
-    :param supported: what each provider answered, by namespace and feature.
+    :param notes: sentences about facts of the machine that properties cannot express.
+    :param supported: each provider's answer, by namespace and feature.
     :param options: the other arguments of `resolve_metadata`.
     """
 
@@ -180,9 +181,9 @@ def resolve_metadata(
 
     :param supported: answers from the user, which replace those of plugins.
     :param every_gpu: keep only labels that have a supported ``sm_arch`` value for each
-        GPU that could be read, and labels without nvidia properties.
-    :param enable_optional: the namespaces whose optional providers are asked, or
-        ``True`` for all of them.
+        readable GPU, and labels without nvidia properties.
+    :param enable_optional: the namespaces whose optional providers are enabled, or
+        ``True`` for all.
     """
     preferred = priorities or Priorities()
     answers = find_answers(
@@ -203,7 +204,7 @@ def resolve_metadata(
         answer = own_answer(environment, minor_version_compatibility=True)
         return _order(metadata, {**answers, NAMESPACE: answer}, preferred).rejected
 
-    # Minor-version compatibility changes only the answer of this package.
+    # Minor-version compatibility affects only this package's answer.
     own = answers.get(NAMESPACE, Answer()).own
     return Resolution(
         compatible=tuple(x for x in ordering.compatible if x not in uncovered),
@@ -237,7 +238,7 @@ def _order(
 ) -> Ordering:
     return order(
         metadata.variants,
-        # The user's priorities go before those of the publisher.
+        # The user's priorities precede those of the publisher.
         namespaces=(*preferred.namespaces, *metadata.namespaces),
         supported={name: answer.features for name, answer in answers.items()},
         feature_priorities={
@@ -305,10 +306,10 @@ def explain(
     *,
     relaxed: Sequence[Mismatch] | None = None,
 ) -> Reason:
-    """Say in terms of this machine why a mismatch rules a label out.
+    """Explain, for this machine, why a mismatch rules a label out.
 
-    :param relaxed: the mismatches that the label would still have under minor-version
-        compatibility, or ``None`` if that is in force already.
+    :param relaxed: the mismatches that would remain under minor-version compatibility;
+        ``None`` if it is already in force.
     """
     answer = answers.get(mismatch.namespace, Answer())
     outlook = ""
@@ -369,7 +370,7 @@ def _is_unknown(mismatch: Mismatch) -> bool:
 
 
 def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
-    """Say whether minor-version compatibility would help with a strict lower bound."""
+    """Return the effect of minor-version compatibility on a strict lower bound."""
     if not relaxed:
         return (
             "; its machine code would run under CUDA's minor-version compatibility "
@@ -394,8 +395,8 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
         if environment.source == "forced":
             why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
         return f"it has kernels for {_named(wanted)}, but no GPU is known: {why}"
-    # The provider's answer describes the highest GPU. Under --every-gpu there is a
-    # mismatch for each GPU, and the best value that is offered tells which one.
+    # The provider's answer describes the highest GPU. With --every-gpu, there is a
+    # mismatch for each GPU, which the best offered value identifies.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],

@@ -1,1 +1,1 @@
-"""The child process that asks the driver's native libraries."""
+"""The child process that queries the driver's native libraries."""

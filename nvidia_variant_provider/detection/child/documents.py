@@ -1,7 +1,7 @@
 """The documents that the child process prints, in the form of a snapshot.
 
-A driver may return any number and any bytes. These functions replace a value
-that makes no sense by ``None`` and a reason, so that each document is valid.
+A driver may return any number and any bytes. These functions replace an impossible
+value by ``None`` and a reason, so every document is valid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PENDING = "pending"
-"""The reason of a GPU that has not been asked yet."""
+"""The reason of a GPU that has not been queried yet."""
 
 _MAX_GPUS = 1024
 _MAX_TEXT = 256
@@ -42,7 +42,7 @@ def format_cuda_version(number: int) -> str | None:
 def fill_gpus(
     document: dict[str, Any], count: int, ask_gpu: Callable[[dict[str, Any]], None]
 ) -> Iterator[dict[str, Any]]:
-    """Ask ``count`` GPUs, and yield ``document`` each time it has grown.
+    """Query ``count`` GPUs, and yield ``document`` after each addition.
 
     :param ask_gpu: takes a GPU with its ``index`` and sets the other keys.
     """
@@ -52,8 +52,8 @@ def fill_gpus(
         return
     document["gpus"] = [_pending_gpu(index) for index in range(count)]
     yield document
-    # Each document repeats all GPUs. Machines with very many GPUs get one document
-    # for several GPUs, so that the output does not grow with their square.
+    # Each document repeats all GPUs. For very many GPUs, yield one document for several
+    # of them, because the output would grow with the square of their number.
     step = 1 + count // _MAX_DOCUMENTS
     for number, gpu in enumerate(document["gpus"], 1):
         ask_gpu(gpu)
@@ -62,7 +62,7 @@ def fill_gpus(
 
 
 def set_capability(gpu: dict[str, Any], numbers: Sequence[int]) -> None:
-    """Set the compute capability of a GPU, or the reason for which it has none."""
+    """Set the compute capability of a GPU, or the reason why it is unknown."""
     major, minor = numbers
     valid = 0 < major < 100 and 0 <= minor < 100
     gpu["compute_capability"] = f"{major}.{minor}" if valid else None

@@ -1,8 +1,7 @@
-"""Ask the CUDA driver through ctypes. This module runs in the child process only.
+"""Query the CUDA driver through ctypes. This module runs in the child process only.
 
-``cuInit`` can hang, and CUDA is broken in a process that forks after it, so that
-no other process may call it. Numbers and signatures are those of the CUDA driver
-API.
+``cuInit`` can hang, and CUDA does not work in a process that forks after it, so only
+the child process may call it. Numbers and signatures are those of the CUDA driver API.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ class _CudaError(Exception):
 
 
 class _Driver:
-    """The calls that are needed; each raises `_CudaError` instead of returning a code.
+    """The driver functions used here, which raise `_CudaError` for an error code.
 
     :raises OSError: the library cannot be loaded.
     """
 
     def __init__(self) -> None:
         if sys.platform == "win32":
-            # Name the directory: the search path of DLLs may lead to another
-            # nvcuda.dll.
+            # Name the directory, because the DLL search path may find another
+            # nvcuda.dll first.
             system = os.environ.get("SYSTEMROOT", r"C:\Windows")  # noqa: TID251  # a process of its own
             path = os.path.join(system, "System32", "nvcuda.dll")
             self._library: ctypes.CDLL = ctypes.WinDLL(path)
@@ -78,7 +77,7 @@ class _Driver:
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """Yield what the CUDA driver says, as one document that grows."""
+    """Yield the facts from the CUDA driver, as one document that grows."""
     document = empty_document("libcuda")
     version = None
     try:
@@ -88,8 +87,8 @@ def ask() -> Iterator[dict[str, Any]]:
         yield document
         return
     try:
-        # The library knows its version even where no kernel driver is loaded. Report
-        # the version only where the driver works, or where it works and has no GPU.
+        # The library has a version even if no kernel driver is loaded. Report the
+        # version only if the driver works, with or without a GPU.
         version = format_cuda_version(driver.number("cuDriverGetVersion"))
         document["reason"] = None if version else reasons.UNKNOWN_ERROR
         driver.call("cuInit", 0)
@@ -120,5 +119,5 @@ def _ask_gpu(driver: _Driver, gpu: dict[str, Any]) -> None:
     try:
         driver.call("cuDeviceGetName", name, len(name), device)
     except _CudaError:
-        return  # the name is for people only: nothing depends on it
+        return  # the name is informational: no decision depends on it
     gpu["name"] = to_text(name.value)

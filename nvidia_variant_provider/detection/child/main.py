@@ -1,13 +1,13 @@
-"""The child process of `probe`: ask one native library and print what it says.
+"""The child process of `probe`: query one native library and print its facts.
 
 The process runs in isolated mode (``python -I -S``); `probe.BOOTSTRAP` names the
 directories that it imports from. Its stdout is a sequence of lines:
 
-- ``ready``, before anything foreign is loaded;
-- a JSON document whenever something new is known, so that the facts survive a
-  hang or a crash; it has the keys of a snapshot, and a GPU that has not been
-  asked yet has the reason ``pending``;
-- ``end``, when everything has been asked.
+- ``ready``, before a native library is loaded;
+- a JSON document after each new fact, so the facts survive a hang or a crash; it has
+  the keys of a snapshot, and a GPU that has not been queried yet has the reason
+  ``pending``;
+- ``end``, after the last query.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ...light import dumps
 
 
 def main(library: str, seconds: int) -> None:
-    """Ask ``library`` and print its facts; this function does not return.
+    """Query ``library``, print its facts, and end the process.
 
     :param library: ``nvml`` or ``libcuda``.
-    :param seconds: after this many seconds the parent no longer waits.
+    :param seconds: the number of seconds that the parent waits.
     """
     if sys.platform != "win32":
         # The parent kills a child that is late. If the parent itself was killed,
@@ -41,8 +41,7 @@ def main(library: str, seconds: int) -> None:
     for document in ask():
         _write(pipe, f"{dumps(document)}\n")
     _write(pipe, "end\n")
-    # Skip the exit handlers and the driver's threads: they have crashed processes
-    # that had nothing left to do.
+    # Skip the exit handlers and the driver's threads: they are known to crash at exit.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""Ask NVML, through nvidia-ml-py. This module runs in the child process only.
+"""Query NVML through nvidia-ml-py. This module runs in the child process only.
 
-It calls the functions for the versions, the number of GPUs, a GPU's handle, its
-name and its capability. Other functions fail under MIG or without permissions.
+It calls only the functions for versions, the number of GPUs, and the handle, name and
+capability of a GPU. Other functions fail under MIG or without permissions.
 A GPU that cannot be read is reported and never hides the others.
 """
 
@@ -40,11 +40,11 @@ _REASONS = {
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """Yield what NVML says, as one document that grows."""
+    """Yield the facts from NVML, as one document that grows."""
     document = empty_document("nvml")
     try:
-        # With this flag NVML does not attach to the GPUs when it starts, so that a
-        # lost GPU does not make the start fail.
+        # With this flag, NVML does not attach to the GPUs at start, so a lost GPU does
+        # not make the start fail.
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
         document["reason"] = _reason(error)
@@ -56,7 +56,7 @@ def ask() -> Iterator[dict[str, Any]]:
         if document["cuda_driver_version"] is None:
             document["reason"] = reasons.UNKNOWN_ERROR
     except pynvml.NVMLError as error:
-        # NVML itself is loaded: this error says that NVML has not found libcuda.
+        # NVML itself is loaded, so this error means that NVML did not find libcuda.
         missing = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
         document["reason"] = reasons.NO_USER_DRIVER if missing else _reason(error)
     yield document
@@ -74,9 +74,9 @@ def _cuda_version() -> int:
         return int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
     except pynvml.NVMLError as error:
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            # Do not ask version 1 of the function: where libcuda is missing it
-            # returns a version that NVML supports (NVML's documentation), not the
-            # version of this driver.
+            # Do not call version 1 of the function: without libcuda it returns a
+            # version that NVML supports (NVML's documentation), not that of this
+            # driver.
             raise
     return int(pynvml.nvmlSystemGetCudaDriverVersion())
 
@@ -93,7 +93,7 @@ def _ask_gpu(gpu: dict[str, Any]) -> None:
 
 
 def _name(question: Callable[..., bytes | str], *arguments: object) -> str | None:
-    """Return a text for people, or ``None`` after an error: nothing depends on it."""
+    """Return an informational text; ``None`` after an error."""
     try:
         return to_text(question(*arguments))
     except (pynvml.NVMLError, UnicodeDecodeError):

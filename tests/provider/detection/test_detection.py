@@ -125,7 +125,7 @@ class TestLogging:
         with caplog.at_level("DEBUG", "nvidia_variant_provider.detection"):
             detect(self.variables(libraries, sysroot))
         assert f"traces of an NVIDIA driver: {sysroot}/dev/nvidiactl" in caplog.text
-        assert "asking nvml in a child process" in caplog.text
+        assert "querying nvml in a child process" in caplog.text
         assert "nvml: CUDA 12.9, 1 GPUs, reason none" in caplog.text
         assert "environment: CUDA 12.9, kernel driver 575.57.08" in caplog.text
 
@@ -141,7 +141,7 @@ class TestLogging:
         detect(variables)
         with caplog.at_level("INFO", "nvidia_variant_provider.detection"):
             detect(variables)
-        assert "using the result that" in caplog.text
+        assert "using the cached result in" in caplog.text
         assert "child process" not in caplog.text
 
     def test_a_plugin_answer_does_not_import_logging(
