@@ -109,7 +109,7 @@ _SENTENCES = {
     ),
     NOT_GIVEN: (
         "the inventory does not contain it",
-        "give what is missing: see docs/how-to/fleet.md",
+        "give both values: --cuda-driver and --sm-arch",
     ),
     UNKNOWN_ERROR: (
         "the driver returned an unknown error",

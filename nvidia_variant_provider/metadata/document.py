@@ -172,7 +172,9 @@ class _DocumentReader:
             self._report.refuse("not-metadata", "", message, hint)
         schema = self._find_schema(fields)
         self._fields.refuse_unknown_keys(fields, schema.keys, schema, "")
-        priorities = self._fields.required_section(fields, _PRIORITIES)
+        priorities = self._fields.required_section(
+            fields, _PRIORITIES, '{"namespace": ["nvidia"]}'
+        )
         namespaces = None
         if priorities is not None:
             self._fields.refuse_unknown_keys(
@@ -314,7 +316,8 @@ class _DocumentReader:
         schema: SchemaVersion,
         namespaces: tuple[str, ...] | None,
     ) -> dict[str, Properties]:
-        section = self._fields.required_section(fields, "variants") or {}
+        example = '{"cu129": {"nvidia": {"sm_arch": ["90_real"]}}}'
+        section = self._fields.required_section(fields, "variants", example) or {}
         declared = None
         if namespaces is not None:
             declared = schema.reserved.union(namespaces)

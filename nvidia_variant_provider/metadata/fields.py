@@ -147,12 +147,12 @@ class Fields:
         return self.typed(as_object, fields[key], join(place, key))
 
     def required_section(
-        self, fields: Mapping[str, Any], key: str
+        self, fields: Mapping[str, Any], key: str, example: str
     ) -> Mapping[str, Any] | None:
         """Return the object of a required key at the top level."""
         if key not in fields:
-            message = f"{key} is missing"
-            self.report.refuse("missing-key", "top level", message, f"add {key}")
+            message, hint = f"{key} is missing", f"add an object such as {example}"
+            self.report.refuse("missing-key", "top level", message, hint)
             return None
         return self.typed(as_object, fields[key], key)
 

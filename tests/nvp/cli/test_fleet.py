@@ -188,7 +188,7 @@ def test_every_format_has_every_group(run: Run, torch: Path) -> None:
     chosen = ("fleet", NODES, "--release", torch, "--format")
     names = {"h100-a", "a10-shared", "a100-mig", "old-labels", "half-a-label"}
     rows = list(csv.DictReader(run(*chosen, "csv").out.splitlines()))
-    assert {row["First"] for row in rows} == names
+    assert {row["First machine"] for row in rows} == names
     assert {row["Build"] for row in rows} == {"cu129", "00000000", "unknown"}
     markdown = run(*chosen, "markdown").out
     assert all(f"| {name} |" in markdown.replace("\\", "") for name in names)

@@ -13,11 +13,8 @@ from nvp.cli.parsers import GROUPS
 
 
 class TestHelp:
-    @pytest.mark.parametrize("arguments", [(), ("help",), ("-v",)])
-    def test_without_a_command_the_help_is_printed_as_pip_does(
-        self, arguments: tuple[str, ...], run: Run
-    ) -> None:
-        outcome = run(*arguments)
+    def test_the_help_of_the_program(self, run: Run) -> None:
+        outcome = run("help")
         assert (outcome.code, outcome.err) == (0, "")
         assert outcome.out.startswith("usage: nvp ")
 

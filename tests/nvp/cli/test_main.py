@@ -102,7 +102,7 @@ class TestErrors:
             ),
             (
                 ["resolve"],
-                "the following arguments are required: FILE; see nvp resolve --help",
+                "FILE is missing; see nvp resolve --help",
             ),
         ],
     )

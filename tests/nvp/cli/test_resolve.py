@@ -92,7 +92,9 @@ class TestResolve:
         stdin = io.TextIOWrapper(io.BytesIO(torch.read_bytes()))
         monkeypatch.setattr(sys, "stdin", stdin)
         outcome = run("resolve", "-", *FORCED)
-        assert outcome.out.splitlines()[0] == " variant_hash=cu129 ".center(80, "#")
+        assert outcome.out.splitlines()[0] == " stdin; variant_hash=cu129 ".center(
+            80, "#"
+        )
 
     def test_the_file_may_be_a_folder(
         self, run: Run, torch: Path, tmp_path: Path

@@ -36,6 +36,24 @@ def read_resource(*names: str) -> str:
         return files(__package__).joinpath(*names).read_text(encoding="utf-8")
 
 
+def page_url(page: str) -> str:
+    """Return the address of a page of the documentation.
+
+    The metadata of the distribution has the address of the site, which no other file
+    repeats.
+
+    :param page: the path of the page in the site, such as ``rules/#NV310``.
+    """
+    from importlib.metadata import PackageNotFoundError, metadata
+
+    try:
+        urls = metadata(__package__).get_all("Project-URL", [])
+    except PackageNotFoundError:  # A zip file may have the modules alone.
+        urls = []
+    site = [url.partition(", ")[2] for url in urls if url.startswith("Documentation,")]
+    return f"{site[0]}{page}" if site else f"the documentation: {page}"
+
+
 @cache
 def resource_file(*names: str) -> str:
     """Return the path of a file of the package, for another program to read.

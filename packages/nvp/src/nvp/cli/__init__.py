@@ -108,16 +108,17 @@ def _run_program(line: CommandLine) -> Result:
         return Result(text=script.splitlines(), verbatim=True)
     if line.command in (None, "help") and has_json_option(line):
         parser.error("no command was given")
-    if line.command is None or line.command == "help":
+    if line.command is None:
+        from .start import start
+
+        return start(os.environ)
+    if line.command == "help":
         return _help(line)
     return _run_command(line.command, line, verbosity=options.verbose)
 
 
 def _help(line: CommandLine) -> Result:
-    """Return what ``help``, ``help COMMAND`` and a call without a command print.
-
-    The exit code is 0, as pip's is for a call without a command.
-    """
+    """Return what ``help`` and ``help COMMAND`` print."""
     names = [word for word in line.words if not word.startswith("-")]
     parser = make_command_parser(names[0]) if names else make_parser()
     return Result(text=parser.format_help().splitlines(), verbatim=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nvidia_variant_provider.errors import ProviderError, UsageError
+from nvidia_variant_provider.errors import ProviderError, UsageError, redacted
 from nvidia_variant_provider.machine.reasons import NO_DEVICE
 
 from .arguments import (
@@ -18,7 +19,7 @@ from .arguments import (
     find_environment,
     words_of,
 )
-from .parsers import add_examples
+from .parsers import PROGRAM, add_examples
 from .render import Result, progress_bar, terminal_width
 
 TYPE_CHECKING = False
@@ -129,6 +130,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     else:
         text = _document(options.format, report)
     code = 1 if report.fails(strict=options.strict) else 0
+    following = _following(options, fails=bool(code))
     return Result(
         exit_code=max([code, *(error.exit_code for error in errors)]),
         data=report.to_dict(),
@@ -136,8 +138,22 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         verbatim=True,
         as_json=options.format == "json",
         notes=[*report.notes, *map(str, errors)],
+        following=following if options.format == "text" else None,
         errors=errors,
     )
+
+
+def _following(options: argparse.Namespace, *, fails: bool) -> str:
+    """Return the command that finds replacements, or that there is nothing to do."""
+    if not fails:
+        return "nothing to do; to check a cluster too: add --fleet nodes.json"
+    words = [word for word in options.ours if word != "--diff"]
+    if options.diff:
+        words.remove(options.files[0])  # Suggestions are for the new file.
+    elif options.suggest:
+        return "replace the pins that cannot run, and check the file again"
+    line = shlex.join([PROGRAM, "check", *map(redacted, words), "--suggest"])
+    return f"to find releases that run: {line}"
 
 
 def _compared(
@@ -157,6 +173,7 @@ def _compared(
         verbatim=True,
         as_json=options.format == "json",
         notes=[*differences.new.notes, *map(str, errors)],
+        following=_following(options, fails=bool(code)),
         errors=errors,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from .render import Result, progress_bar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from nvidia_variant_provider.machine.environment import Environment
+
     from ..doctor.programs import Program
     from ..doctor.runner import Diagnosis, Evidence
     from ..doctor.toolchain import Toolchain
@@ -132,6 +135,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=diagnosis.to_dict(),
         text=text,
         notes=[*diagnosis.notes, *map(str, errors)],
+        following=None if options.share else _following(diagnosis, options),
         errors=errors,
     )
 
@@ -163,13 +167,27 @@ def _text(diagnosis: Diagnosis, written: Sequence[str]) -> Iterator[str]:
     yield ""
     yield _summary(diagnosis)
     yield from _commands(diagnosis)
-    environment = stack.environment
-    if driver is None or not environment.compute_capabilities:
-        what = "NVIDIA driver" if driver is None else "GPU"
-        yield (
-            f"There is no {what}, so that no build was compared with one; "
-            "--cuda-driver and --sm-arch name another machine."
-        )
+    what = _lacking(stack.environment)
+    if what is not None:
+        yield f"No {what} was found, so no build was compared with one."
+
+
+def _lacking(environment: Environment) -> str | None:
+    if environment.cuda_driver_version is None:
+        return "NVIDIA driver"
+    return None if environment.compute_capabilities else "GPU"
+
+
+def _following(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
+    """Return what to do with the findings, or with a stack that has none."""
+    words = ["nvp", "doctor", *(["--python", options.python] if options.python else [])]
+    if diagnosis.findings:
+        again = shlex.join([*words, *words_of(options)])
+        return f"follow the hints above, then check again: {again}"
+    if _lacking(diagnosis.stack.environment):
+        words += ["--cuda-driver", "12.8", "--sm-arch", "9.0"]
+        return f"to compare with another machine: {shlex.join(words)}"
+    return "nothing to do; to check a lock file: nvp check uv.lock"
 
 
 def _tools(toolchain: Toolchain) -> Iterator[str]:

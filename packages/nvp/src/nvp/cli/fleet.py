@@ -195,7 +195,7 @@ def _find_served(fleet: Fleet, node: str | None) -> Served:
 def _text(fleet: Fleet, *, chooses: bool, explain: bool) -> Sequence[str | Table]:
     header = (
         "Machines",
-        "First",
+        "First machine",
         "Driver and GPU",
         *(["Build"] if chooses else []),
     )
@@ -240,9 +240,10 @@ def _summary(fleet: Fleet) -> Iterator[str]:
         yield "No build uses the GPU of any machine."
         return
     word = "Fewest" if fleet.cover.is_smallest else "Few"
+    total = sum(len(served.group.names) for served in fleet.served)
     yield f"{word} builds that give each machine one for its GPU:"
     for label, count in fleet.cover.gains.items():
-        yield f"  {label}: {count} machine{'s' if count > 1 else ''}"
+        yield f"  {label}: {count} of {total} machine{'s' if total > 1 else ''}"
 
 
 def _notes(fleet: Fleet) -> Iterator[str]:

@@ -171,11 +171,15 @@ def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> Wheel
 
 
 def _readable(report: WheelReport) -> WheelReport:
-    """Return ``report``, unless the archive itself cannot be read."""
+    """Return ``report``, unless the file itself cannot be read, or has another form."""
     for defect in report.defects:
         if not defect.path and not report.members:
             hint = "build or download it again"
             raise InputError(defect.message, path=report.path, hint=hint)
+    if report.kind == "file" and not report.libraries and not report.defects:
+        message = "neither a wheel nor a library, and without GPU code"
+        hint = "name a wheel, a library or a directory with libraries"
+        raise InputError(message, path=report.path, hint=hint)
     return report
 
 

@@ -87,6 +87,14 @@ _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 
 _COMPLETION = "--print-completion"
 
+_SENTENCES = {
+    r"^the following arguments are required: (.+)$": r"\1 is missing",
+    r"^(.+): expected one argument$": r"\1 needs a value",
+    r"^(.+): ignored explicit argument (.+)$": r"\1 takes no value, but has \2",
+    r"^(.+): not allowed with argument (.+)$": r"\1 and \2 contradict each other",
+}
+"""Errors of argparse, and what this program says instead."""
+
 _FOOTNOTE = (
     f"'{PROGRAM} help COMMAND' shows the options of a command, with examples. Every "
     f"command takes --json and -v. For completion with the Tab key in bash, write "
@@ -159,12 +167,21 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is one word too many: {shown(word)}")
         name = word.partition("=")[0]
         # argparse has no public list of the options.
-        near = _nearest(name, self._option_string_actions)
-        self.error(f"there is no option {shown(name)[1:-1]}", near)
+        near = nearest_option(name, self._option_string_actions)
+        message, others = f"there is no option {shown(name)[1:-1]}", list[str]()
+        if near is None:
+            parsers = {other: make_command_parser(other) for other in COMMANDS}
+            others = [x for x, p in parsers.items() if name in p._option_string_actions]
+        if others:
+            message = f"{name} is an option of {', '.join(others)}"
+        self.error(message, near)
 
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
         """Raise the error, with the command that prints the right help as its hint."""
         message = message.removeprefix("argument ")
+        # What argparse says without a word of the user's.
+        for theirs, ours in _SENTENCES.items():
+            message = re.sub(theirs, ours, message)
         command = f"{PROGRAM} {self.command}" if self.command else PROGRAM
         hint = f"see {command} --help"
         raise UsageError(
@@ -383,10 +400,24 @@ def _group_text(title: str) -> str:
     return "\n".join([f"{title}:", *lines])
 
 
-def _nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest_option(
+    name: str, known: Iterable[str], likeness: float = 0.6
+) -> str | None:
+    """Return the option that a mistyped or abbreviated one resembles, if any does.
+
+    :param likeness: the lowest ratio of `difflib`; the dashes of options do not count.
+    """
+    names = [option[2:] for option in known if option[:2] == "--"]
+    word = name.lstrip("-")
+    begun = [x for x in names if len(word) > 1 and x.startswith(word)]
+    near = begun[0] if begun else _nearest(word, names, likeness)
+    return f"--{near}" if near else None
+
+
+def _nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(word, list(known), 1)), None)
+    return next(iter(get_close_matches(word, list(known), 1, likeness)), None)
 
 
 _FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}

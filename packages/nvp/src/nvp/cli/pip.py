@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.errors import UsageError, redacted, shown
 
-from .arguments import add_machine_options, add_options, find_later
+from .arguments import add_machine_options, add_options, find_later, words_of
 from .build_text import rejected
 from .narration import Narration, find_unused, stays_installed
-from .parsers import add_examples
+from .parsers import add_examples, make_command_parser, nearest_option
 from .render import Result, complain
 
 if TYPE_CHECKING:
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
     from ..index.pip.process import Pip
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
+
+_NO_SUCH_OPTION = 2
+"""The exit status of pip at an option that it does not know."""
+
+_LIKE = 0.8
+"""How alike a word and an option must be; no two options of pip and of this are."""
+
+_PIPS_TOO = ("--help", "--json", "--python", "--verbose")
 
 _FOR_PEOPLE = ("install", "download", "wheel")
 """The commands of pip whose stdout is for people; that of ``list`` is data."""
@@ -168,10 +177,27 @@ def _run_plain(
             "no variants were selected, because this pip did not report how it "
             "understands the command"
         )
+    if status == _NO_SUCH_OPTION and command.command is None:
+        for word, own in _meant(options.arguments):
+            narration.warn(f"{word} is no option of pip; did you mean nvp's {own}?")
     if command.command == "check" and not options.no_variants:
         for note in _check_installed(command, find_machine(), environ):
             narration.warn(note)
     return _result(status, narration)
+
+
+def _meant(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each word that is like an option of this command, with that option.
+
+    pip has refused the words. Its own options are unlike those of this command, and
+    its parser reads abbreviations of them, which therefore do not count here.
+    """
+    known = {*make_command_parser("pip")._option_string_actions} - {*_PIPS_TOO}
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        name = word.partition("=")[0]
+        own = nearest_option(name, known, _LIKE) if name[:2] == "--" else None
+        if own is not None:
+            yield shown(name)[1:-1], own
 
 
 def _run(
@@ -181,8 +207,6 @@ def _run(
     options: argparse.Namespace,
     environ: Mapping[str, str],
 ) -> Result:
-    from nvidia_variant_provider.errors import redacted
-
     from ..index.pip.session import run
 
     report = command.options.json_report_file
@@ -233,15 +257,35 @@ def _run(
         own = [*options.ours, *(["--upgrade"] if installs else [])]
         narration.tell_elsewhere(outcome.elsewhere, partial(_say_command, command, own))
     result = _result(outcome.status, narration, outcome, command)
+    if "-" not in (report, command.options.output_file) and not command.options.quiet:
+        result = result.replace(following=_following(options, command, outcome.status))
     # pip has succeeded by then, but not with what the user asked for.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
 
 
+def _following(
+    options: argparse.Namespace, command: PipCommand, status: int
+) -> str | None:
+    """Return what to do after a command of pip; ``None`` after one that shows data."""
+    words = ["doctor", *(["--python", options.python] if options.python else [])]
+    if command.command not in (*_FOR_PEOPLE, "lock"):
+        return None
+    if status:
+        asked = [item.project for item in command.asked if not item.is_constraint]
+        words = ["releases", *asked[:1], *words_of(options)] if asked else words
+    elif command.options.dry_run:
+        first, *others = (x for x in options.arguments if x != "--dry-run")
+        words = ["pip", first, *options.ours, *others]
+    elif command.command == "lock":
+        words = ["check", command.options.output_file or "pylock.toml"]
+    elif command.command != "install":
+        words = ["inspect", command.options.download_dir or "."]
+    return shlex.join(["nvp", *map(redacted, words)])
+
+
 def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) -> str:
     """Return the user's command line for what ``words`` name."""
-    from nvidia_variant_provider.errors import redacted
-
     without = ["index_url"] if "--index-url" in words else []
     own = [*map(redacted, _words(command, *without)), *own]
     return shlex.join(["nvp", "pip", command.command or "", *words, *own])
@@ -259,8 +303,6 @@ def _words(command: PipCommand, *without: str) -> list[str]:
 
 
 def _advice(item: StaleVariant, pins: Pins, words: Sequence[str]) -> str:
-    from nvidia_variant_provider.errors import redacted
-
     name = f"{item.installed.project}=={item.installed.version}"
     best = f"variant {item.best}" if item.best else "the non-variant wheel"
     why = (

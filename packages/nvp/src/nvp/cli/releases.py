@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
+
+from nvidia_variant_provider.errors import redacted
 
 from ..api import releases
 from .arguments import (
@@ -12,8 +15,9 @@ from .arguments import (
     add_options,
     detection_errors,
     find_environment,
+    words_of,
 )
-from .parsers import add_examples
+from .parsers import PROGRAM, add_examples
 from .render import Result, progress_bar
 
 _OPTIONS = """
@@ -102,5 +106,20 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=table.to_dict(),
         text=text,
         notes=[*table.notes, *map(str, errors)],
+        following=None if errors else _following(options, status),
         errors=errors,
     )
+
+
+def _following(options: argparse.Namespace, status: int) -> str:
+    """Return the command that installs what runs, or that looks for more."""
+    given = [word for word in options.ours if word not in ("--all", "--inspect")]
+    if status:
+        more = "--all" if options.vendor_indexes else "--vendor-indexes"
+        words = ["releases", *given, more]
+    else:
+        # pip puts what is for another machine into a directory.
+        other = bool(options.platform or words_of(options))
+        binary = ["--only-binary", ":all:"] if options.platform else []
+        words = ["pip", "download" if other else "install", *binary, *given]
+    return shlex.join([PROGRAM, *map(redacted, words)])

@@ -57,6 +57,7 @@ class Result(Frozen):
     :param notes: sentences for stderr, which are printed with a JSON report as well.
     :param asides: lines for stderr that stand next to a document on stdout. They are
         not wrapped, and not printed with a JSON report, whose data has them.
+    :param following: the last line of the text: what to do next. No JSON report has it.
     :param as_json: the command has an option of its own for the JSON report, and the
         user gave it.
     :param said: the command has printed its output already, because it runs until the
@@ -72,6 +73,7 @@ class Result(Frozen):
     verbatim: bool = False
     notes: Sequence[str] = ()
     asides: Sequence[str] = ()
+    following: str | None = None
     errors: Sequence[ProviderError] = ()
     as_json: bool = False
     said: bool = False
@@ -105,6 +107,8 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         else:
             wrapped = None if result.verbatim else width
             print("\n".join(_lines(printable(block), wrapped)))
+    if result.following is not None:
+        print("\n".join(_lines(printable(f"Next: {result.following}"), width)))
     sys.stdout.flush()
     for line in result.asides:
         complain(line, wraps=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 
 from nvidia_variant_provider.machine import reasons
@@ -68,7 +69,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
-        text=_text(resolution, explain=options.explain),
+        text=_text(resolution, options),
         notes=[*resolution.notes, *_without_gpu(resolution)],
         errors=errors,
     )
@@ -86,13 +87,13 @@ def _without_gpu(resolution: Resolution) -> list[str]:
     return ["no GPU build fits this machine; --explain says why"]
 
 
-def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
+def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Table]:
     text: list[str | Table] = []
-    selected = resolution.selected
+    selected, explain = resolution.selected, options.explain
     if selected is None:
         text.append("No label fits this machine.")
     else:
-        text += block(_release(resolution.metadata), selected, resolution)
+        text += block(_release(resolution.metadata, options.file), selected, resolution)
     if explain and selected is not None:
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
@@ -106,8 +107,8 @@ def _text(resolution: Resolution, *, explain: bool) -> list[str | Table]:
     return text
 
 
-def _release(metadata: VariantsMetadata) -> str:
+def _release(metadata: VariantsMetadata, file: str) -> str:
     if metadata.name is None:
-        return ""
+        return "stdin" if file == "-" else os.path.basename(file.rstrip("/"))
     # PEP 427 replaces "-" by "_" in the names of files.
     return f"{metadata.name.replace('_', '-')}=={metadata.version}"

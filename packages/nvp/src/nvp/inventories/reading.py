@@ -24,16 +24,14 @@ from nvidia_variant_provider.errors import (
 )
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
+from ..files import page_url
 from . import clusters, commands
 from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
 logger = logging.getLogger(__name__)
 
-FORMS = (
-    "a snapshot of detect, kubectl get nodes or resourceslices (JSON or YAML), "
-    "condor_status -json, pixi info --json, conda info --json, nvidia-smi -q -x, "
-    "nvidia-smi --query-gpu, or metrics of the DCGM exporter"
-)
+_PAGE = "how-to/fleet/#inventories"
+"""The part of the documentation that lists the forms of inventories."""
 
 _LONGEST = 512 * 1024 * 1024
 """The most bytes of an inventory, some five times those of 5,000 nodes: standard input
@@ -91,7 +89,7 @@ def read_inventories(
 def read_inventory(path: str) -> list[Machine]:
     """Read the machines of a file, or of standard input for ``-``.
 
-    :raises InputError: the file cannot be read, has another form than `FORMS`, or has
+    :raises InputError: the file cannot be read, has another form, or has
         no machine with a GPU.
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
@@ -115,7 +113,7 @@ def read_inventory(path: str) -> list[Machine]:
         raise unreadable(error, name) from None
     if not machines:
         message = "it has no machine with an NVIDIA GPU"
-        raise InputError(message, path=name, hint=f"an inventory is {FORMS}")
+        raise InputError(message, path=name, hint=_forms())
     logger.info("%s: %d machines", name, len(machines))
     return machines
 
@@ -158,7 +156,11 @@ def _read(data: bytes, stem: str) -> Iterable[Machine]:
 
 
 def _other_form() -> InputError:
-    return InputError("this is not an inventory", hint=f"an inventory is {FORMS}")
+    return InputError("this is not an inventory", hint=_forms())
+
+
+def _forms() -> str:
+    return f"give the output of nvp detect --json, or a form in {page_url(_PAGE)}"
 
 
 def _read_json(data: bytes, stem: str) -> Iterable[Machine]:
@@ -187,7 +189,7 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
         if machines:
             return machines[0]
         message = "it has no machine with an NVIDIA GPU"
-        raise InputError(message, hint=f"an inventory is {FORMS}")
+        raise InputError(message, hint=_forms())
     raise _other_form()
 
 

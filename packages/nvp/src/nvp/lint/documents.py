@@ -170,9 +170,14 @@ def check_document(
 @DOCUMENT_CHECKS.rule("NV104")
 def check_nv104(document: Document) -> Iterator[Problem]:
     """Report a document that does not say which version of the format it has."""
+    version = document.version
     if "$schema" not in document.fields:
+        message = "$schema is missing"
         hint = f"add {versions.WRITTEN.url}"
-        yield Problem("top level", "$schema is missing", hint)
+        if not versions.is_read_by_clients(version):
+            message += f"; by its keys, the document has version {version}"
+            hint = _rewrite(document)
+        yield Problem("top level", message, hint)
 
 
 @DOCUMENT_CHECKS.rule("NV106")
@@ -180,11 +185,14 @@ def check_nv106(document: Document) -> Iterator[Problem]:
     """Report a version that released clients do not read any more."""
     version = document.version
     if "$schema" in document.fields and not versions.is_read_by_clients(version):
-        hint = "rewrite it: nvp upgrade FILE"
-        if document.in_wheel:
-            hint = "build the wheel again, with metadata of a newer version"
         message = f"version {version} is not read by {versions.CLIENTS}"
-        yield Problem("$schema", message, hint)
+        yield Problem("$schema", message, _rewrite(document))
+
+
+def _rewrite(document: Document) -> str:
+    if document.in_wheel:
+        return "build the wheel again, with metadata of a newer version"
+    return "rewrite it: nvp upgrade FILE"
 
 
 @DOCUMENT_CHECKS.rule("NV114")
