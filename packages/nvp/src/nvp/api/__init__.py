@@ -38,6 +38,7 @@ from .publishing import (
     upgrade,
     upgrade_index,
     validate,
+    write_index,
 )
 
 __all__ = [
@@ -64,4 +65,5 @@ __all__ = [
     "upgrade",
     "upgrade_index",
     "validate",
+    "write_index",
 ]

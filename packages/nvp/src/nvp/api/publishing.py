@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ..census.running import Observer, Stop, Tally
     from ..gpu_code.inspection import Progress
     from ..gpu_code.report import WheelReport
+    from ..index.server.static_pages import StaticIndex
     from ..lint.files import UncheckedFiles
     from ..lint.files import Watch as WatchReading
     from ..lint.findings import Finding
@@ -64,6 +65,31 @@ def upgrade_index(
     from ..upgrading.releases import upgrade_folder
 
     return upgrade_folder(os.fspath(folder), write=write, for_uv=for_uv)
+
+
+def write_index(
+    folder: str | os.PathLike[str], *, write: bool = True, for_uv: bool = False
+) -> StaticIndex:
+    """Write the pages with which any web server serves a directory as an index.
+
+    Each project gets ``{project}/index.html`` and ``index.json`` (PEP 503, 691, 700),
+    and each wheel its METADATA (PEP 658). Metadata of variants is rewritten as by
+    `upgrade_index`. The same files give the same bytes. Files that a page of an earlier
+    run has yanked stay yanked.
+
+    :param folder: the root of the index, with the files of all projects in it or in
+        directories in it.
+    :param write: write the files, those that a page links before the page; otherwise
+        nothing is written.
+    :param for_uv: as for `upgrade`.
+    :return: ``pages`` has the page of each project. If ``files`` has a file with
+        ``problems``, nothing was written.
+    :raises InputError: the directory cannot be read or has no file for a page, or a
+        file cannot be written.
+    """
+    from ..index.server import static_pages
+
+    return static_pages.write_index(os.fspath(folder), write=write, for_uv=for_uv)
 
 
 def validate(

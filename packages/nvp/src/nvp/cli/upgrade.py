@@ -15,6 +15,7 @@ from .parsers import add_examples
 from .render import Result
 
 if TYPE_CHECKING:
+    from ..index.server.static_pages import StaticIndex
     from ..upgrading.releases import UpgradedFile
 
 FINDINGS = 1
@@ -30,6 +31,9 @@ path FILE
 --index
   upgrade all metadata files of a directory in place; a release whose wheels are in the
   directory gets a file made from them
+--pages
+  with --index: write what a web server needs to serve the directory, with the files of
+  all projects in it or in directories in it: HTML and JSON pages, and METADATA of wheels
 --for-uv
   name the provider of nvidia in the one way that uv recognises; otherwise all uv
   users may get the CPU build (NV314)
@@ -44,6 +48,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "upgrade torch-2.8.0-variants.json --output new.json",
         "upgrade demo-1.0-variants.json --for-uv",
         "upgrade --index dist/",
+        "upgrade --index --pages index/",
     )
 
 
@@ -56,12 +61,29 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
         if options.output is not None:
             message = "--index writes each file in its place"
             raise UsageError(message, path="--output", hint="leave --output out")
+        if options.pages:
+            return _write_pages(options.path, for_uv=options.for_uv)
         files = api.upgrade_index(options.path, for_uv=options.for_uv)
         return _result(files, [f"{file.path}: {_describe(file)}" for file in files])
+    if options.pages:
+        raise UsageError("--pages is for a whole index", hint="add --index")
     if os.path.isdir(options.path):
         hint = "name a file in the directory, or add --index"
         raise UsageError("this is a directory", path=options.path, hint=hint)
     return _upgrade_file(options.path, options.output, for_uv=options.for_uv)
+
+
+def _write_pages(folder: str, *, for_uv: bool) -> Result:
+    from .. import api
+
+    index = api.write_index(folder, for_uv=for_uv)
+    broken = any(file.problems for file in index.files)
+    text = [f"{file.path}: {_describe(file)}" for file in index.files if not broken]
+    text += [
+        f"{page.path}: {page.change}, {page.files} file{'' if page.files == 1 else 's'}"
+        for page in index.pages
+    ]
+    return _result(index.files, text, index=index)
 
 
 def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
@@ -106,11 +128,14 @@ def _result(
     files: Sequence[UpgradedFile],
     text: list[str],
     document: dict[str, Any] | None = None,
+    index: StaticIndex | None = None,
 ) -> Result:
     findings = any(file.losses or file.problems for file in files)
+    data = {"files": [file.to_dict() for file in files], "document": document}
+    notes = [sentence for file in files for sentence in _sentences(file)]
+    if index is not None:
+        data["pages"] = [page.to_dict() for page in index.pages]
+        notes += map(str, index.notes)
     return Result(
-        exit_code=FINDINGS if findings else 0,
-        data={"files": [file.to_dict() for file in files], "document": document},
-        text=text,
-        notes=[sentence for file in files for sentence in _sentences(file)],
+        exit_code=FINDINGS if findings else 0, data=data, text=text, notes=notes
     )

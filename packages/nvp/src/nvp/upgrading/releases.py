@@ -114,20 +114,24 @@ def upgrade_folder(
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise unreadable(error, folder) from None
-    releases, misnamed = _group(folder, names)
-    files = [
-        *misnamed,
-        *(_upgrade_release(folder, release, for_uv) for release in releases),
-    ]
+    files = upgrade_files(folder, names, for_uv)
     if not files:
         message = f"the directory has no file *{SUFFIX} and no wheel with a label"
         raise InputError(message, path=folder, hint="name the directory of a project")
-    files.sort(key=lambda file: file.path)
     for file in files:
         if write and file.changed and file.text is not None:
             logger.info("writing %s", file.path)
             replace_file(file.path, file.text)
     return files
+
+
+def upgrade_files(
+    folder: str, names: Iterable[str], for_uv: bool
+) -> list[UpgradedFile]:
+    """Return what becomes of the releases among some files; nothing is written."""
+    releases, misnamed = _group(folder, names)
+    files = [_upgrade_release(folder, release, for_uv) for release in releases]
+    return sorted([*misnamed, *files], key=lambda file: file.path)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -47,18 +47,11 @@ def respond_with(
     form: Format,
     warn: Callable[[str], None],
 ) -> Response:
-    """Return the response with a page, which has all keys for newer clients.
+    """Return the response with a page.
 
     :param warn: is told why a page breaks off, as the one of the upstream does.
     """
-    if isinstance(page, model.ProjectList):
-        text = serializer.serialize(page, form)
-    elif form is Format.JSON_V1:
-        text = json.dumps(_as_json(page), default=serializer.to_json_serializable)
-    else:
-        text = "\n".join(_as_html(page))
-    # Keys that this program does not know may have lone surrogates, and HTML cannot.
-    body = text.encode(errors="replace")
+    body = render(page, form)
     cut: Any = page.private_metadata.get(CUT_KEY)
     if cut is None:
         return Response(body, media_type=form.value, headers=HEADERS)
@@ -66,6 +59,18 @@ def respond_with(
     if cut["has_length"]:
         headers["content-length"] = str(len(body) + 1)
     return break_off(body, InputError(cut["why"]), headers, warn)
+
+
+def render(page: model.ProjectDetail | model.ProjectList, form: Format) -> bytes:
+    """Return the bytes of a page, which has all keys for newer clients."""
+    if isinstance(page, model.ProjectList):
+        text = serializer.serialize(page, form)
+    elif form is Format.JSON_V1:
+        text = json.dumps(_as_json(page), default=serializer.to_json_serializable)
+    else:
+        text = "\n".join(_as_html(page))
+    # Keys that this program does not know may have lone surrogates, and HTML cannot.
+    return text.encode(errors="replace")
 
 
 def _as_json(page: model.ProjectDetail) -> dict[str, Any]:
@@ -124,10 +129,13 @@ def _as_html(page: model.ProjectDetail) -> Iterator[str]:
 
 
 def _html_file(file: model.File) -> dict[str, str]:
+    metadata = _html_metadata(file.dist_info_metadata)
     known = {
         "href": f"{file.url}{_hash(file.hashes, '#')}",
         "data-requires-python": file.requires_python,
-        "data-core-metadata": _html_metadata(file.dist_info_metadata),
+        # PEP 714: older installers look for the former name only.
+        "data-dist-info-metadata": metadata,
+        "data-core-metadata": metadata,
         "data-yanked": "" if file.yanked is True else file.yanked or None,
         "data-gpg-sig": None if file.gpg_sig is None else str(file.gpg_sig).lower(),
     }

@@ -1,0 +1,399 @@
+"""Pages of a directory of files, for a web server that runs no code.
+
+The page of a project links its files wherever they are: in the directory of the
+project, in another one, or in the root. Files that a page names are written before the
+page, and files that no page names any more are removed after it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from simple_repository import model
+from simple_repository.content_negotiation import Format
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.metadata.document import SUFFIX
+from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+
+from ...files import replacing
+from ...findings import Reported
+from ...upgrading.releases import UpgradedFile, upgrade_files
+from ...upgrading.remarks import Remark
+from ..http.pages import parse_page
+from ..http.urls import list_names
+from .rendering import render
+from .static_files import (
+    METADATA,
+    SDISTS,
+    ListedFile,
+    metadata_hash,
+    parse_file,
+    read_file,
+    stat_of,
+)
+
+logger = logging.getLogger(__name__)
+
+_PAGES = {
+    "index.json": (Format.JSON_V1, '"_generator": "nvp"'),
+    "index.html": (Format.HTML_V1, '<meta name="generator" content="nvp">'),
+}
+"""The pages of a directory, in the order in which they are written: the form of each,
+and the text in it that tells that nvp may replace it."""
+
+_GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
+_NOTHING = model.PrivateMetadataMapping()
+
+_SETTLED = 2.0
+"""The seconds by which a file must be older than a page to be the one that the page has
+the hash of: the coarsest time of a file system."""
+
+_Entries: TypeAlias = Mapping[str, "list[tuple[ListedFile, model.File]]"]
+"""The files of each project in the order of its page."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaticPage(Reported):
+    """The page of a project.
+
+    :param path: the path of the page in HTML; the one in JSON is beside it.
+    :param project: the normalized name of the project.
+    :param files: the number of files that it links.
+    :param change: ``written``, ``unchanged`` or ``removed``.
+    """
+
+    path: str
+    project: str
+    files: int
+    change: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaticIndex:
+    """An index of static pages.
+
+    :param files: the metadata files; if there are problems, the files that have some,
+        and nothing was written.
+    :param pages: the pages of all projects, by name.
+    :param notes: what was left out, or belongs to no page.
+    """
+
+    files: tuple[UpgradedFile, ...]
+    pages: tuple[StaticPage, ...] = ()
+    notes: tuple[Remark, ...] = ()
+
+
+@dataclass(kw_only=True, slots=True)
+class _Old:
+    """What the pages of a directory said before.
+
+    :param pages: the bytes of each page by its path.
+    :param time: when the page in JSON was written, in seconds since 1970.
+    :param files: the entries of the page in JSON.
+    :param yanked: the files that one of the pages has yanked.
+    :param meta: keys of the page for newer clients, such as ``tracks``.
+    :param kept: others, such as ``project-status``.
+    """
+
+    pages: dict[str, bytes] = field(default_factory=dict)
+    time: float = 0.0
+    files: dict[str, model.File] = field(default_factory=dict)
+    yanked: dict[str, bool | str] = field(default_factory=dict)
+    meta: model.PrivateMetadataMapping = _GENERATOR
+    kept: model.PrivateMetadataMapping = _NOTHING
+
+
+def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
+    """Write the pages of a directory, as `nvp.api.write_index` does."""
+    folders = dict(_list_folders(root))
+    upgraded = [
+        file
+        for name, names in folders.items()
+        for file in upgrade_files(os.path.join(root, name), names, for_uv)
+    ]
+    index = _Index(root, upgraded)
+    for name in folders:
+        index.read_old(name)
+    listed = index.list_files(folders)
+    if not (listed or index.problems or any(x.pages for x in index.old.values())):
+        message = f"the directory has no wheel, *{SUFFIX} or source distribution"
+        raise InputError(message, path=root, hint="name the directory of an index")
+    entries, texts = index.read(listed)
+    if index.problems:
+        problems = sorted(index.problems.values(), key=lambda file: file.path)
+        return StaticIndex(files=tuple(problems))
+    pages = index.make_pages(entries)
+    gone = [name for name, x in index.old.items() if x.pages and name not in entries]
+    gone = [name for name in gone if name]
+    stale = [path for name in gone for path in index.old[name].pages]
+    stale += index.find_stale(folders)
+    if write:
+        changed = [f for f in upgraded if f.changed and f.text is not None]
+        for file in changed:
+            _write(file.path, (file.text or "").encode())
+        for path, data in (*texts, *pages.items()):
+            _write(path, data)
+        _remove(stale)
+    described = []
+    for project in sorted({*entries, *gone}):
+        paths = [os.path.join(root, project, name) for name in _PAGES]
+        change = "written" if pages.keys() & paths else "unchanged"
+        described.append(
+            StaticPage(
+                path=paths[-1],
+                project=project,
+                files=len(entries.get(project, ())),
+                change="removed" if project in gone else change,
+            )
+        )
+    return StaticIndex(
+        files=tuple(sorted(upgraded, key=lambda file: file.path)),
+        pages=tuple(described),
+        notes=tuple(index.notes),
+    )
+
+
+def _list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the root, which is called "", and its directories, with the names there."""
+    names = list_names(root)
+    yield "", names
+    seen = {os.path.realpath(root)}
+    for name in names:
+        path = os.path.join(root, name)
+        # A link to a directory that counts already would list its files twice.
+        if name.startswith(".") or os.path.realpath(path) in seen:
+            continue
+        if os.path.isdir(path):
+            seen.add(os.path.realpath(path))
+            yield name, list_names(path)
+
+
+def _write(path: str, data: bytes) -> None:
+    logger.info("writing %s", path)
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder or ".", exist_ok=True)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(message, path=folder, hint="check the path") from None
+    with replacing(path) as file:
+        file.write(data)
+
+
+def _remove(paths: list[str]) -> None:
+    for path in paths:
+        logger.info("removing %s", path)
+        with suppress(OSError):
+            os.unlink(path)
+        with suppress(OSError):  # The directory has other files.
+            os.rmdir(os.path.dirname(path))
+
+
+class _Index:
+    """The directory of an index.
+
+    :param upgraded: the metadata files, which are not written yet.
+    """
+
+    def __init__(self, root: str, upgraded: list[UpgradedFile]) -> None:
+        self.root = root
+        self.problems = {file.path: file for file in upgraded if file.problems}
+        self.notes: list[Remark] = []
+        self.old: dict[str, _Old] = {}
+        self._texts = {file.path: file.text.encode() for file in upgraded if file.text}
+        # A wheel that cannot be read is a problem of the metadata of its release.
+        self._told = {
+            remark.place.split(":")[0].split("/")[0]
+            for file in self.problems.values()
+            for remark in file.problems
+        }
+
+    def _add_problem(self, path: str, error: InputError) -> None:
+        name = os.path.basename(path)
+        if name not in self._told:
+            remark = Remark.from_error(InputError(error.message, hint=error.hint))
+            remark = Remark(place=name, message=remark.message, hint=remark.hint)
+            file = UpgradedFile(path=path, problems=(remark,))
+            self.problems.setdefault(path, file)
+
+    def read_old(self, folder: str) -> None:
+        """Read the pages of a directory; those that others wrote are problems."""
+        if folder in self.old:
+            return
+        old = self.old[folder] = _Old()
+        for name, (form, mark) in _PAGES.items():
+            path = os.path.join(self.root, folder, name)
+            if not os.path.lexists(path):
+                continue
+            try:
+                data = old.pages[path] = read_bytes(path, limit=LARGE_BYTES)
+                page = None
+                if folder:
+                    page = parse_page(data, form.value, "http://localhost/", folder)
+            except InputError as error:
+                self._add_problem(path, error)
+                continue
+            if mark.encode() not in data:
+                hint = f"move it away, or add {mark} to let nvp replace it"
+                foreign = InputError("is not a page that nvp has written", hint=hint)
+                self._add_problem(path, foreign)
+            if page is None:
+                continue
+            old.yanked |= {x.filename: x.yanked for x in page.files if x.yanked}
+            old.meta |= page.meta.private_metadata
+            old.kept |= page.private_metadata
+            if form is Format.JSON_V1:
+                old.time = os.path.getmtime(path)
+                old.files = {file.filename: file for file in page.files}
+
+    def list_files(self, folders: Mapping[str, list[str]]) -> list[ListedFile]:
+        """Return the files for pages by project, version and name."""
+        found: dict[tuple[object, ...], ListedFile] = {}
+        made = [os.path.split(os.path.relpath(p, self.root)) for p in self._texts]
+        present = [(folder, name) for folder in folders for name in folders[folder]]
+        for folder, name in dict.fromkeys((*present, *made)):
+            path = os.path.join(self.root, folder, name)
+            try:
+                file = parse_file(folder, name)
+            except InputError as error:
+                if not name.endswith(SDISTS):
+                    self._add_problem(path, error)
+                    continue
+                message = f"is left out: {error.message}"
+                remark = Remark(place=path, message=message, hint=error.hint or "")
+                self.notes.append(remark)
+                continue
+            if file is None:
+                continue
+            first = found.setdefault(file.same, file)
+            if first is not file:
+                other = os.path.join(self.root, first.folder, first.name)
+                message = f"is the same file for installers as {other}"
+                self._add_problem(path, InputError(message, hint="keep one of them"))
+        return sorted(found.values(), key=lambda x: (x.project, x.version, x.name))
+
+    def read(self, files: list[ListedFile]) -> tuple[_Entries, list[tuple[str, bytes]]]:
+        """Return the entries of the pages, and the METADATA files to be written."""
+        for project in {file.project for file in files}:
+            self.read_old(project)
+        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+            read = list(pool.map(self._read, files))
+        entries: dict[str, list[tuple[ListedFile, model.File]]] = {}
+        writes = []
+        for file, result in zip(files, read, strict=True):
+            if result is None:
+                continue
+            path, before, entry, metadata = result
+            if before is not None:
+                with suppress(OSError):
+                    if stat_of(path) == before:
+                        before = None
+            if before is not None:
+                error = InputError("has changed while it was read", hint="run again")
+                self._add_problem(path, error)
+            if metadata is not None:
+                writes.append((path + METADATA, metadata))
+            entries.setdefault(file.project, []).append((file, entry))
+        return entries, writes
+
+    def _read(
+        self, file: ListedFile
+    ) -> tuple[str, tuple[int, int, float] | None, model.File, bytes | None] | None:
+        path = os.path.join(self.root, file.folder, file.name)
+        old = self.old[file.project]
+        text = self._texts.get(path)
+        entry = model.File(
+            filename=file.name,
+            url=file.url,
+            hashes={},
+            yanked=old.yanked.get(file.name),
+        )
+        try:
+            if text is not None:
+                hashes = {"sha256": hashlib.sha256(text).hexdigest()}
+                entry = replace(entry, hashes=hashes, size=len(text))
+                return path, None, entry, None
+            before = stat_of(path)
+            size, _, time = before
+            last = old.files.get(file.name)
+            settled = last is not None and time + _SETTLED < old.time
+            same = settled and last and last.size == size and last.hashes
+            known = last if same else None
+            entry, metadata = read_file(path, known, replace(entry, size=size))
+            ours = (None, last.dist_info_metadata if last else None)
+            if metadata is not None and metadata_hash(path) not in ours:
+                error = InputError(
+                    f"differs from METADATA of {file.name}", hint="delete the file"
+                )
+                self._add_problem(path + METADATA, error)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror or error}"
+            self._add_problem(path, InputError(message, hint="check the file"))
+            return None
+        except InputError as error:
+            self._add_problem(path, error)
+            return None
+        return path, before, entry, metadata
+
+    def make_pages(self, entries: _Entries) -> dict[str, bytes]:
+        """Return the pages that change, that of the root last."""
+        pages: dict[str, bytes] = {}
+        for project, files in entries.items():
+            old = self.old[project]
+            page = model.ProjectDetail(
+                meta=model.Meta("1.1", old.meta),
+                name=project,
+                files=tuple(entry for _, entry in files),
+                versions=frozenset(str(file.version) for file, _ in files),
+                private_metadata=old.kept,
+            )
+            self._add_pages(pages, project, page)
+        # The list of the model is a set, whose order differs from process to process.
+        projects: Any = tuple(map(model.ProjectListElement, sorted(entries)))
+        meta = model.Meta("1.1", _GENERATOR)
+        self._add_pages(pages, "", model.ProjectList(meta, projects))
+        return pages
+
+    def _add_pages(
+        self,
+        pages: dict[str, bytes],
+        folder: str,
+        page: model.ProjectDetail | model.ProjectList,
+    ) -> None:
+        for name, (form, mark) in _PAGES.items():
+            path = os.path.join(self.root, folder, name)
+            text = render(page, form).decode()
+            if form is Format.HTML_V1:
+                text = text.replace("<head>", f"<head>\n{mark}", 1)
+            data = f"{text.rstrip()}\n".encode()
+            if self.old[folder].pages.get(path) != data:
+                pages[path] = data
+
+    def find_stale(self, folders: Mapping[str, list[str]]) -> Iterator[str]:
+        """Yield METADATA files of missing wheels, if an earlier run wrote them."""
+        last = {name: x for old in self.old.values() for name, x in old.files.items()}
+        for folder, names in folders.items():
+            present = set(names)
+            for name in names:
+                wheel = name.removesuffix(METADATA)
+                if wheel == name or not wheel.endswith(".whl") or wheel in present:
+                    continue
+                path = os.path.join(self.root, folder, wheel)
+                with suppress(OSError):
+                    if wheel in last and (
+                        last[wheel].dist_info_metadata == metadata_hash(path)
+                    ):
+                        yield path + METADATA
+                        continue
+                message = "there is no such wheel, and nvp did not write the file"
+                place = path + METADATA
+                remark = Remark(place=place, message=message, hint="remove it")
+                self.notes.append(remark)
