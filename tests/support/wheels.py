@@ -52,6 +52,7 @@ def stub_wheel(
     tag: str = "py3-none-any",
     requires: Sequence[str] = (),
     extras: Sequence[str] = (),
+    requires_python: str | None = None,
     members: Mapping[str, bytes] | None = None,
 ) -> Path:
     """Write a valid wheel with one module, and return its path.
@@ -61,6 +62,7 @@ def stub_wheel(
         label and without this file is what a broken publisher makes.
     :param requires: ``Requires-Dist`` entries.
     :param extras: ``Provides-Extra`` entries.
+    :param requires_python: ``Requires-Python``.
     :param members: more files.
     """
     module = canonicalize_name(name).replace("-", "_")
@@ -75,6 +77,7 @@ def stub_wheel(
             f"Version: {version}",
             *(f"Requires-Dist: {item}" for item in requires),
             *(f"Provides-Extra: {item}" for item in extras),
+            *(f"Requires-Python: {item}" for item in (requires_python,) if item),
         ),
         f"{info}/WHEEL": _lines(
             "Wheel-Version: 1.0",

@@ -32,8 +32,8 @@ path FILE
   upgrade all metadata files of a directory in place; a release whose wheels are in the
   directory gets a file made from them
 --pages
-  with --index: write what a web server needs to serve the directory, with the files of
-  all projects in it or in directories in it: HTML and JSON pages, and METADATA of wheels
+  with --index: write HTML and JSON pages and METADATA of wheels, for a web server that
+  serves the directory with the files of all projects, in it or in directories in it
 --for-uv
   name the provider of nvidia in the one way that uv recognises; otherwise all uv
   users may get the CPU build (NV314)

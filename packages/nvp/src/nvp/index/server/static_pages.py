@@ -136,10 +136,11 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     stale = [path for name in gone for path in index.old[name].pages]
     stale += index.find_stale(folders)
     if write:
-        changed = [f for f in upgraded if f.changed and f.text is not None]
-        for file in changed:
-            _write(file.path, (file.text or "").encode())
-        for path, data in (*texts, *pages.items()):
+        texts += [(f.path, f.text.encode()) for f in upgraded if f.changed and f.text]
+        # Each file waits for the disk.
+        with _pool() as pool:
+            list(pool.map(_write, *zip(*texts, strict=True)))
+        for path, data in pages.items():
             _write(path, data)
         _remove(stale)
     described = []
@@ -168,12 +169,16 @@ def _list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
     seen = {os.path.realpath(root)}
     for name in names:
         path = os.path.join(root, name)
-        # A link to a directory that counts already would list its files twice.
-        if name.startswith(".") or os.path.realpath(path) in seen:
+        if name.startswith(".") or not os.path.isdir(path):
             continue
-        if os.path.isdir(path):
-            seen.add(os.path.realpath(path))
+        # A link to a directory that counts already would list its files twice.
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
             yield name, list_names(path)
+
+
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(4)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -284,7 +289,7 @@ class _Index:
         """Return the entries of the pages, and the METADATA files to be written."""
         for project in {file.project for file in files}:
             self.read_old(project)
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+        with _pool() as pool:
             read = list(pool.map(self._read, files))
         entries: dict[str, list[tuple[ListedFile, model.File]]] = {}
         writes = []
