@@ -270,3 +270,27 @@ def test_one_project_is_not_pinned_any_number_of_times(tmp_path: Path) -> None:
     path.write_text("".join(f"torch==2.{n}\n" for n in range(201)))
     with pytest.raises(InputError, match="pins 'torch' 201 times"):
         read_pins(str(path))
+
+
+def test_the_pins_of_one_project_are_counted_with_its_constraints(
+    tmp_path: Path,
+) -> None:
+    """The number of pins would be that of the lines times that of the constraints."""
+    constraints = tmp_path / "constraints.txt"
+    markers = [f'python_version < "3.{n}"' for n in range(5000)]
+    constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers[:150]))
+    path = tmp_path / "requirements.txt"
+    path.write_text("-c constraints.txt\n" + "".join(f"torch ; {m}\n" for m in markers))
+    with pytest.raises(InputError, match="pins 'torch' 300 times, of at most 200"):
+        read_pins(str(path))
+    constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers))
+    with pytest.raises(InputError, match=r"constraints.txt:201: pins 'torch' 201"):
+        read_pins(str(path))
+
+
+def test_the_extras_of_a_file_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "uv.lock"
+    extras = "".join(f'{{ package = "demo", extra = "e{n}" }},' for n in range(2001))
+    path.write_text(f"version = 1\nconflicts = [[{extras}]]\n")
+    with pytest.raises(InputError, match="has 2,001 extras and groups"):
+        read_pins(str(path))

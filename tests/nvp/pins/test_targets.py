@@ -98,6 +98,8 @@ def test_markers_of_a_platform() -> None:
 
 
 EXTRAS = ("cpu", "cu12", "cu-13")
+TARGET = find_target()
+"""One for all examples: it remembers markers, which may name what is selected."""
 
 
 @given(
@@ -118,9 +120,9 @@ def test_extras_in_markers(
     }
     marker = f"({texts[kind]}) and python_version >= '3'"
     expected = (name in chosen) is (sign == "==")
-    assert find_target().holds(marker, chosen, groups) is expected
+    assert TARGET.holds(marker, chosen, groups) is expected
     of_group = f"extra == 'group-3-abc-{name}' or '{name}' in dependency_groups"
-    assert find_target().holds(of_group, chosen, groups) is (name in groups)
+    assert TARGET.holds(of_group, chosen, groups) is (name in groups)
 
 
 @given(st.text(max_size=40))

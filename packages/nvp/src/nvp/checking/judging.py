@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 from packaging.version import Version
 
@@ -138,24 +137,22 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
     Files of poetry and pylock.toml do not say which extras exclude each other.
     """
-    pinned: dict[Choice, dict[str, set[int]]] = {}
+    pinned: dict[str, dict[Choice, set[int]]] = {}
     for choice in file.choices:
-        own = pinned.setdefault(choice, {})
         for item in file.select(frozenset({*file.defaults, choice}), target):
-            name = _CUDA.sub("", stem_of(item.pin.name))
-            own.setdefault(name, set()).add(id(item.pin))
+            own = pinned.setdefault(item.pin.name, {})
+            own.setdefault(choice, set()).add(id(item.pin))
+    programs: dict[str, dict[Choice, set[int]]] = {}
+    for name, choices in pinned.items():
+        own = programs.setdefault(_CUDA.sub("", stem_of(name)), {})
+        for choice, numbers in choices.items():
+            own.setdefault(choice, set()).update(numbers)
     return {
         choice
-        for pair in combinations(pinned, 2)
-        if any(pinned[pair[0]][n] != pinned[pair[1]][n] for n in _both(pinned, pair))
-        for choice in pair
+        for choices in programs.values()
+        if len(set(map(frozenset, choices.values()))) > 1
+        for choice in choices
     }
-
-
-def _both(
-    pinned: Mapping[Choice, Mapping[str, set[int]]], pair: tuple[Choice, Choice]
-) -> set[str]:
-    return pinned[pair[0]].keys() & pinned[pair[1]].keys()
 
 
 def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:

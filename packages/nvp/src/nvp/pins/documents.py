@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 MOST_PINS = 20_000
 """The most packages of a file. Lock files of large workspaces have some 1,500."""
 
+MOST_OF_ONE = 200
+"""The most pins of one project. Each is compared with each, and a fork has one."""
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONG_NUMBER = re.compile("[0-9]{20}")
@@ -174,11 +177,15 @@ def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
     return lines
 
 
-def check_count(count: int) -> None:
-    """Refuse a file with too many packages.
+def check_count(count: int, name: str | None = None) -> None:
+    """Refuse a file with too many packages, or with too many pins of one.
 
-    :raises InputError: it has more than `MOST_PINS`.
+    :param name: the project that is counted; ``None`` for all projects.
+    :raises InputError: the file has more than `MOST_PINS`, or `MOST_OF_ONE`.
     """
+    if name is not None and count > MOST_OF_ONE:
+        message = f"pins {shown(name)} {count:,} times, of at most {MOST_OF_ONE}"
+        raise InputError(message, hint="check that this is the right file")
     if count > MOST_PINS:
         message = f"pins {count:,} packages, of which {MOST_PINS:,} are read at most"
         raise InputError(message, hint="split it")

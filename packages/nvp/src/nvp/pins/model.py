@@ -237,12 +237,16 @@ class PinnedFile:
         always = [x for x in edges if not x.extra and self.pins[x.pin].is_project]
         asked = {Choice("extra", name) for edge in always for name in edge.extras}
         found = {self.defaults: None}
+        conflicts: dict[Choice, list[frozenset[Choice]]] = {}
+        for conflict in self.conflicts:
+            for choice in conflict:
+                conflicts.setdefault(choice, []).append(conflict)
         for choice in self.choices:
-            rivals = frozenset().union(*(x for x in self.conflicts if choice in x))
-            if choice in self.defaults or (rivals - {choice}) & asked:
+            own = conflicts.get(choice, ())
+            others = asked - {choice}
+            if choice in self.defaults or not all(map(others.isdisjoint, own)):
                 continue
-            left = self.defaults.difference(*(x for x in self.conflicts if choice in x))
-            found[left | {choice}] = None
+            found[self.defaults.difference(*own) | {choice}] = None
         return tuple(found)
 
     def select(
@@ -265,10 +269,11 @@ class PinnedFile:
             if (more := extras.union(*asked)) == extras:
                 break
             extras = more
+        pins = (self.pins[number] for number in sorted(taken))
         return tuple(
             SelectedPin(pin, self._best(pin, target))
-            for number, pin in enumerate(self.pins)
-            if number in taken and not pin.is_project
+            for pin in pins
+            if not pin.is_project
         )
 
     def _follow(

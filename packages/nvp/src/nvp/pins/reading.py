@@ -10,21 +10,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, redacted, shown
+from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import (
     parse_json,
     read_bytes,
     read_stdin,
 )
 
+from .documents import check_count
 from .model import PinnedFile
 from .toml_text import parse_toml
 
 LIMIT = 16 * 1024 * 1024
 """The most bytes of a file. Lock files of large workspaces have some 8 MB."""
 
-_MOST_OF_ONE = 200
-"""The most pins of one project. Each is compared with each, and a fork has one."""
+_MOST_CHOICES = 2000
+"""The most extras and groups, for each of which the file is read once."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -81,11 +82,12 @@ _NOT_METADATA = "this is not variant metadata"
 
 
 def _limit(file: PinnedFile) -> None:
-    """Refuse a file with more pins of one project than a real one has."""
+    """Refuse a file with more of anything than a real one has."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
-        if count > _MOST_OF_ONE:
-            message = f"pins {shown(name)} {count:,} times, of at most {_MOST_OF_ONE}"
-            raise InputError(message, hint="check that this is the right file")
+        check_count(count, name)
+    if (count := len(file.choices)) > _MOST_CHOICES:
+        message = f"has {count:,} extras and groups, of at most {_MOST_CHOICES:,}"
+        raise InputError(message, hint="check that this is the right file")
 
 
 def _read(text: str, path: str) -> PinnedFile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -133,6 +134,7 @@ def _finished(
 ) -> PinnedFile:
     pins, notes = list(reading.pins), list(reading.notes)
     settled = {(pin.name, pin.marker) for pin in pins}
+    counts = Counter(pin.name for pin in pins)
     for requirement, place in reading.unpinned:
         if {(place.name, place.marker), (place.name, "")} & settled:
             continue  # Another line pins it.
@@ -144,6 +146,8 @@ def _finished(
         ]
         # Without a version it counts as well: of a GPU build, nothing is known then.
         pins += fitting or [place]
+        counts[place.name] += len(fitting) or 1
+        check_count(counts[place.name], place.name)
         settled.add((place.name, place.marker))
         if not fitting:
             where = f"{place.path}:{place.line}" if place.line else place.path
@@ -343,7 +347,9 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
                 reading.unpinned.append((requirement, pin))
             return
     if constrains:
-        reading.constraints.setdefault(pin.name, []).append(pin)
+        same = reading.constraints.setdefault(pin.name, [])
+        same.append(pin)
+        check_count(len(same), pin.name)
     else:
         reading.pins.append(pin)
 

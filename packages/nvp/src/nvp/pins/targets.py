@@ -45,6 +45,7 @@ class PinTarget:
     variables: Mapping[str, str]
     ranks: Mapping[str, int] = field(repr=False)
     platform: str | None = None
+    _known: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def python(self) -> str:
@@ -66,12 +67,19 @@ class PinTarget:
 
         marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
         marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
+        # Without the sets, the result is the same for each selection.
+        is_same = "extras" not in marker and "dependency_groups" not in marker
+        if is_same and marker in self._known:
+            return self._known[marker]
         variables: dict[str, Any] = dict(self.variables)
         variables.update(extras=extras, dependency_groups=groups)
         try:
-            return Marker(marker).evaluate(variables, context="lock_file")
+            result = Marker(marker).evaluate(variables, context="lock_file")
         except (ValueError, RecursionError, KeyError):
-            return True
+            result = True
+        if is_same:
+            self._known[marker] = result
+        return result
 
     def best(self, names: Iterable[str]) -> str | None:
         """Return the name of the wheel that an installer takes, if any is for here."""
