@@ -2,7 +2,7 @@ r"""Regenerate the table of builds: wheels, METADATA, build scripts, support tab
 
 ``tools/sources/releases.json`` has the wheels that are read: of each project the newest
 release of each CUDA major, and one before and after each change of GPUs. INDEX is the
-URL of the root page of an index. A census of all of them reads 19 GB::
+URL of the root page of an index. A census of all of them reads 20 GB::
 
     python -m tools.list_builds INDEX wheels --metadata metadata.json
     nvp census wheels -o census.sqlite

@@ -231,10 +231,11 @@ class TestVerdicts:
             ("ctranslate2", "12.4", "8.0", "4.8.5"),
             ("ctranslate2", "11.8", "7.0", "3.24.0"),
             ("cupy-cuda12x", "12.4", "6.1", "14.2.0"),
-            # Older releases have the same two targets; 1.8.0 had one for 9.0.
+            # Releases since 1.9.0.post1 have the same two targets.
             ("faiss-gpu-cu12", "12.4", "8.0", "1.14.1.post1"),
-            ("faiss-gpu-cu12", "12.4", "9.0", "1.8.0.2"),
-            ("faiss-gpu-cu11", "11.8", "9.0", None),
+            ("faiss-gpu-cu12", "12.4", "9.0", "1.9.0.0"),
+            ("faiss-gpu-cu11", "11.8", "9.0", "1.9.0.0"),
+            ("xformers", "13.0", "7.0", "0.0.30"),
             ("libcudf-cu13", "12.4", "8.0", None),
             ("libcudf-cu12", "12.4", "7.0", "26.10.2"),
         ],

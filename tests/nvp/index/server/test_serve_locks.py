@@ -371,6 +371,8 @@ def test_the_line_is_true_for_clients_of_each_python(
                 stub_wheel(
                     folder / project, project, version, tag=tag, requires=requires
                 )
+            stub_sdist(folder / project, project, version)
+        stub_sdist(folder / project, project, "0.5")
         write_page(folder / project)
     with (
         serve(folder) as upstream,
@@ -378,7 +380,26 @@ def test_the_line_is_true_for_clients_of_each_python(
     ):
         for project in releases:
             fetch(f"{server.urls[0]}{project}/")
+        url = server.urls[0]
+        command = [uv.find_uv_bin(), *["pip", "compile", "--no-config", "--no-deps"]]
+        command += ["--default-index", url, "it.in", "--python-version"]
+        (tmp_path / "it.in").write_text("kernels")
+        texts = [
+            subprocess.run(
+                [*command, f"3.{python}"],
+                cwd=tmp_path,
+                env=environ,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for python in (13, 14)
+        ]
         _, said = server.stop(signal.SIGTERM)
+    assert "kernels==3.0" in texts[0].stdout
+    # No source of an older release is built in place of a wheel that is passed over.
+    assert texts[1].returncode == 1
+    assert "kernels" not in texts[1].stdout
     why = "2.0 needs a driver for CUDA 13, but this one is for CUDA 12.9"
     lines = [line for line in said.splitlines() if "is the newest shown" in line]
     assert lines == [

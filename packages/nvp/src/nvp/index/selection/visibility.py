@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote, urlsplit
@@ -182,7 +182,13 @@ class BuildJudge:
             by_file |= find_visibility_elsewhere(
                 ours, by_file, elsewhere, driver=driver
             )
-        by_file |= self._find_sdists(project, files, ours, by_file)
+        pythons = {
+            python
+            for build in builds
+            if visibility.files[build.file].action == "show"
+            for python in build.pythons
+        }
+        by_file |= self._find_sdists(project, files, ours, by_file, pythons)
         visibility = replace(visibility, files=by_file)
         for name, each in visibility.files.items():
             if each.action != "show":
@@ -243,10 +249,14 @@ class BuildJudge:
         files: Sequence[model.File],
         builds: Sequence[Build],
         by_file: Mapping[str, Visibility],
+        pythons: Set[int],
     ) -> dict[str, Visibility]:
         """Find the source distributions that are yanked with the wheels of a release.
 
         An installer would build one of these where it passes over the wheels.
+
+        :param pythons: those for which a wheel of any release is shown. An installer
+            for another one would build an older release in place of a yanked wheel.
         """
         target = self._selection.target
         if target is not None and target.builds(project):
@@ -268,11 +278,18 @@ class BuildJudge:
                 left = (build.pythons or ANY_PYTHON) - shown
                 if left and by_file[build.file].action == "yank":
                     refused[release] = by_file[build.file]
+        without = [b for b in builds if b.pythons - pythons and b.file in by_file]
+        yanked = [b for b in without if by_file[b.file].action == "yank"]
+        newest = max(yanked, key=lambda build: build.release, default=None)
         sdists = {}
         for file in files if refused else ():
             release_of_file = release_of_sdist(file.filename)
+            if release_of_file is None:
+                continue
             if release_of_file in refused:
                 sdists[file.filename] = refused[release_of_file]
+            elif newest is not None and release_of_file < newest.release:
+                sdists[file.filename] = by_file[newest.file]
         return sdists
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
