@@ -252,7 +252,7 @@ def test_wrong_words(words: tuple[str, ...], program: Program) -> None:
 def test_help(program: Program) -> None:
     code, out, err = program("--help")
     assert (code, err) == (0, "")
-    assert out.startswith("Print what the provider answers: ")
+    assert out.startswith("Print the answer of the provider: ")
     assert out.endswith("usage: python -m nvidia_variant_provider [--json] [FILE]\n")
 
 

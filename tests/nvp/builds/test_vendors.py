@@ -1,4 +1,4 @@
-"""Builds that run from indexes of makers, by the tables alone."""
+"""Builds that run from indexes of vendors, by the tables alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that all records of indexes of makers obey."""
+"""The rules that all records of indexes of vendors obey."""
 
 from __future__ import annotations
 

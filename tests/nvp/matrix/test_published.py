@@ -1,4 +1,4 @@
-"""`matrix` and `diff` on published metadata, which has builds for other makers too."""
+"""`matrix` and `diff` on published metadata, which has builds for other vendors too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TestOtherMakers:
     @pytest.mark.parametrize(("name", "label"), [("intel", "xpu"), ("amd", "rocm6.3")])
     def test_a_namespace_is_turned_on(self, name: str, label: str, run: Run) -> None:
         plain = run(TORCH).out
-        assert "Hardware of other makers (amd, intel) counts as absent" in plain
+        assert "Hardware of other vendors (amd, intel) counts as absent" in plain
         out = run(TORCH, "--assume", name).out
         assert label not in plain
         assert label in out
@@ -51,7 +51,7 @@ class TestOtherMakers:
 
     def test_all_of_them_may_be_turned_on(self, run: Run) -> None:
         out = run(TORCH, "--assume", "intel", "--assume", "amd").out
-        assert "other makers" not in out
+        assert "other vendors" not in out
 
     def test_a_namespace_that_no_label_has(self, run: Run) -> None:
         outcome = run(TORCH, "--assume", "inteel")

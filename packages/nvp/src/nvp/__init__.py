@@ -1,7 +1,7 @@
-"""The command line ``nvp``, and all that people do with the provider for NVIDIA GPUs.
+"""The command line ``nvp``, and everything above the provider for NVIDIA GPUs.
 
-Installers run `nvidia_variant_provider`, which imports nothing of this package. The
-public Python API is in `nvp.api`.
+Installers run `nvidia_variant_provider`, which never imports this package. The public
+Python API is in `nvp.api`.
 """
 
 from __future__ import annotations

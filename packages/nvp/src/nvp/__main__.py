@@ -1,6 +1,6 @@
-"""The command line as a process of its own: ``nvp``, and ``python -m nvp``.
+"""The entry point of the process: ``nvp`` and ``python -m nvp``.
 
-`nvp.cli.main` runs a command in a process that goes on afterwards, as tests do.
+To run a command inside a longer process, as tests do, call `nvp.cli.main`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from . import __version__
 
 
 def run() -> int:
-    """Run the words of the process, and return its exit code."""
-    # A command makes many objects and few cycles. Looking for these after every 700 new
-    # objects took a third of the time of a long lock file or inventory.
+    """Run the command line of this process, and return its exit code."""
+    # A command creates many objects and few cycles. Collecting cycles after every 700
+    # new objects took a third of the time of a long lock file or inventory.
     gc.set_threshold(100_000)
     try:
         problem = _foreign_provider()
         if problem is not None:
             return _refuse(problem)
-        # Not before the check: this imports inner modules of the provider.
+        # Import after the check, because this needs inner modules of the provider.
         from .cli import main
     except KeyboardInterrupt:
-        return 130  # as `main` does
+        return 130  # the same code as `main`
 
-    # At its end, Python would look for cycles among all objects of all modules, which
-    # takes longer than many a command. The memory is freed without that.
+    # At exit, Python would look for cycles among all objects, which takes longer than
+    # many commands. The memory is freed anyway.
     atexit.register(gc.freeze)
     code = main(sys.argv[1:])
     if _has_busy_thread():
@@ -39,10 +39,10 @@ def run() -> int:
 
 
 def _foreign_provider() -> str | None:
-    """Return what is wrong with the provider that Python imports, or ``None``.
+    """Return the problem with the provider that Python imports, or ``None``.
 
-    Other distributions have a module of the same name, and an installer may have put
-    one of them in the place of the provider that belongs to this command.
+    Other distributions have a module of the same name, which may have replaced the
+    provider of this package.
     """
     name = "nvidia_variant_provider"
     try:
@@ -50,11 +50,11 @@ def _foreign_provider() -> str | None:
 
         version = getattr(provider, "__version__", None)
         if version == __version__:
-            # Another package can have the same number, but not this inner module.
+            # Another package can have the same version, but not this inner module.
             import nvidia_variant_provider.light
 
             return None
-    except Exception as error:  # noqa: BLE001  # whatever a foreign package raises
+    except Exception as error:  # noqa: BLE001  # a foreign package may raise anything
         found = f"{name} cannot be used: {type(error).__name__}: {error}"
     else:
         place = getattr(provider, "__file__", None) or "a directory without __init__.py"
@@ -76,11 +76,11 @@ def _refuse(problem: str) -> int:
 
 
 def _has_busy_thread() -> bool:
-    """Return whether a thread of the index has not ended.
+    """Return whether a thread of the index is still running.
 
     Such a thread waits for a server or a keyring, and Python would wait for the thread.
     """
-    # Most commands have not imported the index.
+    # Most commands never import the index.
     client = sys.modules.get("nvp.index.http.client")
     return client is not None and client.is_running()
 

@@ -31,7 +31,7 @@ def test_a_build_for_other_hardware(tmp_path: Path) -> None:
     assert explain_hashes("torch", {digest(xpu)}, pages) == (
         f"the hash sha256:{digest(xpu)[:12]}... that you give is that of torch "
         f"2.10.0+xpu ({xpu.name}), which is not for this machine: it is for hardware "
-        f"of another maker; pin that of {cuda.name}: --hash=sha256:{digest(cuda)}"
+        f"of another vendor; pin that of {cuda.name}: --hash=sha256:{digest(cuda)}"
     )
     # pip takes it, or says itself why not.
     for shown in ({digest(cuda)}, {digest(xpu), digest(old)}, {digest(cpu)}, {A}):

@@ -81,7 +81,7 @@ def test_a_label_index_shows_one_backend_of_each_release(tmp_path: Path) -> None
         "2.9.1+rocm6.4": "unknown",
     }
     assert next(iter(builds)) == "2.9.1+cu126"
-    assert builds["2.9.1+xpu"].reasons == ("it is for hardware of another maker",)
+    assert builds["2.9.1+xpu"].reasons == ("it is for hardware of another vendor",)
     assert "+cu126 is the build of 2.9.1" in builds["2.9.1+cpu"].reasons[0]
 
 

@@ -1,4 +1,4 @@
-"""The indexes of makers, as pages of the recorded form on a server of the test."""
+"""The indexes of vendors, as pages of the recorded form on a server of the test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASTRAL = "wheels.astral.sh/simple"
 VENDORS = {
     f"{WHL}/cu126/torch": ["2.14.1+cu126", "2.10.0+cu126"],
     f"{WHL}/cu126/torchvision": ["0.29.1+cu126", "0.25.0+cu126"],
-    # The directory has copies of what is not of its maker.
+    # The directory has copies of what is not of its vendor.
     f"{WHL}/cu126/demo": ["9.0"],
     f"{WHL}/cu128/torch": ["2.11.0+cu128"],
     f"{WHL}/cu129/torch": ["2.10.0+cu129"],
@@ -58,7 +58,7 @@ REQUIRES = {
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Serve an index such as PyPI, and next to it those of makers."""
+    """Serve an index such as PyPI, and next to it those of vendors."""
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -151,7 +151,7 @@ def test_releases(run: Run, own: str) -> None:
 
 
 def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> None:
-    """The index of a maker that cannot be read changes nothing else."""
+    """The index of a vendor that cannot be read changes nothing else."""
     shutil.rmtree(tmp_path / "vendors")
     (tmp_path / "vendors").write_text("no directory")
     assert install(run, own, *OLD, "torch", "demo") == {

@@ -1,9 +1,9 @@
-"""The public Python API: what the commands of the command line do, as functions.
+"""The public Python API: one function for each command.
 
-The functions read environment variables and the user's ``variants.toml`` unless they
-are given a value instead. They print nothing. All errors are `ProviderError`, whose
-attributes ``message``, ``path``, ``place``, ``hint`` and ``exit_code`` say what is
-wrong, where, and what to do next.
+The functions read environment variables and the user's ``variants.toml``, unless an
+argument replaces them, and never print. All errors are `ProviderError`: its attributes
+``message``, ``path``, ``place`` and ``hint`` describe the problem, its location and the
+next step, and ``exit_code`` is that of the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what is pinned, or installed, against machines."""
+"""Check pinned or installed releases against machines."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ def check(
     environ: Mapping[str, str] | None = None,
     watch: Watch | None = None,
 ) -> CheckReport:
-    """Check whether what files pin runs on machines.
+    """Check whether the releases that files pin run on machines.
 
-    Nothing is installed, and no code of a package is run. The table of builds is asked
-    first; METADATA of the builds that it does not know is read by ranges.
+    The function installs nothing and runs no code of a package. It uses the table of
+    builds first; METADATA of other builds is read by HTTP range requests.
 
     :param files: lock files, requirements files, the output of ``pip freeze`` or of
         ``pip inspect``, or scripts with inline metadata (PEP 723).
-    :param python: an interpreter or an environment, whose installed packages are
-        checked as well.
-    :param machines: such as `read_machines` returns them; by default ``environment``.
+    :param python: an interpreter or an environment, whose installed packages are also
+        checked.
+    :param machines: the machines, as from `read_machines`; by default ``environment``.
     :param environment: the machine; by default `detect` finds this one.
-    :param extras: the extras that are installed. Without extras and groups, each
-        choice of a file that excludes others is judged.
-    :param groups: the dependency groups that are installed.
-    :param platforms: the tags of the platform that is installed on, such as
-        ``manylinux_2_28_aarch64``; by default, that of this machine.
-    :param python_version: such as ``3.12``; by default, this Python where the file is
-        for it.
-    :param every_gpu: builds have to run on each GPU of a machine.
-    :param offline: make no request.
-    :param inspect: read the GPU code of wheels of which nothing else says enough.
-    :param suggest: find the newest releases that run in place of those that cannot.
-    :param index_url: the index for what the files have no URL of, by default the one
-        that pip is configured for.
+    :param extras: the extras to install. Without extras and groups, every set of
+        conflicting extras or groups in a file is judged separately.
+    :param groups: the dependency groups to install.
+    :param platforms: the platform tags of the target, such as
+        ``manylinux_2_28_aarch64``; by default those of this machine.
+    :param python_version: such as ``3.12``; by default that of this Python, if the
+        file supports it.
+    :param every_gpu: require builds to run on every GPU of a machine.
+    :param offline: make no requests.
+    :param inspect: read the GPU code of wheels if other evidence is not enough.
+    :param suggest: find the newest releases that run, for those that cannot.
+    :param index_url: the index for files without a URL, by default that of pip's
+        configuration.
     :param extra_index_urls: further indexes.
     :param environ: environment variables, by default those of the process.
     :param watch: as for `releases`.
     :return: ``files`` has the pinned builds with a verdict for each of ``machines``.
-    :raises InputError: a file cannot be read, or is of none of these forms.
+    :raises InputError: a file cannot be read or has none of these forms.
     :raises UsageError: there is nothing to check, or a choice does not exist.
     """
     from ..checking.asking import Asker
@@ -140,22 +140,22 @@ def check_installed(
     raise_for: Literal["cannot", "unknown"] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[CheckedPin, ...]:
-    """Check whether what is installed here can run, before it is imported.
+    """Check whether installed GPU packages can run, before they are imported.
 
-    It is for the start of an application, in front of an engine that takes minutes to
-    load. The ``*.dist-info`` of the projects and of what they require are read, and
-    nothing is asked of an index. No library is opened: `doctor` does that.
+    Call this function at the start of an application, before an engine that takes
+    minutes to load. It reads only the ``*.dist-info`` of the projects and of their
+    requirements. It queries no index and opens no library; use `doctor` for that.
 
-    :param projects: such as ``vllm``; without any, everything that is installed counts.
+    :param projects: such as ``vllm``; by default every installed project.
     :param environment: the machine; by default `detect` finds this one.
-    :param every_gpu: builds have to run on each GPU of the machine.
-    :param raise_for: raise an error for a build that surely cannot run; with
-        ``"unknown"``, also for one of which nothing is known.
+    :param every_gpu: require builds to run on every GPU of the machine.
+    :param raise_for: raise an error for a build that certainly cannot run; with
+        ``"unknown"``, also for one without evidence.
     :param environ: environment variables, by default those of the process.
     :return: a record for each GPU build, whose ``worst`` is the verdict with its
         evidence and its reasons.
-    :raises CannotRunError: ``raise_for`` applies. Its ``message`` says why, and its
-        ``hint`` is the command that puts it right.
+    :raises CannotRunError: ``raise_for`` applies; its ``message`` has the reason, and
+        its ``hint`` the command that fixes it.
     :raises UsageError: a project is not installed.
     """
     from ..checking.judging import check_file

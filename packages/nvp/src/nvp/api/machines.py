@@ -1,4 +1,4 @@
-"""Machines, as a file describes them, and whether installed software runs on them."""
+"""Read machines from files, and check whether installed software runs on them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _logger = Logger("nvp.api")
 _LARGEST_SNAPSHOT = 1024 * 1024
 
 _MOST_NAMES = 10
-"""The machines that a message names."""
+"""The number of machines that a message names."""
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
     """Read a snapshot of a machine.
 
-    :param path: a file with what ``detect --json`` printed, or with the ``data`` of
-        that report alone. Its schema is ``schemas/environment.schema.json``.
+    :param path: the output of ``detect --json``, or only the ``data`` of that report.
+        The schema is ``schemas/environment.schema.json``.
     :raises InputError: the file cannot be read, or is not valid.
     """
     from ..inventories.model import environment_of_snapshot
@@ -49,14 +49,14 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
 
 
 def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
-    """Read the machines that somebody else describes.
+    """Read the machines of an inventory made by another tool.
 
-    :param path: a file whose form is told by its content: a snapshot, ``kubectl get``
-        of nodes or resourceslices (JSON or YAML), ``condor_status -json``, ``pixi info
-        --json``, ``conda info --json``, ``nvidia-smi -q -x``, ``nvidia-smi
+    :param path: a file, whose form is recognized by its content: a snapshot, ``kubectl
+        get`` of nodes or resourceslices (JSON or YAML), ``condor_status -json``, ``pixi
+        info --json``, ``conda info --json``, ``nvidia-smi -q -x``, ``nvidia-smi
         --query-gpu``, or metrics of the DCGM exporter. ``-`` is standard input.
-    :return: the machines that have a GPU, in the order of the file. What the file does
-        not say is ``None`` with the reason ``not-given``.
+    :return: the machines with a GPU, in the order of the file. A fact that the file
+        does not contain is ``None`` with the reason ``not-given``.
     :raises InputError: the file cannot be read, has another form, or has no machine.
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
@@ -66,12 +66,12 @@ def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
 
 
 def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machine:
-    """Read one machine from a snapshot or from an inventory.
+    """Read one machine from a snapshot or an inventory.
 
     :param path: a file as for `read_environment` or `read_machines`.
-    :param node: the name of the machine, which an inventory of several has to have.
+    :param node: the name of the machine; required if the inventory has several.
     :raises UsageError: there are several machines, or none has this name; the hint
-        names those that there are.
+        lists the names.
     :raises InputError: the file cannot be read, or is not valid.
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
@@ -97,9 +97,9 @@ def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machi
 
 
 def _is_snapshot(path: str) -> bool:
-    """Tell whether a file is for `read_environment`, whose errors are exact.
+    """Return whether to read a file with `read_environment`, whose errors are exact.
 
-    That is a file which cannot be read or has broken JSON, too.
+    This includes unreadable files and broken JSON.
     """
     if path == "-":
         return False
@@ -131,30 +131,30 @@ def doctor(
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
 
-    The checks run no Python code of the stack. ``ptxas`` and ``nvcc`` are asked for
-    their version. Only ``live``, which runs torch, and the workloads of ``evidence``
-    run code.
+    The checks run no Python code of the stack, but they run ``ptxas`` and ``nvcc`` for
+    their versions. Only ``live``, which runs torch, and the workloads of ``evidence``
+    run code of the stack.
 
-    :param python: an interpreter, or the directory of an environment; by default the
-        activated environment, and then the running interpreter.
+    :param python: an interpreter or the directory of an environment; by default the
+        activated environment, or else the running interpreter.
     :param environment: the machine; by default `detect` finds this one.
-    :param is_here: whether the stack is to run on this machine, so that the files of
-        its system count as well.
-    :param machine_options: the words of a command line that name the machine, such as
-        ``--cuda-driver 12.8``; the commands that are proposed have them.
+    :param is_here: whether the stack runs on this machine, so the files of its system
+        are checked too.
+    :param machine_options: the options that describe the machine, such as
+        ``--cuda-driver 12.8``; suggested commands contain them.
     :param environ: environment variables, by default those of the process.
-    :param jobs: how many files are read at the same time.
-    :param watch: called with the name of each distribution that is read; the context
-        that it returns gives a function that reports the progress, as for `inspect`.
+    :param jobs: the number of files to read at the same time.
+    :param watch: called with the name of each distribution before it is read; returns a
+        context manager that yields a progress function, as for `inspect`.
     :param live: run code on the GPUs of this machine, with this deadline in seconds
         for each GPU and for torch.
-    :param everything: check ``nvcc`` too where nothing is built here. That is so where
-        no distribution was installed from source and there is no workload.
-    :param evidence: workloads to run, and the receipt to make or to compare with; a
-        receipt that is made is the ``receipt`` of the result.
-    :return: ``findings`` has what is wrong, in the order of what to do first.
+    :param everything: check ``nvcc`` even if no distribution was installed from source
+        and there is no workload.
+    :param evidence: workloads to run, and the receipt to write or to compare with; a
+        new receipt is the ``receipt`` of the result.
+    :return: ``findings`` has the problems, in the order in which to fix them.
     :raises UsageError: there is no such interpreter or environment, or ``evidence`` has
-        a command or a reason that is malformed.
+        a malformed command or reason.
     :raises MissingExtraError: ``live`` needs the extra ``live``.
     :raises DetectionError: ``live`` needs a GPU.
     """

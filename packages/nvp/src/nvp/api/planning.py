@@ -1,4 +1,4 @@
-"""Plans: which builds of a release, or of a project, machines get, and why."""
+"""Plan: which builds of a release or a project machines get, and why."""
 
 from __future__ import annotations
 
@@ -43,33 +43,33 @@ def releases(
 ) -> ReleaseTable:
     """List the releases of a project on an index, with the builds that run here.
 
-    The verdicts are those by which ``pip`` and ``serve`` choose. Nothing is
-    installed, and no wheel is read unless ``inspect`` is given.
+    The verdicts are those of ``pip`` and ``serve``. The function installs nothing, and
+    reads no wheel unless ``inspect`` is set.
 
     :param project: its name, without a version.
-    :param index_url: the index, by default the one that pip is configured for.
-    :param extra_index_urls: further indexes, as pip has them.
-    :param find_links: pages of links and directories of wheels, as pip has them.
-    :param trusted_hosts: hosts that are not verified, and may speak plain HTTP.
-    :param vendor_indexes: read the indexes of makers as well, for releases that do not
-        run from the others.
+    :param index_url: the index, by default that of pip's configuration.
+    :param extra_index_urls: further indexes, as for pip.
+    :param find_links: pages of links and directories of wheels, as for pip.
+    :param trusted_hosts: hosts that are not verified and may use plain HTTP.
+    :param vendor_indexes: also read the indexes of vendors, for releases that do not
+        run from the other indexes.
     :param every_gpu: accept only variants with code for every GPU.
-    :param labels: take these builds instead of the best ones: ``LABEL`` for every
-        project, or ``PROJECT=LABEL``. ``newest`` then is the newest release whose
+    :param labels: select these builds instead of the best ones: ``LABEL`` for every
+        project, or ``PROJECT=LABEL``. ``newest`` is then the newest release whose
         build with the label runs.
     :param environment: the machine; by default `detect` finds this one.
-    :param environ: environment variables, by default those of the process, from
-        which pip takes its settings.
-    :param python: the interpreter or the environment that wheels are selected for,
-        and whose pip is asked for its indexes; by default, the running one.
-    :param platforms: the platform tags of the wheels, as pip has them, such as
-        ``win_amd64``; by default, what the interpreter runs.
-    :param inspect: read the GPU code of large wheels of which nothing is known, newest
-        release first, until one runs, and of at most ten; ``"all"`` reads every one.
-        What is found is kept in the user's cache, and `pip` and `serve` use it.
-    :param watch: called with the name of each wheel that is inspected; the context
-        that it returns gives a function that is called with the bytes that have been
-        read and their total, or ``None``.
+    :param environ: environment variables, by default those of the process, which may
+        contain settings of pip.
+    :param python: the interpreter or environment of the wheels and of the pip settings;
+        by default the running one.
+    :param platforms: the platform tags of the wheels, as for pip, such as
+        ``win_amd64``; by default those of the interpreter.
+    :param inspect: read the GPU code of large wheels without other evidence, newest
+        release first, until one runs, but at most ten; ``"all"`` reads every one.
+        Results are cached for the user, and `pip` and `serve` use them.
+    :param watch: called with the name of each wheel before it is inspected; returns a
+        context manager that yields a function of the bytes read and their total, or
+        ``None``.
     :return: ``newest`` is the newest release with a build that runs, or ``None``, and
         ``releases`` has all of them, newest first.
     :raises InputError: no index has the project, or none can be read.
@@ -115,24 +115,24 @@ def matrix(
     """Return which build of a release each driver and each GPU gets.
 
     Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
-    9.0: all that the tables of `knowledge` know. Every value of other namespaces
-    counts as supported, except of those that name hardware of other makers
-    (`matrix.cells.OTHER_MAKERS`). The user's ``variants.toml`` does not count.
+    9.0, from the tables of `knowledge`. Values of other namespaces count as supported,
+    except for the hardware of other vendors (`matrix.cells.OTHER_MAKERS`). The user's
+    ``variants.toml`` is ignored.
 
     :param variants_json: the metadata of the release; see `Release`.
     :param project: a release on an index instead, such as ``torch==2.15.0``; without a
-        version, the newest one that any machine runs. Its wheels are judged as
-        `releases` judges them, for the platform and the interpreter of this machine.
-    :param index_url: the index, by default the one that pip is configured for.
-    :param assume: namespaces of other makers' hardware that count as supported too.
+        version, the newest one that any machine runs. Its wheels are judged as in
+        `releases`, for the platform and the interpreter of this machine.
+    :param index_url: the index, by default that of pip's configuration.
+    :param assume: namespaces of other vendors' hardware to treat as supported.
     :param all_pairs: include drivers with GPUs that they do not support.
-    :param minor_version_compatibility: whether builds count that only the driver's
-        minor-version compatibility can run; ``None`` leaves it to ``environ``.
+    :param minor_version_compatibility: accept builds that run only by CUDA's
+        minor-version compatibility; ``None`` reads the setting from ``environ``.
     :param environ: environment variables, by default those of the process: the opt-in
         to minor-version compatibility, and the settings of pip for a project.
     :return: ``cells`` has a cell for each driver with each GPU that it supports: all
-        GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` makes a
-        table of it.
+        GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` turns
+        them into a table.
     :raises InputError: the metadata is not valid, or no index has the release.
     :raises UsageError: ``project`` is malformed, or there is no index or no release.
     """
@@ -164,7 +164,7 @@ def diff(
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
-    :param assume: as for `matrix`, and so are the others.
+    :param assume: as for `matrix`; so are the other parameters.
     :return: ``pairs`` has the change for each driver with each GPU, in the order of the
         cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
@@ -194,7 +194,7 @@ def diff_of_projects(
 
     :param old: such as ``torch==2.14.1``.
     :param new: such as ``torch==2.15.0``.
-    :param index_url: as for `matrix`, and so are the others.
+    :param index_url: as for `matrix`; so are the other parameters.
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
@@ -213,21 +213,21 @@ def fleet(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Fleet:
-    """Choose a build for each machine of a fleet, and the fewest builds for all.
+    """Choose a build for each machine of a fleet, and the smallest set for all.
 
-    :param machines: such as `read_machines` returns them.
-    :param release: the metadata of the release; see `Release`. Without one, machines
-        are put into groups and nothing is chosen.
+    :param machines: the machines, as from `read_machines`.
+    :param release: the metadata of the release; see `Release`. Without a release or a
+        project, machines are only grouped.
     :param project: choose among the releases of this project on an index instead, such
         as ``torch`` or ``torch==2.15.0``.
-    :param index_url: the index, by default the one that pip is configured for.
-    :param per_machine: treat each machine on its own, instead of in groups of machines
-        that are alike.
+    :param index_url: the index, by default that of pip's configuration.
+    :param per_machine: list each machine separately, instead of groups of identical
+        machines.
     :param every_gpu: choose only builds with code for every GPU of a machine.
-    :param minor_version_compatibility: as for `matrix`; it counts for a release.
+    :param minor_version_compatibility: as for `matrix`; used only with ``release``.
     :param environ: environment variables, as for `matrix`.
-    :return: ``choices`` has a group of machines each, with what it gets; ``covering``
-        has the labels that run on every machine, and ``cover`` the smallest set.
+    :return: ``choices`` has each group of machines with its build; ``covering`` has the
+        labels that run on every machine, and ``cover`` the smallest set.
     :raises InputError: the metadata is not valid.
     """
     from ..fleet.serving import choose, group_machines, select_by_metadata
@@ -260,7 +260,7 @@ def _judge_on(
     minor_version_compatibility: bool | None,
     every_gpu: bool = False,
 ) -> ProjectJudge:
-    """Return what judges the projects on an index."""
+    """Return the judge of the projects on an index."""
     from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import ProjectJudge
@@ -276,7 +276,7 @@ def _judge_on(
 
 
 def _accepts(given: bool | None, environ: Mapping[str, str] | None) -> bool:
-    """Return whether builds count that need minor-version compatibility."""
+    """Return whether to accept builds that need minor-version compatibility."""
     if given is not None:
         return given
     return read_minor_version_compatibility(os.environ if environ is None else environ)

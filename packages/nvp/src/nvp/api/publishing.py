@@ -1,4 +1,4 @@
-"""Publishing: what wheels and indexes hold, whether it is right, and old metadata."""
+"""Publish: inspect and validate wheels and indexes, and upgrade old metadata."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def upgrade(
     name: str | None = None,
     for_uv: bool = False,
 ) -> UpgradedFile:
-    """Rewrite variant metadata in the current schema version; nothing is written.
+    """Convert variant metadata to the current schema version, without writing it.
 
     :param source: a path or a JSON text, in one of the forms of `Release`.
     :param name: the name of the metadata in the result and in messages, by default
         the path, or ``metadata`` for a text.
-    :param for_uv: name the provider of ``nvidia`` in the one way that makes uv use its
-        own NVIDIA provider.
-    :return: ``text`` is the upgraded document, or ``None`` where the publisher has to
-        say something first; ``losses``, ``notes`` and ``problems`` are the remarks.
+    :param for_uv: name the provider of ``nvidia`` so that uv uses its own NVIDIA
+        provider.
+    :return: ``text`` is the upgraded document, or ``None`` if the publisher must decide
+        something first; ``losses``, ``notes`` and ``problems`` are the remarks.
     :raises InputError: the metadata cannot be read, is not valid, or has a newer
         version than the current one.
     """
@@ -53,12 +53,11 @@ def upgrade_index(
 ) -> list[UpgradedFile]:
     """Rewrite the metadata of all releases in a directory.
 
-    A release whose wheels are in the directory gets its metadata from the wheels.
+    The metadata of a release comes from its wheels if they are in the directory.
 
-    :param write: replace the files that change, each completely or not at all;
-        otherwise nothing is written.
+    :param write: replace changed files, each atomically; otherwise write nothing.
     :param for_uv: as for `upgrade`.
-    :return: what became of each file, sorted by path.
+    :return: the result for each file, sorted by path.
     :raises InputError: the directory cannot be read or has no release, or a file cannot
         be written.
     """
@@ -105,22 +104,22 @@ def validate(
 ) -> list[Finding]:
     """Check metadata, wheels, directories and project pages before they are published.
 
-    Libraries in wheels are read completely for the rules NV5xx, which takes a while,
-    unless these rules are ignored.
+    The rules NV5xx read all libraries in wheels, which is slow; ignore them to skip
+    that.
 
-    :param paths: files, directories or URLs of project pages. What cannot be read is a
+    :param paths: files, directories or URLs of project pages. An unreadable path is a
         finding, not an error.
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
-    :param ignore: prefixes of the rules to leave out; ``NV502:cu130_hopper`` leaves
-        one out for a label, and ``NV502:cu130_*`` for all labels of that form.
-    :param hashes: download wheels of a page completely, to compare their sha256.
-    :param jobs: how many members of a wheel are read at the same time, by default as
-        many as there are cores, and at most four.
-    :param watch: called with the name of each wheel that is read; the context that it
-        returns gives a function that reports the progress, as for `inspect`.
-    :param unchecked: takes what could not be checked, and why.
-    :param environ: environment variables, by default those of the process, from which
-        pip takes its settings.
+    :param ignore: prefixes of the rules to leave out; ``NV502:cu130_hopper`` ignores
+        one for a label, and ``NV502:cu130_*`` for all labels of that form.
+    :param hashes: download wheels of a page completely, to compare their SHA-256.
+    :param jobs: the number of members of a wheel to read at the same time; by default
+        the number of cores, but at most four.
+    :param watch: called with the name of each wheel before it is read; returns a
+        context manager that yields a progress function, as for `inspect`.
+    :param unchecked: collects the files that could not be checked, with the reasons.
+    :param environ: environment variables, by default those of the process, which may
+        contain settings of pip.
     :return: the findings, sorted by path, rule and place.
     :raises UsageError: no rule begins with a given prefix.
     """
@@ -141,8 +140,8 @@ def validate(
     )
 
 
-# The name of the command is part of the contract, although the standard library has a
-# module "inspect": import this module, not its names.
+# The function has the name of the command, although the standard library has a module
+# "inspect": import this module, not its names.
 def inspect(
     path: str | os.PathLike[str] | IO[bytes],
     *,
@@ -152,15 +151,15 @@ def inspect(
 ) -> WheelReport:
     """Find the GPU code in a wheel, a directory, a library or a loose file.
 
-    A file that is damaged inside is a defect in the report, not an error.
+    A damaged file is a defect in the report, not an error.
 
     :param path: a wheel, library, DLL, static library, ``.cubin``, ``.fatbin`` or
         ``.ptx`` file, a directory of such files, or a wheel as an open binary file that
         can seek.
     :param name: the name of the file in the report, by default the path.
-    :param jobs: how many files are read at the same time.
-    :param progress: a function that is called with the bytes that have been read and
-        their total. The calls come from any thread, one at a time.
+    :param jobs: the number of files to read at the same time.
+    :param progress: called with the bytes read and their total, from any thread but
+        one call at a time.
     :raises InputError: there is no such file, or it cannot be read.
     """
     from ..gpu_code.inspection import inspect_path
@@ -172,12 +171,12 @@ def inspect(
 def inspect_distribution(
     name: str, *, jobs: int = 1, progress: Progress | None = None
 ) -> WheelReport:
-    """Find the GPU code in a distribution that is installed for this interpreter.
+    """Find the GPU code in an installed distribution of this interpreter.
 
     :param name: the name of the distribution, such as ``torch``.
     :param jobs: how many files are read at the same time.
     :param progress: a function that reports the progress, as for `inspect`.
-    :raises InputError: it is not installed, or does not list its files.
+    :raises InputError: the distribution is not installed or does not list its files.
     """
     from ..gpu_code import inspection
 
@@ -201,31 +200,31 @@ def census(
     stop: Stop | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Tally:
-    """Inspect the wheels of an index, and keep what is in them in a store.
+    """Inspect the wheels of an index, and record their GPU code in a store.
 
-    Wheels that the store has are not read again, unless they failed for a reason that
-    may have passed. Each wheel is stored as soon as it is read. The work is done in
-    other processes, which import the main module of the program: a script that calls
-    this function does so below ``if __name__ == "__main__":``.
+    Wheels in the store are not read again, unless they failed for a temporary reason.
+    Each wheel is stored as soon as it is read. Worker processes import the main module
+    of the program, so a script must call this function below
+    ``if __name__ == "__main__":``.
 
     :param index: the URL of a root page, or a directory of wheels or of project
         directories.
-    :param store: the SQLite file; it is made where there is none.
+    :param store: the SQLite file, which is created if missing.
     :param projects: the projects to read, by default all of the index.
-    :param releases: how many of the newest releases are read; all by default.
+    :param releases: the number of newest releases to read, by default all.
     :param platforms: patterns such as ``*linux*x86_64``; all platforms by default.
-    :param every_wheel: read each wheel of a release, and not just one for each platform
+    :param every_wheel: read every wheel of a release, not only one for each platform
         and label.
-    :param jobs: how many processes read, by default one for each core.
-    :param dask: the address of the scheduler of a Dask cluster that reads instead.
-    :param deadline: how many seconds a wheel may take.
-    :param per_host: how many wheels of one server are read at the same time.
-    :param max_bytes: start no wheel after so many bytes.
-    :param observer: is told what happens.
+    :param jobs: the number of processes, by default one for each core.
+    :param dask: the address of the scheduler of a Dask cluster to use instead.
+    :param deadline: the time limit of a wheel in seconds.
+    :param per_host: the number of wheels to read from one server at the same time.
+    :param max_bytes: start no further wheel after reading this number of bytes.
+    :param observer: receives the events.
     :param stop: ends the census early, from another thread or a signal handler.
     :param environ: environment variables, by default those of the process.
-    :return: how many wheels were read, skipped and failed, and what that cost.
-    :raises InputError: the index cannot be read, or the store not be written, or no
+    :return: the numbers of wheels read, skipped and failed, with bytes and seconds.
+    :raises InputError: the index cannot be read, the store cannot be written, or no
         scheduler responds at the address.
     """
     from ..census.model import Options

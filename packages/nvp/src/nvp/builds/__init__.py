@@ -1,5 +1,5 @@
-"""Regular wheels: which build one is, what it needs, and whether it runs here.
+"""Regular wheels: identify a build, its requirements, and whether it runs.
 
-A *build* is a wheel without a variant label that contains GPU code. Nothing in this
-directory opens a connection or asks the driver.
+A *build* is a wheel without a variant label that contains GPU code. Modules in
+this package never open a connection or query the driver.
 """

@@ -1,9 +1,8 @@
-"""What a build is for, and what it needs of a machine, by each kind of evidence.
+"""The target of a build, and its requirements, from each kind of evidence.
 
 Indexes such as PyTorch's name the builds of a release by a local version label
-(``2.10.0+cu128``) or by a directory (``.../cu128/``). Only labels whose meaning is the
-same everywhere are read; any other label says nothing, and a build is never judged
-by it.
+(``2.10.0+cu128``) or by a directory (``.../cu128/``). Only labels with the same
+meaning everywhere are read; all others are ignored.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
     from ..gpu_code.units import Unit
 
 
-# Most projects that pip installs have no GPU code: the modules that read GPU code, and
-# the tables of GPUs, are imported when a build turns up that needs them.
+# Most projects have no GPU code, so import the modules for GPU code and the tables of
+# GPUs only when a build needs them.
 
 _MINOR = 4
-"""A library is minor when the largest one is more than so many times its size. In
-torch 2.0 to 2.15 the linear algebra, which comes from MAGMA, has an eighth of the
-size of ``libtorch_cuda.so`` and code for other GPUs."""
+"""A library is minor if the largest one is more than this many times its size. In torch
+2.0 to 2.15, the linear algebra from MAGMA is an eighth of ``libtorch_cuda.so`` and has
+code for other GPUs."""
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
-    """Take the needs from what `inspect` found in a wheel.
+    """Derive the requirements from the report of `inspect` about a wheel.
 
-    :returns: ``None`` when the wheel could not be read completely.
+    :returns: ``None`` if the wheel could not be read completely.
     """
     from ..gpu_code.bounds import extra_runtimes, linked_runtimes
     from ..gpu_code.units import split_units
@@ -62,11 +61,11 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     )
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
-    # A program takes the library that fits out of those for several CUDA versions.
+    # A program loads the fitting library out of those for several CUDA versions.
     built = [min(versions) for piece in pieces if (versions := _versions(piece))]
     cuda = max([*(runtime.version for runtime in runtimes), *built], default=None)
     if newest is not None and cuda is not None and cuda > newest.version:
-        source += f", and its code is of CUDA {cuda}"
+        source += f", and its code was built with CUDA {cuda}"
     return Needs(
         evidence="inspected",
         source=source,
@@ -78,17 +77,17 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
 
 def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
-    """Return the CUDA versions of the choices, if each choice needs one."""
+    """Return the CUDA versions of alternative libraries, if each has one."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
 
 
 def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs | None:
-    """Take the needs from ``Requires-Dist``.
+    """Derive the requirements on a machine from ``Requires-Dist``.
 
     :param requires: such as ``nvidia-cuda-runtime-cu12==12.8.90``.
-    :param project: whose requirements they are.
-    :returns: ``None`` when the dependencies do not name a CUDA version.
+    :param project: the project that has these dependencies.
+    :returns: ``None`` if the dependencies do not name a CUDA version.
     """
     from ..gpu_code.bounds import extra_runtimes, required_runtimes
 
@@ -112,13 +111,13 @@ def needs_of_requirements(requires: Iterable[str], project: str = "") -> Needs |
 
 @lru_cache(maxsize=256)
 def needs_of_name(project: str, release: Version | None = None) -> Needs | None:
-    """Take the needs from the name of a project, such as ``cupy-cuda13x``.
+    """Derive the requirements from the name of a project, such as ``cupy-cuda13x``.
 
-    NVIDIA's libraries for CUDA 13 have no CUDA in their names. Of these, the table of
-    libraries tells it.
+    NVIDIA's libraries for CUDA 13 do not have the version in their names; the table of
+    libraries has it.
 
     :param release: ``None`` for any.
-    :returns: ``None`` when they name no CUDA version.
+    :returns: ``None`` if there is no CUDA version.
     """
     if "cu" not in project and not _is_library(project):
         return None
@@ -144,9 +143,9 @@ def _is_library(project: str) -> bool:
 
 
 def needs_of_backend(backend: Backend | None) -> Needs | None:
-    """Take the needs from a label alone.
+    """Derive the requirements from the label alone.
 
-    :returns: ``None`` for a label that says nothing about NVIDIA GPUs.
+    :returns: ``None`` for a label without meaning for NVIDIA GPUs.
     """
     if backend is None or backend.is_foreign:
         return None
@@ -172,7 +171,7 @@ def _code(report: WheelReport, library: LibraryReport) -> LibraryCode:
         for name, _, kind in kernels
         if kind == "virtual"
     }
-    # A library may link CUDA statically: its code is then what shows the toolkit.
+    # A library may link CUDA statically: then only its code shows the toolkit.
     versions = [runtime.version for runtime in library_runtimes(report, library)]
     versions += filter(None, map(_first_toolkit, library.kernels))
     versions += filter(None, map(_ptx_needs, library.ptx_isa.values()))
@@ -189,7 +188,7 @@ def _first_toolkit(target: str) -> CudaVersion | None:
 
     try:
         return first_toolkit(target)
-    except ValueError:  # a target that no known toolkit emits
+    except ValueError:  # no known toolkit emits this target
         return None
 
 
@@ -202,7 +201,7 @@ def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:
 
 
 def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
-    """Join files that are one piece, such as the loose cubins of a wheel."""
+    """Join files that belong together, such as the loose cubins of a wheel."""
     if len(codes) == 1:
         return codes[0]
     ptx: dict[str, CudaVersion | None] = {}
@@ -229,13 +228,13 @@ Abi: TypeAlias = Literal["new", "old"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """What a build was made for.
+    """The target of a build.
 
-    :param label: the label as it was written, such as ``cu128``.
+    :param label: the label as written, such as ``cu128``.
     :param cuda: the CUDA toolkit of a ``cuda`` build, otherwise ``None``.
     :param torch: the release of torch that the build is for, such as ``(2, 8)``;
-        ``None`` where the label does not say.
-    :param abi: the C++ ABI, where the label says.
+        ``None`` if the label does not contain it.
+    :param abi: the C++ ABI, or ``None`` if the label does not contain it.
     """
 
     label: str
@@ -251,21 +250,21 @@ class Backend:
 
     @property
     def minor(self) -> bool:
-        """Whether the label names the minor of its CUDA too."""
+        """Whether the label contains the minor version of CUDA."""
         return not isinstance(self.cuda, CudaMajor)
 
     @property
     def base(self) -> str:
         """The hardware and its version, such as ``cu128`` of ``pt28cu128``.
 
-        By this name users ask for builds (``--label cu128``).
+        Users select builds by this name (``--label cu128``).
         """
         if self.cuda is None:
             return self.label if self.kind == "rocm" else self.kind
         return f"cu{self.cuda}".replace(".", "")
 
     def agrees(self, other: Backend) -> bool:
-        """Return whether two builds are for the same hardware, as far as is known."""
+        """Return whether two builds are for the same hardware, as far as known."""
         if self.cuda and other.cuda and not (self.minor and other.minor):
             return self.cuda.major == other.cuda.major
         return self.base == other.base
@@ -279,7 +278,7 @@ _PART = re.compile(
     r"|pt(?P<short_torch>[0-9]{2,3})(?![0-9])"
     r"|cxx11\.?abi(?P<abi>true|false|)"
     r"|(?P<other_cuda>cpu|xpu|rocm\.?[0-9]{1,2}(?:\.[0-9]{1,3}){0,2}(?:rc[0-9]+)?)"
-    # What says nothing of these: a commit, a day, a rebuild, how cuDNN comes along.
+    # Irrelevant parts: a commit, a date, a rebuild, how cuDNN is included.
     r"|(?:(?:g|git)[0-9a-f]{7,40}|d20[0-9]{6}|post[0-9]+|cudnn[0-9]+|full|lw"
     r"|with\.pypi\.cudnn)(?=\.|$)"
 )
@@ -289,8 +288,8 @@ _LONGEST = 80
 def parse_backend(label: str | None) -> Backend | None:
     """Read a local version label or the name of an index directory.
 
-    There is no standard for what extensions of torch write there. These forms, and
-    their parts in any order, are read:
+    There is no standard for the labels of torch extensions. These forms are read, with
+    their parts in any order:
 
     ===================================  ==============================================
     torch, vllm                          ``cu128``, ``cpu``, ``xpu``, ``rocm7.2``
@@ -306,7 +305,7 @@ def parse_backend(label: str | None) -> Backend | None:
     :param label: without the ``+``, in upper or lower case. A normalized label has a
         dot instead of a dash or an underscore.
     :returns: ``None`` for every other label, such as ``cu`` or ``computecanada``, and
-        where two parts are of one kind or none says what the hardware is.
+        if two parts are of one kind or no part names the hardware.
     """
     if not label or len(label) > _LONGEST:
         return None
@@ -319,7 +318,7 @@ def parse_backend(label: str | None) -> Backend | None:
             return None
         for key, value in match.groupdict().items():
             if value is not None:
-                # A build is for one hardware, one torch and one ABI.
+                # A build has one kind of hardware, one torch and one ABI.
                 part = key.rpartition("_")[2]
                 if part in (known.rpartition("_")[2] for known in parts):
                     return None
@@ -353,8 +352,8 @@ def _torch(parts: dict[str, str], cuda: CudaVersion | None) -> tuple[int, int] |
         major, minor = dotted.split(".")
         return int(major), int(minor)
     digits = parts.get("torch", "")
-    # "torch280" has the patch release as its last digit; "torch27" and "pt28" have
-    # none, and neither has "torch211" beside a CUDA that torch 2.1 did not know.
+    # "torch280" ends with the patch release; "torch27" and "pt28" have none, and
+    # neither has "torch211" next to a CUDA that is newer than torch 2.1.
     newer = digits[:2] == "21" and cuda is not None and cuda > _LAST_OF_TORCH_2_1
     if len(digits) == 4 or (len(digits) == 3 and not newer):
         digits = digits[:-1]

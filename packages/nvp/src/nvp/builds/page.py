@@ -1,9 +1,9 @@
-"""Which builds of a project an installer may take, and why not the others.
+"""Which builds of a project an installer may select, and why not the others.
 
-An installer that knows nothing of GPUs takes the newest release, and of that the
-highest local version. Two ways lead it to a build that runs: a *yanked* file (PEP 592)
-is passed over unless the user pins its version exactly, and then the installer prints
-the reason; a *hidden* file is not on the page at all.
+An installer without knowledge of GPUs selects the newest release and its highest local
+version. Two kinds of files lead it to a build that runs: a *yanked* file (PEP 592) is
+skipped unless the user pins its version exactly, and then the installer prints the
+reason; a *hidden* file is not on the page at all.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Action: TypeAlias = Literal["show", "yank", "hide"]
 RUNNING = ("runs", "partly")
 
 ANY_PYTHON = frozenset({0})
-"""What stands for the Pythons of a build where nobody asks for which it is."""
+"""A placeholder for the versions of Python of a build, if they do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Build:
-    """One wheel of a project's page.
+    """A wheel on the page of a project.
 
     :param version: with its local version label.
     :param backend: what the label or the directory says; ``None`` for a wheel without a
         label and for a label that says nothing.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
         any other, and for wheels that run anywhere.
-    :param pythons: the minor versions of Python 3 for which an installer could take it
-        if nothing were known of GPUs. One that knows its Python has that one alone.
+    :param pythons: the minor versions of Python 3 for which an installer could select
+        the wheel if GPUs did not matter; only one if the client's Python is known.
     """
 
     file: str
@@ -47,18 +47,18 @@ class Build:
 
     @property
     def installable(self) -> bool:
-        """Whether an installer could take it if nothing were known of GPUs."""
+        """Whether an installer could select the wheel if GPUs did not matter."""
         return bool(self.pythons)
 
     @property
     def release(self) -> Version:
         """The version without its label."""
-        # A page may have 10,000 builds, and parsing a version takes a while.
+        # A page may have 10,000 builds, and parsing a version is slow.
         version = self.version
         return Version(version.public) if version.local else version
 
     def has_label(self, label: str) -> bool:
-        """Whether a user means it by a label such as ``cu128``."""
+        """Whether the build has a label that a user gives, such as ``cu128``."""
         backend = self.backend
         labels = (
             self.version.local,
@@ -69,7 +69,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """What becomes of one wheel.
+    """How a wheel is shown.
 
     :param reason: one line for the user; empty for a wheel that is shown.
     """
@@ -79,18 +79,18 @@ class Visibility:
 
 
 _SHOW = Visibility(action="show")
-_FOREIGN = Visibility(action="hide", reason="it is for hardware of another maker")
+_FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageVisibility:
-    """What a page shows.
+    """The visibility of all wheels of a page.
 
-    :param files: by the name of each wheel.
+    :param files: the visibility by file name.
     :param newest: the newest release with a build that runs, or ``None``.
-    :param backends: the backend that is shown of each release that has several.
-    :param note: why no GPU will be used, when the machine has a driver and no build
-        of any release runs.
+    :param backends: the shown backend of each release that has several.
+    :param note: why no GPU will be used, if the machine has a driver but no build of
+        any release runs.
     """
 
     files: Mapping[str, Visibility]
@@ -107,22 +107,22 @@ def find_visibility(
     label: str | None = None,
     follow: Mapping[Version, Backend] | None = None,
 ) -> PageVisibility:
-    """Decide what an installer sees of a project.
+    """Decide which builds of a project an installer sees.
 
-    :param driver: the machine has an NVIDIA driver.
+    :param driver: whether the machine has an NVIDIA driver.
     :param named: local version labels that the user pinned, such as ``xpu``. They
         are always shown.
-    :param label: the one label that the user asked for. It decides only on a page
-        that has it: its builds are shown unless they cannot run, and all others are
-        hidden, since an exact pin would let yanked ones in.
-    :param follow: by release, the backend of the project that this one depends on.
-        A release that has a build for it takes that one.
+    :param label: the label that the user requested. On a page that has it, its builds
+        are shown unless they cannot run, and all others are hidden, because an exact
+        pin would admit yanked files.
+    :param follow: by release, the backend of the project that this one depends on. A
+        release with a build for it uses that backend.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
         releases.setdefault(build.release, []).append(build)
     every = [build for group in releases.values() for build in group]
-    # What is compared is what the installer could take.
+    # Compare only builds that the installer could select.
     candidates = [build for build in every if build.pythons] or every
     by_python = _find_known(releases)
     newest = by_python[None].newest
@@ -214,8 +214,8 @@ def _find_last_resorts(
 ) -> Iterable[str]:
     """Return the yanked files for each Python for which nothing is shown.
 
-    An index that offers nothing would stop every installation. What is shown may all
-    be old, and for a Python that is as old.
+    An index without files would stop every installation. The files may be shown for an
+    old version of Python only.
     """
     shown = {
         python
@@ -284,11 +284,11 @@ def _may_run(build: Build) -> bool:
 
 
 def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
-    """Order builds that run, the best last.
+    """Return a sort key of builds that run; the best build sorts last.
 
-    The highest CUDA whose requirement is strictly met comes first; without any, the
-    nearest one by minor-version compatibility. Of builds for one CUDA, the one for the
-    newest torch, and then the one whose label says no more.
+    The best is the highest CUDA that the driver strictly supports, or else the nearest
+    one by minor-version compatibility. Among builds for one CUDA, the best is that for
+    the newest torch, and then that with the shortest label.
     """
     judgement = build.judgement
     cuda = judgement.cuda or (0, 0)
@@ -315,8 +315,8 @@ def _visibility_of(
         return _SHOW
     if backend is not None and backend.is_foreign:
         if driver:
-            # Not yanked: pip would take the highest local version of yanked files
-            # under an exact pin, and that is +xpu.
+            # Hide the file instead of yanking it: under an exact pin, pip selects the
+            # highest local version of yanked files, which is +xpu.
             return _FOREIGN
         if choice is not None:
             return Visibility(
@@ -326,7 +326,7 @@ def _visibility_of(
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     if driver and judgement.verdict == "unknown" and by_python[None].steps_back:
-        # A release that is taken in place of the newest one has to be known to run.
+        # A release that replaces the newest one must be known to run.
         newest = _find_stand_in(build, by_python, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
@@ -342,14 +342,14 @@ def _visibility_of(
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
-        # An installer would take the label before the plain version.
+        # An installer prefers the label to the version without one.
         reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
     return _SHOW
 
 
 def _note(builds: Sequence[Build]) -> str | None:
-    """Say why nothing runs, by the newest build that is known not to."""
+    """Explain why no build runs, using the newest incompatible build."""
     refused = [build for build in builds if build.judgement.verdict == "cannot"]
     if not refused or any(build.judgement.verdict == "unknown" for build in builds):
         return None
@@ -365,21 +365,20 @@ def find_visibility_elsewhere(
     *,
     driver: bool,
 ) -> dict[str, Visibility]:
-    """Decide what becomes of wheels that this machine cannot install.
+    """Decide the visibility of wheels that this machine cannot install.
 
-    uv, poetry and pdm lock one version for every platform, and take a release for a
-    candidate when one of its files is not yanked. A wheel for Windows would therefore
-    bring in a release whose wheel for this machine is yanked, and the lock file would
-    have both.
+    uv, Poetry and pdm lock one version for every platform, and a release is a candidate
+    if one of its files is not yanked. A wheel for Windows would therefore bring in a
+    release whose wheel for this machine is yanked, and the lock file would have both.
 
-    A version with a local label is visibilities as on this machine. A release of which
-    nothing is shown for this machine is not shown at all.
+    A version with a local label has the same visibility as on this machine. A release
+    without a shown wheel for this machine is not shown at all.
 
     :param here: the wheels that this machine can install.
-    :param visibilities: what becomes of them, by file.
-    :param driver: the machine has an NVIDIA driver.
-    :returns: by file, what becomes of the wheels ``elsewhere``. A release without a
-        wheel for this machine stays as it is.
+    :param visibilities: their visibility, by file.
+    :param driver: whether the machine has an NVIDIA driver.
+    :returns: the visibility of the wheels ``elsewhere``, by file. A release without a
+        wheel for this machine is unchanged.
     """
     versions: dict[Version, Visibility] = {}
     releases: dict[Version, Visibility] = {}
@@ -392,11 +391,12 @@ def find_visibility_elsewhere(
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
-            # Of a release that is shown, its other labels stay away.
+            # The other labels of a shown release stay hidden.
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:
-            # As on this machine: pip and uv would take +xpu under an exact pin.
+            # The rule is the same for other platforms: pip and uv would select +xpu
+            # under an exact pin.
             each = _FOREIGN
         files[build.file] = each
     return files

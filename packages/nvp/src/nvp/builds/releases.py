@@ -1,4 +1,4 @@
-"""The table of a project's releases: which builds of each a machine can run."""
+"""The table of a project's releases, with the builds that a machine can run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RANKS: dict[Verdict, int] = {
     "cpu": 3,
     "cannot": 4,
 }
-"""Of the builds of a release, the verdict with the lowest rank is the release's."""
+"""The rank of each verdict; the lowest among its builds is that of a release."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,17 +39,17 @@ class ListedBuild:
     :param file: a wheel of the build: the one for this interpreter if there is one.
     :param label: the variant label or the local version label, such as ``cu128``;
         ``None`` for a build without one.
-    :param cuda: the CUDA version that the build was made with, such as ``12.8``, or
-        for a variant the oldest one that it accepts.
+    :param cuda: the CUDA version that the build was built with, such as ``12.8``, or
+        the minimum CUDA version of a variant.
     :param verdict: ``runs``; ``partly``: some of its own libraries have no code for
         the GPU; ``cannot``; ``cpu``: it uses no GPU; ``unknown``.
-    :param how: ``native`` for machine code, ``ptx`` where the driver compiles PTX;
-        ``None`` where it does not run, or where its code is not known.
-    :param evidence: what the verdict rests on; ``None`` where there is nothing.
-    :param reasons: why it does not run, or why an installer does not take it.
-    :param installable: ``file`` is for this Python.
-    :param lacking: the compute capabilities of the GPUs of the machine that it has no
-        code for, although it runs on the highest one.
+    :param how: ``native`` for machine code, ``ptx`` if the driver compiles PTX;
+        ``None`` if the build does not run or its code is unknown.
+    :param evidence: the source of the verdict; ``None`` without evidence.
+    :param reasons: why the build does not run or is not selected.
+    :param installable: whether ``file`` is for this Python.
+    :param lacking: the compute capabilities of GPUs of the machine that the build has
+        no code for, although it runs on the highest one.
     """
 
     file: str
@@ -63,7 +63,7 @@ class ListedBuild:
     lacking: tuple[ComputeCapability, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the build as it stands in the report of ``releases --json``."""
+        """Return the build for the report of ``releases --json``."""
         lists = {"reasons": list(self.reasons), "lacking": list(map(str, self.lacking))}
         return {**asdict(self), **lists}
 
@@ -73,9 +73,9 @@ class ListedRelease:
     """One release.
 
     :param version: the public version, without a local version label.
-    :param selected: the wheel that an installer takes of this release, for this
-        interpreter and platform; ``None`` where it takes none.
-    :param builds: those for the platform of this machine, best first.
+    :param selected: the wheel that an installer selects from this release, for this
+        interpreter and platform; ``None`` without one.
+    :param builds: the builds for the platform of this machine, best first.
     """
 
     version: str
@@ -84,7 +84,7 @@ class ListedRelease:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The best verdict of its builds; ``None`` where it has no build."""
+        """The best verdict of its builds; ``None`` without builds."""
         verdicts = [build.verdict for build in self.builds]
         return min(verdicts, key=_RANKS.__getitem__, default=None)
 
@@ -102,7 +102,7 @@ class ListedRelease:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the release as it stands in the report of ``releases --json``."""
+        """Return the release for the report of ``releases --json``."""
         return {
             "version": self.version,
             "selected": self.selected,
@@ -112,11 +112,11 @@ class ListedRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuRequirement:
-    """A project with GPU code that a project without any requires.
+    """A project with GPU code, required by one without GPU code.
 
-    :param extras: the extras that require it, such as ``cuda12``; none where every
+    :param extras: the extras that require it, such as ``cuda12``; empty if every
         installation does.
-    :param reason: why it cannot run on the machine, where its name says so.
+    :param reason: why it cannot run on the machine, as far as its name shows.
     """
 
     project: str
@@ -134,16 +134,16 @@ class ReleaseTable:
 
     :param project: the normalized name.
     :param newest: the newest release with a build that runs. Pre-releases, and
-        releases that the index has yanked, count only where nothing else runs.
+        releases that the index has yanked, count only if no other release runs.
     :param releases: newest first.
     :param notes: sentences about what could not be read.
-    :param elsewhere: newer builds that run, or may run, from indexes of makers that
+    :param elsewhere: newer builds that run, or may run, from indexes of vendors that
         were not read.
-    :param platform: the one that is installed on, such as ``linux_x86_64``.
+    :param platform: the target platform, such as ``linux_x86_64``.
     :param sources: the versions that have a source distribution.
-    :param gpu_requirements: what has the GPU code, where the wheels are for any
+    :param gpu_requirements: the projects with the GPU code, if the wheels are for any
         platform.
-    :param extras: those that the user named with the project.
+    :param extras: the extras that the user named with the project.
     """
 
     project: str
@@ -158,12 +158,12 @@ class ReleaseTable:
 
     @property
     def taken(self) -> str | None:
-        """The newest release of which an installer takes a build that runs."""
+        """The newest release whose selected build runs."""
         return find_newest([item for item in self.releases if item.selected_runs])
 
     @property
     def for_all(self) -> str | None:
-        """The newest release that an installer can take, and that runs on each GPU."""
+        """The newest installable release that runs on every GPU."""
         whole = [
             release
             for release in self.releases
@@ -179,14 +179,14 @@ class ReleaseTable:
 
     @property
     def chosen(self) -> ListedRelease | None:
-        """The newest release of which an installer takes a wheel."""
+        """The newest release with a selected wheel."""
         taken = [item for item in self.releases if item.selected is not None]
         final = [item for item in taken if not Version(item.version).is_prerelease]
         return next(iter(final or taken), None)
 
     @property
     def is_for_any_platform(self) -> bool:
-        """Whether an installer takes a wheel for any platform, and nothing is refused.
+        """Whether the selected wheel is for any platform, and no build was rejected.
 
         Such a wheel has no GPU code of its own.
         """
@@ -201,7 +201,7 @@ class ReleaseTable:
 
     @property
     def only_source(self) -> str | None:
-        """The newest release, where no release has a wheel but for development ones."""
+        """The newest release, if only development releases have wheels."""
         final = [x for x in self.releases if not Version(x.version).is_prerelease]
         if not final or any(item.builds for item in final):
             return None
@@ -209,7 +209,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether the newest release has no GPU code, and no older one is known to."""
+        """Whether neither the newest nor an older release is known to have GPU code."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 
@@ -228,9 +228,9 @@ class ReleaseTable:
 def find_gpu_requirements(
     project: str, requires: Iterable[str], environment: Environment
 ) -> tuple[GpuRequirement, ...]:
-    """Find what has the GPU code for a project whose own wheel has none.
+    """Find the projects with the GPU code of a project whose own wheel has none.
 
-    The libraries of NVIDIA that a project requires are left out.
+    NVIDIA's libraries among the requirements are left out.
 
     :param requires: the ``Requires-Dist`` fields.
     """
@@ -259,7 +259,7 @@ def find_gpu_requirements(
 def find_newest(
     releases: Iterable[ListedRelease], withdrawn: frozenset[str] = frozenset()
 ) -> str | None:
-    """Return the newest release that runs, as installers count.
+    """Return the newest release that runs, in the order of installers.
 
     :param releases: newest first.
     :param withdrawn: the versions that the index itself has yanked.
@@ -276,7 +276,7 @@ def find_newest(
 def sort_builds(
     builds: Iterable[ListedBuild], selected: str | None
 ) -> tuple[ListedBuild, ...]:
-    """Return the builds of a release, the one that is selected first."""
+    """Return the builds of a release, the selected one first."""
     return tuple(
         sorted(
             builds,

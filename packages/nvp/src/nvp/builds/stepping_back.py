@@ -1,17 +1,17 @@
-"""Stepping back: which older releases are taken in place of the newest, and why.
+"""Step back: select an older release instead of the newest, and explain why.
 
-`follow` finds the backend that the builds of a companion have to be of, such as
-torchvision's. A companion requires another project, its leader, whose wheels carry the
-same kind of labels.
+`follow` finds the backend for the builds of a companion such as torchvision. A
+companion requires another project, its leader, whose wheels have the same kind of
+labels.
 
-`Limits` knows what is required of projects, where that leaves nothing that runs. A user
-who pins ``torch==2.12.1`` gets it on a machine that cannot run it, and with it what it
-requires and what requires it. An installer would find no solution if these were yanked:
-it takes yanked files for an exact pin alone.
+`Limits` handles requirements that leave no build that runs. A user who pins
+``torch==2.12.1`` gets it even on a machine that cannot run it, with its dependencies
+and dependents. If these were yanked, an installer would find no solution, because it
+selects yanked files only for an exact pin.
 
-`find_passed_over` tells people why an installer did not take the newest release. The
-verdicts are about wheels; people ask about releases. Releases in a row that cannot be
-taken for the same reason are therefore told of together.
+`find_passed_over` explains why an installer did not select the newest release. Verdicts
+are about wheels, but users ask about releases, so consecutive releases with the same
+reason are described together.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9]).*?, and none o
 _HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
-"""How `common_reason` says that."""
+"""The form of that reason after `common_reason`."""
 
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
@@ -53,20 +53,20 @@ def follow(
     leader: Sequence[Build],
     visibility: PageVisibility,
 ) -> dict[Version, Backend]:
-    """Find the backend that each release of a companion has to be of.
+    """Find the required backend of each release of a companion.
 
     torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0, and an
-    installer that compares versions only does not see that.
+    installer that compares only versions cannot detect that.
 
-    It is that of the newest release of the leader which an installer may take with
-    the companion. Where its requirements are not known, it was most likely built for
-    a release of the leader that has builds for the same backends.
+    The backend is that of the newest release of the leader that an installer may select
+    with the companion. If the requirements are unknown, the companion was most likely
+    built for a release of the leader with builds for the same backends.
 
-    :param builds: the companion's.
-    :param requirements: by release of the companion, what it requires of the leader,
+    :param builds: the builds of the companion.
+    :param requirements: by release of the companion, its requirement on the leader,
         such as ``torch==2.10.0``.
-    :param leader: the builds of the project that it requires.
-    :param visibility: what becomes of these.
+    :param leader: the builds of the leader.
+    :param visibility: the visibility of the leader's builds.
     """
     newest = visibility.newest
     backends = sorted(
@@ -114,9 +114,9 @@ def follow(
 def _for_torch(
     own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
 ) -> Backend | None:
-    """Find the label that names the newest torch which runs, and its CUDA.
+    """Find the label for the newest torch that runs, and for its CUDA.
 
-    Where no label names the CUDA of that torch, one of the same major has to do.
+    If no label has the CUDA version of that torch, one of the same major is used.
     """
     running = {
         build.release: build.judgement.cuda
@@ -138,9 +138,9 @@ def _for_torch(
 def find_strays(
     visibility: PageVisibility, followed: Mapping[Version, Backend]
 ) -> dict[Version, tuple[Backend, Backend]]:
-    """Find the releases that are shown with another backend than they should be of.
+    """Find the releases that are shown with a different backend than required.
 
-    :returns: by release, the backend that is shown and the one that it should be of.
+    :returns: by release, the shown and the required backend.
     """
     return {
         release: (backend, followed[release])
@@ -160,10 +160,10 @@ def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassedOver:
-    """Releases in a row that are not shown, for one reason.
+    """Consecutive releases that are not shown for one reason.
 
     :param versions: newest first.
-    :param reason: a sentence without a full stop, such as ``it needs a driver for
+    :param reason: a sentence without a period, such as ``it needs a driver for
         CUDA 13, but this one is for CUDA 12.8``.
     """
 
@@ -184,13 +184,14 @@ def find_passed_over(
 ) -> tuple[PassedOver, ...]:
     """Find the releases that are newer than ``taken``, and why none was taken.
 
-    Where nothing was, all releases count of which nothing is shown.
+    If no release was selected, return all releases without shown wheels.
 
-    Releases count that have a wheel for its Pythons and its platform. Pre-releases do
-    not count, unless a pre-release was taken.
+    Only releases with a wheel for the same Python and platform count. Pre-releases
+    count only if a pre-release was selected.
 
     :param visibilities: each wheel of the project, of all indexes, and its visibility.
-    :param pythons: those that count, as in `Build`; by default, those of ``taken``.
+    :param pythons: the versions of Python, as in `Build`; by default those of
+        ``taken``.
     :param allows: whether the user and the other requirements allow a release.
     """
     releases: dict[Version, list[tuple[Build, Visibility]]] = {}
@@ -201,7 +202,7 @@ def find_passed_over(
         newer = taken is None and bool(build.pythons)
         if taken is not None and release > taken.release:
             own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
-            # What runs anywhere was taken in place of wheels for this platform.
+            # A wheel for any platform replaces wheels for this platform.
             fits = taken.platform in (None, build.platform)
             fits = fits or build.file.endswith("-any.whl")
             newer = bool(own) and fits
@@ -217,19 +218,19 @@ def find_passed_over(
 
 
 def fold(said: Iterable[tuple[Version, _T]]) -> list[tuple[tuple[Version, ...], _T]]:
-    """Join the releases in a row of which the same is said."""
+    """Group consecutive releases with the same text."""
     groups = groupby(said, key=lambda pair: pair[1])
     return [(tuple(version for version, _ in same), what) for what, same in groups]
 
 
 def say_range(versions: Sequence[Version]) -> str:
-    """Return ``2.15.0 to 2.11.0`` for releases in a row, newest first."""
+    """Return ``2.15.0 to 2.11.0`` for consecutive releases, newest first."""
     first, last = versions[0], versions[-1]
     return str(first) if first == last else f"{first} to {last}"
 
 
 def common_reason(reason: str) -> str:
-    """Return what a reason has in common with those of the releases next to it."""
+    """Return a reason without its details, for comparison with adjacent releases."""
     reason = without_source(reason)
     # Each release may require another version, and have code for other GPUs.
     *_, cause = _HERE.split(reason)
@@ -240,7 +241,7 @@ def common_reason(reason: str) -> str:
 
 
 def newest_for_all(builds: Iterable[Build]) -> Version | None:
-    """Return the newest release with a build that runs on each GPU of the machine."""
+    """Return the newest release with a build that runs on every GPU of the machine."""
     running = [
         build.release
         for build in builds
@@ -257,10 +258,10 @@ def say_lacking(
     environment: Environment,
     newest: Version | str | None,
 ) -> str:
-    """Say which GPUs of a machine are left out, and which release leaves out none.
+    """Name the GPUs that a build has no code for, and a release that runs on all.
 
-    :param name: the build that has no code for them, such as ``torch 2.15.0``.
-    :param newest: the newest release that runs on each GPU.
+    :param name: the build, such as ``torch 2.15.0``.
+    :param newest: the newest release that runs on every GPU.
     """
     from ..knowledge.tables import gpu_models
 
@@ -282,8 +283,8 @@ def say_lacking(
 def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
     """Return the build that is nearest to running, and why it does not run.
 
-    Of several builds that cannot run, the one for the oldest CUDA requires the
-    smallest change of the machine.
+    Among builds that cannot run, the one for the oldest CUDA requires the smallest
+    change to the machine.
     """
     refused = [
         build
@@ -299,7 +300,7 @@ def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
 
 
 def without_source(reason: str) -> str:
-    """Return a reason without the place in parentheses that it was read from."""
+    """Return a reason without its source in parentheses."""
     start, bracket, _ = reason.rpartition(" (")
     return start if bracket and reason.endswith(")") else reason
 
@@ -313,19 +314,19 @@ def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
 
 
 class Limits:
-    """The versions that are required of projects; more are noted while pip runs.
+    """The required versions of projects; more are added while pip runs.
 
-    :param asked: what the user requires, by normalized project.
+    :param asked: the user's requirements, by normalized project.
     """
 
     def __init__(self, asked: Mapping[str, SpecifierSet] | None = None) -> None:
         self._known = {name: [each] for name, each in (asked or {}).items()}
 
     def note(self, requires: Iterable[str]) -> None:
-        """Note what a build requires that is taken although it cannot run.
+        """Add the requirements of a build that is selected although it cannot run.
 
-        :param requires: its ``Requires-Dist`` fields. Those of extras count too, since
-            what they name may be required with the extra.
+        :param requires: its ``Requires-Dist`` fields. Those of extras are included,
+            because the extra may be requested.
         """
         for text in requires:
             requirement = parse_requirement(text)
@@ -341,10 +342,10 @@ class Limits:
         requirement: str,
         judged: Mapping[Version, Sequence[Judgement]],
     ) -> bool | None:
-        """Return whether a requirement on a project fits what else is required of it.
+        """Return whether a requirement on a project fits the other requirements on it.
 
         :param judged: by release, the judgement of each build of the project.
-        :returns: ``None`` where something that runs is left of the project.
+        :returns: ``None`` if a build that runs is left.
         """
         parsed = parse_requirement(requirement)
         if parsed is None:
@@ -367,13 +368,13 @@ class Limits:
         files: Mapping[str, Visibility],
         decide: Callable[[Sequence[Build]], Mapping[str, Visibility]],
     ) -> tuple[dict[str, Visibility], Build | None]:
-        """Find what an installer has to see, since nothing that runs is left.
+        """Find the files that an installer must see because no build that runs is left.
 
-        :param builds: those of a page.
-        :param files: what becomes of them.
-        :param decide: decides what becomes of some of them alone.
-        :returns: what becomes of builds that were yanked, and the build that cannot run
-            and that the installer will take, if there is one.
+        :param builds: the builds of a page.
+        :param files: their visibility.
+        :param decide: returns the visibility of a subset of the builds.
+        :returns: the new visibility of yanked builds, and the build that the installer
+            will select although it cannot run, if any.
         """
         changed: dict[str, Visibility] = {}
         taken = [b for b in builds if b.installable and _is_shown(b, files)]

@@ -1,7 +1,7 @@
-"""Builds that a machine can run from an index that the user does not use.
+"""Builds that a machine can run, from indexes that the user has not configured.
 
-The table of builds has those of PyTorch's index. Of other indexes it is known where
-they are and for which CUDA they have builds, but not what: that is said as it is.
+The table of builds covers PyTorch's index. For other indexes, only the URL and the CUDA
+versions of their builds are known, but not the releases; messages say so.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _Judge: TypeAlias = Callable[["Needs | None"], Judgement]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Elsewhere:
-    """A build of a project on an index of its maker.
+    """A build of a project on an index of its vendor.
 
-    :param version: the release; ``None`` where it is not known what the index has.
-    :param backend: such as ``cu126``; ``None`` where the project's name says it.
-    :param url: with `MISSING` in the place of what is not known.
-    :param urls: the indexes that its requirements need besides.
-    :param leader: the release of the index's leader that it is for, such as of torch.
+    :param version: the release; ``None`` if the releases of the index are unknown.
+    :param backend: such as ``cu126``; ``None`` if the project's name contains it.
+    :param url: the URL, with `MISSING` in place of unknown parts.
+    :param urls: further indexes that its requirements need.
+    :param leader: the release of the index's leader, such as torch, that it is for.
     :param torch: the torch that the page of links is for, as a requirement.
-    :param verdict: ``unknown`` where ``version`` is ``None``.
+    :param verdict: ``unknown`` if ``version`` is ``None``.
     """
 
     project: str
@@ -62,7 +62,7 @@ class Elsewhere:
 
     @property
     def options(self) -> list[str]:
-        """The options of pip that name the index and those that it needs."""
+        """The options of pip for the index and for the further indexes."""
         option = "--find-links" if self.index.kind == "links" else "--extra-index-url"
         words = ["--index-url" if self.index.complete else option, self.url]
         for url in self.urls:
@@ -71,12 +71,12 @@ class Elsewhere:
 
     @property
     def command(self) -> str | None:
-        """The command line that installs it; ``None`` where the URL is not known."""
+        """The command line that installs the build; ``None`` if the URL is unknown."""
         return _command([self], _install)
 
     @property
     def sentence(self) -> str:
-        """What people read, without a full stop."""
+        """The message about the build, without a period."""
         return say_elsewhere([self])[0]
 
     def to_dict(self) -> dict[str, object]:
@@ -103,7 +103,7 @@ class _Candidate(NamedTuple):
 
     @property
     def order(self) -> tuple[object, ...]:
-        """The newest release comes last, and of that the best build."""
+        """A sort key: the newest release comes last, and its best build."""
         judgement, cuda = self.judgement, self.backend and self.backend.cuda
         nearest = cuda or (0, 0)
         if not judgement.strict:
@@ -126,9 +126,9 @@ def find_elsewhere(
     beside: Iterable[Elsewhere] = (),
     every_gpu: bool = False,
 ) -> tuple[Elsewhere, ...]:
-    """Find builds that run on a machine, from indexes that the user does not use.
+    """Find builds that run on a machine, from indexes that the user has not configured.
 
-    Nothing is read from these indexes.
+    These indexes are not read.
 
     :param platform: such as ``linux_x86_64``.
     :param newer_than: the newest release that runs from the user's own indexes;
@@ -139,11 +139,11 @@ def find_elsewhere(
     :param torch: the version that extensions have to be for; without one, what runs
         of PyPI.
     :param cuda: the CUDA of that torch, if it is known.
-    :param used: the URLs of the user's indexes. Where one is of a maker of the project,
-        no index is named of which nothing more is known.
+    :param used: the URLs of the user's indexes. Where one is of a vendor of the
+        project, no index is named of which nothing more is known.
     :param allows: whether the user's requirements allow a release of a project.
-    :param beside: what is named for other projects, which has to go with it.
-    :param every_gpu: only builds that run on each GPU of the machine count.
+    :param beside: the builds named for other projects, which must be compatible.
+    :param every_gpu: accept only builds that run on every GPU of the machine.
     """
     if environment.cuda_driver_version is None:
         return ()
@@ -203,9 +203,9 @@ def _install(words: Sequence[str]) -> str:
 def newest_in_table(
     project: str, environment: Environment, platform: str, *, every_gpu: bool = False
 ) -> str | None:
-    """Return the newest release on PyPI that the table says to run on a machine.
+    """Return the newest release on PyPI that runs on a machine, by the table.
 
-    :param every_gpu: on each GPU of it.
+    :param every_gpu: require the release to run on every GPU of the machine.
     """
     running = [
         Version(row.version)
@@ -218,10 +218,10 @@ def newest_in_table(
 
 
 def say_source_build(project: str, torch: str | None, cuda: object = None) -> str:
-    """Say what the build of a project from source needs; empty where nobody knows.
+    """Return the requirements of building a project from source; empty if unknown.
 
-    :param torch: the torch that it is built for, where that is known.
-    :param cuda: that of this torch.
+    :param torch: the torch to build for, if known.
+    :param cuda: the CUDA version of that torch.
     """
     indexes = table.find_vendors(project)
     if not any("torch" in index.needs for index in indexes):
@@ -236,9 +236,9 @@ def say_source_build(project: str, torch: str | None, cuda: object = None) -> st
 def say_elsewhere(
     found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
 ) -> list[str]:
-    """Return sentences without a full stop, one for all builds of one index.
+    """Return sentences without a period, one for all builds of an index.
 
-    :param command: returns the command line that installs what the words say.
+    :param command: returns the command line that installs the given arguments.
     """
     sentences: list[str] = []
     known: dict[str, list[Elsewhere]] = {}
@@ -265,10 +265,10 @@ def _find_backends(
     cuda: CudaVersion | None,
     torch: str | None = None,
 ) -> list[_Candidate]:
-    """Return the backends of an index that may run, by what their labels say.
+    """Return the backends of an index that may run, according to their labels.
 
-    :param cuda: the one to prefer.
-    :param torch: what the builds have to be for, where it is known what there is.
+    :param cuda: the preferred CUDA version.
+    :param torch: the torch that the builds must be for, if the builds are known.
     """
     names = index.backends or (project.rpartition("-")[2],)
     builds = index.builds_for(Version(torch).release) if torch else None
@@ -287,7 +287,7 @@ def _find_backends(
 def _known(
     index: VendorIndex, project: str, judge_for: _Judge, platform: str
 ) -> Iterator[_Candidate]:
-    """Yield the builds of the table that run; those of companions by their leader."""
+    """Yield the builds of the table that run; companions follow their leader."""
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]
     running = [
@@ -309,8 +309,8 @@ def _known(
             continue
         allowed = [x for x in running if requirement.specifier.contains(x[0] or "")]
         if any(item.operator != "==" for item in requirement.specifier):
-            # What only sets a lower bound was built with the release that is for the
-            # same CUDA on PyPI, and has the builds of that one.
+            # A build with only a lower bound was built with the release for the same
+            # CUDA on PyPI, and has the builds of that release.
             cuda = row.needs.cuda
             built = [Version(x.version) for x in plain if x.needs.cuda == cuda]
             newest = max(built, default=None)
@@ -323,7 +323,7 @@ def _may_have(index: VendorIndex, wanted: str | None) -> bool:
     try:
         allowed = SpecifierSet(index.releases)
         return wanted is None or allowed.contains(wanted, prereleases=True)
-    except ValueError:  # of something installed
+    except ValueError:  # raised for an installed version
         return False
 
 

@@ -1,4 +1,4 @@
-"""Whether a build runs on a machine, and why not."""
+"""Decide whether a build runs on a machine, and why not."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Verdict: TypeAlias = Literal["runs", "partly", "cannot", "cpu", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """What is known of a build on one machine.
+    """The verdict on a build for one machine.
 
-    :param verdict: ``cannot`` is said only of what surely cannot run.
-    :param how: ``native`` or ``ptx``; ``None`` where it does not run, or where the
-        machine code is not known.
-    :param evidence: what the verdict rests on; ``None`` for ``unknown``.
-    :param reasons: why it is not simply ``runs``, in sentences without a full stop.
+    :param verdict: ``cannot`` only if the build certainly cannot run.
+    :param how: ``native`` or ``ptx``; ``None`` if the build does not run or its machine
+        code is unknown.
+    :param evidence: the source of the verdict; ``None`` for ``unknown``.
+    :param reasons: sentences without a period, if the verdict is not ``runs``.
     :param cuda: the CUDA toolkit of the build.
-    :param strict: the driver is as new as that toolkit, so that nothing rests on
-        CUDA's minor-version compatibility.
-    :param asked: all evidence was looked at; METADATA of older releases is not.
-    :param lacking: the GPUs of the machine that it has no code for, although it runs on
-        the one with the highest compute capability.
-    :param fits: whether it can be installed with what the user requires, where that
-        leaves nothing that runs of a project that the build requires.
-    :param is_silent: no more is known of the build than of any wheel.
+    :param strict: whether the driver is as new as that toolkit, so minor-version
+        compatibility is not needed.
+    :param asked: whether all evidence was read; METADATA of older releases is not.
+    :param lacking: the GPUs of the machine that the build has no code for, although it
+        runs on the one with the highest compute capability.
+    :param fits: whether the build fits the user's requirements, if these leave no build
+        that runs of one of its dependencies.
+    :param is_silent: whether there is no evidence about the build at all.
     """
 
     verdict: Verdict
@@ -66,7 +66,7 @@ UNKNOWN = Judgement(
 
 
 def not_asked(because: str) -> Judgement:
-    """Return the verdict on a build whose METADATA might say what it needs."""
+    """Return the verdict on a build whose METADATA was not read."""
     reason = f"its METADATA was not asked for: {because}"
     return replace(UNKNOWN, reasons=(reason,), asked=False)
 
@@ -83,13 +83,13 @@ def judge(
 ) -> Judgement:
     """Judge a build for a machine.
 
-    The GPUs whose compute capability is not known do not count.
+    GPUs with an unknown compute capability are ignored.
 
-    :param needs: ``None`` where there is no evidence.
-    :param every_gpu: the build has to run on each GPU of the machine. Otherwise the
-        highest compute capability decides.
-    :param near: the releases before and after it whose code was read. Where one of
-        these has no code for a GPU, nobody knows whether a build that was not read has.
+    :param needs: ``None`` without evidence.
+    :param every_gpu: require the build to run on every GPU of the machine. Otherwise
+        the highest compute capability decides.
+    :param near: the nearest older and newer releases whose code was read. If one of
+        them has no code for a GPU, a build that was not read may lack it too.
     """
     if needs is None:
         return UNKNOWN
@@ -142,7 +142,7 @@ def _judge_for(
 
 
 def refusal_of_driver(needs: Needs, driver: CudaVersion) -> str | None:
-    """Say why the driver is too old, if its CUDA major is older than the build's."""
+    """Explain why the driver is too old; ``None`` if its CUDA major is new enough."""
     oldest = [] if needs.cuda is None else [needs.cuda]
     for piece in needs.pieces or ():
         versions = [code.cuda for code in piece if code.cuda is not None]
@@ -200,7 +200,7 @@ def _judge_by_toolkit(
 def _doubt(
     driver: CudaVersion, capability: ComputeCapability, near: Sequence[BuildRecord]
 ) -> str | None:
-    """Say why a build whose code was not read may have none for a GPU."""
+    """Explain why a build whose code was not read may have none for a GPU."""
     from ..knowledge.tables import gpu_models
 
     model = gpu_models().get(capability)
@@ -253,7 +253,7 @@ def _judge_by_code(
 
 
 _WAYS: tuple[How | Literal["unknown"] | None, ...] = ("native", "ptx", "unknown", None)
-"""How code runs on a GPU, the best first."""
+"""The ways in which code runs on a GPU, best first."""
 
 
 def _no_code(
@@ -295,23 +295,23 @@ def _judgement(
 def find_refusal(
     requirement: str, judged: Mapping[Version, Sequence[Judgement]]
 ) -> str | None:
-    """Say why no release that satisfies a requirement runs.
+    """Explain why no release that satisfies a requirement runs.
 
-    torchvision 0.29 requires ``torch>=2.14.0``. Where no such torch runs, neither does
-    torchvision: an installer that took it would let the torch that cannot run in again,
-    since an exact pin of a dependency admits yanked files.
+    torchvision 0.29 requires ``torch>=2.14.0``. If no such torch runs, torchvision
+    cannot run either, and selecting it would bring back the torch that cannot run,
+    because an exact pin of a dependency admits yanked files.
 
     :param requirement: such as ``torch>=2.14.0``.
     :param judged: by release, the judgement of each of its builds.
-    :returns: ``None`` when one runs, when one may run, or when none satisfies it at
-        all, which is for the installer to say.
+    :returns: ``None`` if one runs or may run, or if none satisfies the requirement,
+        which the installer reports itself.
     """
     from ..metadata.requirements import parse_requirement
 
     parsed = parse_requirement(requirement)
     if parsed is None:
         return None
-    # Most requirements allow a few of a hundred releases.
+    # Most requirements allow only a few of a hundred releases.
     found = sorted(parsed.specifier.filter(judged, prereleases=True))
     allowed = [version for version in found if judged[version]]
     if not allowed:
@@ -333,14 +333,14 @@ def judge_by_pin(
 ) -> Judgement | None:
     """Judge a build by the build that it requires exactly.
 
-    torchvision 0.25.0 requires ``torch==2.10.0``: it was built against that release,
+    torchvision 0.25.0 requires ``torch==2.10.0``, so it was built against that release
     and runs with it.
 
-    :param requirement: such as ``torch==2.10.0``; a range says nothing, since it does
-        not name what the build was made with.
+    :param requirement: such as ``torch==2.10.0``; a range is no evidence, because it
+        does not name the release that the build was built with.
     :param judged: by release, the judgement of each of its builds.
     :param near: as for `judge`.
-    :returns: ``None`` when no build of that release is known to run.
+    :returns: ``None`` if no build of that release is known to run.
     """
     from ..metadata.requirements import parse_requirement
 

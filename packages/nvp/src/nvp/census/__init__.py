@@ -1,1 +1,1 @@
-"""The GPU code of a whole index, inspected wheel by wheel and kept in one file."""
+"""The GPU code of a whole index, inspected wheel by wheel and stored in one file."""

@@ -1,7 +1,7 @@
-"""The workers of a Dask cluster that runs already.
+"""The workers of a running Dask cluster.
 
-Dask distributes the wheels, gives those of a lost worker to others, and tries again.
-None of that is done here.
+Dask distributes the wheels, reassigns those of a lost worker, and retries failures;
+this module does none of that.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from .workers import gone
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 6
-"""Seconds for the connection to the scheduler."""
+"""The timeout of the connection to the scheduler, in seconds."""
 
 _RETRIES = 2
-"""How often the scheduler runs a task again that has failed."""
+"""How often the scheduler retries a failed task."""
 
 _FRESH = 5.0
-"""Seconds for which the number of workers counts as known."""
+"""Seconds for which the number of workers is cached."""
 
 _MOST_NAMED = 3
 
@@ -59,23 +59,22 @@ _TLS_HINT = (
 
 
 class ClusterWorkers:
-    """The workers of a cluster, each with the package and with access to the index.
+    """The workers of a cluster, which need this package and access to the index.
 
     :param address: the address of the scheduler, such as ``tcp://10.0.0.1:8786``.
-    :raises InputError: no scheduler responds there, or a worker has another version of
-        the package, or none.
+    :raises InputError: no scheduler responds there, or a worker lacks this version of
+        the package.
     :raises MissingExtraError: the extra ``census`` is not installed.
     """
 
-    # A wheel passes through the scheduler on its way to a worker, and so does what was
-    # found in it.
+    # Wheels and their results pass through the scheduler, so send more ahead.
     ahead = 8
 
     def __init__(self, address: str) -> None:
         self._client = _connect(address)
         self._threads = 0
         self._asked = 0.0
-        # Keys are those of the whole cluster, which other censuses may use as well.
+        # Keys are global to the cluster, which may run other censuses.
         self._name = f"census-{uuid.uuid4().hex}"
         self._numbers = itertools.count()
         self._distant: dict[Future[Outcome], Any] = {}
@@ -87,37 +86,36 @@ class ClusterWorkers:
             raise
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Give a wheel to the scheduler.
+        """Submit a wheel to the scheduler.
 
-        :raises InputError: there is no scheduler any more.
+        :raises InputError: the scheduler is gone.
         """
-        # Two wheels with the same fields are two tasks, with a key for each: one may
-        # have been read long ago, and its file may have changed.
+        # Use a new key for every task, even with the same fields: the file may have
+        # changed since an earlier task.
         key = f"{self._name}-{next(self._numbers)}"
-        # The scheduler would unpickle a task, and need the package for it. There may be
-        # a password in it, and some versions of Dask log the arguments of what fails.
-        # What is in a BytesIO is not shown then.
+        # Pickle the task here, because the scheduler would need the package to unpickle
+        # it. A BytesIO also hides passwords from the logs of Dask, which show the
+        # arguments of failed tasks.
         packed = io.BytesIO(pickle.dumps(task))
         try:
             distant = self._client.submit(
                 self._read, __version__, packed, key=key, retries=_RETRIES
             )
-            # This is the result whatever becomes of its worker now. Dask's own executor
-            # looks at the state of the future once more, and takes the result of a
-            # worker that was lost since for an error.
+            # The result is valid even if its worker is lost later. Dask's own executor
+            # checks the state again and would report an error.
             result = distant._result()
             loop = self._client.loop.asyncio_loop
             future: Future[Outcome] = asyncio.run_coroutine_threadsafe(result, loop)
         except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
             raise gone() from None
-        # Dask forgets what nobody refers to.
+        # Keep a reference, because Dask forgets unreferenced futures.
         self._distant[future] = distant
         return future
 
     def capacity(self) -> int:
-        """Return how many wheels all workers of this moment read at the same time.
+        """Return how many wheels all current workers read at the same time.
 
-        :raises InputError: there is no scheduler any more.
+        :raises InputError: the scheduler is gone.
         """
         now = time.monotonic()
         if not self._threads or now > self._asked + _FRESH:
@@ -126,15 +124,14 @@ class ClusterWorkers:
                 self._threads = sum(self._client.nthreads().values())
             except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
                 raise gone() from None
-        # A cluster that grows with its work starts the first worker for the first task.
+        # An adaptive cluster starts its first worker for the first task.
         return max(1, self._threads)
 
     def result(self, future: Future[Outcome]) -> Outcome:
-        """Return what became of a wheel, when ``future`` is done.
+        """Return the outcome of a wheel; ``future`` must be done.
 
-        :raises CancelledError: it was not read.
-        :raises InputError: a worker that has come since has another version, or there
-            is no scheduler any more.
+        :raises CancelledError: the wheel was not read.
+        :raises InputError: a new worker has another version, or the scheduler is gone.
         """
         del self._distant[future]
         try:
@@ -144,41 +141,41 @@ class ClusterWorkers:
                 raise
             raise _other_versions({str(error.path): error.msg or None}) from None
         except OSError as error:
-            # The scheduler was lost while it sent the result.
+            # The connection was lost during the transfer of the result.
             if type(error).__name__ == "CommClosedError":
                 raise gone() from None
             raise
 
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
-        """Take back the wheels that no worker has begun to read."""
+        """Cancel the wheels that no worker has started to read."""
         try:
             begun = self._client.run(_list_begun, on_error="ignore")
             keys = set(itertools.chain.from_iterable(begun.values()))
             others = [self._distant[future] for future in futures]
-            # Their own futures are cancelled by that. To cancel them here could cancel
-            # a message with the results of others.
+            # This also cancels their local futures. Cancelling those here could cancel
+            # a message with results of other wheels.
             self._client.cancel([other for other in others if other.key not in keys])
         except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
             logger.info("the scheduler does not take wheels back")
 
     def renew(self) -> None:
-        """Do nothing: the scheduler replaces workers."""
+        """Do nothing, because the scheduler replaces workers."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """Leave the cluster, which goes on to run and forgets the wheels."""
-        del at_once  # nothing is waited for here
+        """Disconnect from the cluster, which keeps running and forgets the wheels."""
+        del at_once  # this method never waits
         self._leave()
 
     def _leave(self) -> None:
-        # If nobody takes leave, the scheduler sees that the connection has ended.
+        # Without a proper close, the scheduler notices the lost connection.
         with contextlib.suppress(Exception):
             self._client.close(timeout=1)
 
 
 def _reader() -> Callable[[str, io.BytesIO], Outcome]:
-    """Return what a worker does with a wheel."""
+    """Return the function that a worker runs for a wheel."""
 
-    # A function in a function is sent as it is: no package needs to be there.
+    # A nested function is sent by value, so workers need no package to unpickle it.
     def read(version: str, task: io.BytesIO) -> Outcome:
         import pickle
 
@@ -200,13 +197,13 @@ def _reader() -> Callable[[str, io.BytesIO], Outcome]:
 
 
 def _list_begun(dask_worker: Any) -> list[str]:
-    """Return the keys of what a worker does; Dask gives it the worker."""
+    """Return the keys of a worker's running tasks; Dask passes the worker."""
     return [task.key for task in dask_worker.state.executing]
 
 
 def _connect(address: str) -> Any:
     try:
-        # Type checkers see no types of it where the extra is not installed.
+        # Type checkers have no types for it without the extra.
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         message = f"--dask needs the extra census: {error.name} is not installed"
@@ -216,7 +213,7 @@ def _connect(address: str) -> Any:
     if mark and scheme not in _SCHEMES:
         message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
         raise InputError(message, path=redacted(address), hint=_HINT)
-    # This package reports what goes wrong, once and in one line.
+    # This package reports each error once, in one line.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     attempt: Future[Any] = Future()
@@ -231,13 +228,13 @@ def _connect(address: str) -> Any:
         except BaseException as error:  # noqa: BLE001  # the caller gets it
             attempt.set_exception(error)
 
-    # The time-out of Dask is for the connection. A server that accepts it and then says
-    # nothing, since it is no scheduler, would keep this process waiting for ever.
+    # Dask's timeout covers only the connection. A server that accepts it but never
+    # replies, because it is not a scheduler, would block this process forever.
     threading.Thread(target=connect, name="connects to Dask", daemon=True).start()
     try:
         return attempt.result(_PATIENCE + 1)
-    # A server of another kind sends what Dask takes for the length of a message, and
-    # Dask has assertions for what happens where its thread does not start in time.
+    # Dask misreads the reply of another kind of server as the length of a message, and
+    # raises AssertionError if its thread does not start in time.
     except (OSError, ValueError, TypeError, LateError, AssertionError) as error:
         reason = str(error).splitlines()[0] if str(error) else "nobody responds"
     except MemoryError:
@@ -248,9 +245,9 @@ def _connect(address: str) -> Any:
 
 
 def _require_version(client: Any) -> None:
-    """Refuse workers that would not give the same rows."""
+    """Reject workers whose version would produce different rows."""
 
-    # A function in a function is sent as it is: it needs no package to be there.
+    # A nested function is sent by value, so workers need no package to unpickle it.
     def version() -> str | None:
         try:
             from nvp import __version__ as installed

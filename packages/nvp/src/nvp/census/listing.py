@@ -1,7 +1,7 @@
-"""The wheels of an index that a census reads, one project after the other.
+"""List the wheels of an index for a census, project by project.
 
-The index is on a server (PEP 503, PEP 691) or in a directory. A directory has the
-wheels themselves, or a directory for each project with its wheels or an ``index.html``.
+The index is on a server (PEP 503, PEP 691) or in a directory. A directory contains
+wheels, or a directory for each project with its wheels or an ``index.html``.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]
-"""Makes the client that reads pages."""
+"""Creates the client that reads pages."""
 
 _MOST_PAGES = 4
-"""How many pages of a server are requested at the same time. Pages are small, and a few
-requests at a time hide how long each of them takes."""
+"""The number of concurrent requests for pages of a server. Pages are small, so a few
+concurrent requests hide their latency."""
 
 _LARGEST = 2**63 - 1
-"""The largest integer of the store. A page may say any number."""
+"""The largest integer of the store; a page may contain any number."""
 
 _PAGE = "index.html"
 _GONE = (404, 410)
 
 _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
-"""A project, its files, and why it or some of them cannot be listed."""
+"""A project, its files, and the error if not all could be listed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """The wheels of one project that are to be read.
+    """The wheels of one project to read.
 
-    :param error: why its page or a directory of it could not be read.
-    :param position: which of the projects it is, from 1 on.
-    :param total: how many projects there are.
+    :param error: why its page or a directory could not be read.
+    :param position: the number of the project, from 1.
+    :param total: the number of projects.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Project:
 
 
 def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Project]:
-    """Yield each project of an index; its page is read when it is asked for.
+    """Yield each project of an index, and read its page only then.
 
     :param index: the URL of a root page, a directory, or its ``file:`` URL.
-    :raises InputError: the index itself cannot be read, or there is no project in it.
+    :raises InputError: the index itself cannot be read or has no projects.
     :raises UsageError: a name or the index is malformed.
     """
     names = [_normalized(name) for name in dict.fromkeys(options.projects)]
@@ -113,14 +113,14 @@ def _of_server(
             pages = first.projects
             files = [file for file in _files_of(first) if file.name.endswith(".whl")]
             if files:
-                # This is the page of a project, or one for pip's --find-links.
+                # This is the page of a project, or a page for pip's --find-links.
                 yield from _of_files(files, names, options)
                 return
             if not pages:
                 message = "is not the root page of an index: it links no project"
                 hint = "give the URL of a simple index (PEP 503, PEP 691)"
                 raise InputError(message, path=redacted(root), hint=hint)
-        # A server gets no more requests than the user allows for wheels.
+        # Respect the user's limit of requests per server.
         read = client.read_pages(pages, at_once=min(_MOST_PAGES, options.per_host))
         found = (_found(url, page, root, is_named=bool(names)) for url, page in read)
         yield from _projects(found, len(pages), options)
@@ -140,7 +140,7 @@ def _found(
 
 
 def _files_of(page: RemotePage) -> list[IndexFile]:
-    # A page on a server does not name files of this machine.
+    # A page on a server must not refer to local files.
     return [file for file in page.files if is_http(file.url)]
 
 
@@ -151,8 +151,7 @@ def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Pr
         local = [local_file(os.path.join(path, name)) for name in wheels]
         yield from _of_files(local, names, options)
         return
-    # Several directories are of one project where their names differ only in a way that
-    # does not count.
+    # Several directories belong to one project if their normalized names are equal.
     folders: dict[str, list[str]] = {}
     for entry in entries:
         folder = os.path.join(path, entry)
@@ -207,7 +206,7 @@ def _files_in(folder: str, project: str) -> list[IndexFile]:
 def _of_files(
     files: Iterable[IndexFile], names: Sequence[str], options: Options
 ) -> Iterator[Project]:
-    """Yield the projects of files that lie or are listed in one place."""
+    """Yield the projects of the files of one directory or page."""
     projects: dict[str, list[IndexFile]] = {}
     for file in files:
         name = canonicalize_name(file.name.partition("-")[0])
@@ -237,9 +236,9 @@ def _projects(
 def select_wheels(
     project: str, files: Iterable[IndexFile], options: Options
 ) -> Iterator[Wheel]:
-    """Yield the wheels to read, the newest release first.
+    """Yield the wheels to read, newest release first.
 
-    :param project: the project of the page; files of other projects are left out.
+    :param project: the project of the page; files of other projects are skipped.
     """
     releases: dict[Version, list[tuple[WheelName, IndexFile]]] = {}
     for file in files:
@@ -254,7 +253,7 @@ def select_wheels(
             continue
         public = Version(version.public)
         releases.setdefault(public, []).append((name, file))
-    # The newest releases are the final ones, as installers see them.
+    # Like installers, prefer final releases to pre-releases.
     order = sorted(releases, key=lambda v: (not v.is_prerelease, v), reverse=True)
     for version in order[: options.releases]:
         wheels = _of_release(releases[version], options)
@@ -265,7 +264,7 @@ def _of_release(
     files: Sequence[tuple[WheelName, IndexFile]], options: Options
 ) -> Iterator[Wheel]:
     seen: set[tuple[frozenset[str], str | None, str | None]] = set()
-    # Of several wheels with the same GPU code the one for the newest Python is read.
+    # Among wheels with the same GPU code, read that for the newest Python.
     for name, file in sorted(files, key=_newest_python, reverse=True):
         platforms = frozenset(tag.platform for tag in name.tags)
         if not any(map(options.allows, platforms)):

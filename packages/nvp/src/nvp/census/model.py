@@ -1,4 +1,4 @@
-"""What a census is asked to read, one wheel of an index, and what became of it."""
+"""The options of a census, a wheel of an index, and the outcome of reading it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..index.http.urls import IndexFile
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]
-"""``inspected``: it was read. ``skipped``: it was not read on purpose, such as a wheel
-without native libraries. ``failed``: it could not be read."""
+"""``inspected``: the wheel was read. ``skipped``: it was left out on purpose, such as
+one without native libraries. ``failed``: it could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What to read, and by what: the arguments of `nvp.api.census` of these names."""
+    """The arguments of `nvp.api.census` with the same names."""
 
     projects: Sequence[str] = ()
     releases: int | None = None
@@ -35,7 +35,7 @@ class Options:
     max_bytes: int | None = None
 
     def allows(self, platform: str) -> bool:
-        """Return whether wheels for a platform are wanted."""
+        """Return whether wheels for a platform are selected."""
         if not self.platforms:
             return True
         return any(fnmatch.fnmatchcase(platform, p) for p in self.platforms)
@@ -50,11 +50,11 @@ class Wheel:
     :param label: the variant label or the local version label; ``None`` without one.
     :param tags: the interpreters and platforms of its name, such as
         ``cp312-cp312-manylinux_2_28_x86_64``.
-    :param url: where it is, or the path of a local file.
-    :param sha256: its hash, as the page gives it.
-    :param size: its bytes, if the page gives them.
-    :param upload_time: in ISO 8601, if the page gives it; of a local file, when it was
-        changed.
+    :param url: its URL, or the path of a local file.
+    :param sha256: its hash, as on the page.
+    :param size: its size in bytes, if the page contains it.
+    :param upload_time: in ISO 8601, if the page contains it; the modification time of a
+        local file.
     :param page: the URL of the page that lists it.
     """
 
@@ -82,19 +82,19 @@ class Wheel:
 
     @property
     def hash(self) -> str | None:
-        """The hash of the page in small letters; ``None`` where it is no sha256.
+        """The hash of the page in lower case; ``None`` if it is not a SHA-256.
 
-        Two wheels may not pass for one because their page gives them the same word.
+        Otherwise two wheels with the same invalid hash would be taken for one.
         """
         given = self.sha256 or ""
         return given.lower() if _SHA256.fullmatch(given) else None
 
     @property
     def key(self) -> str:
-        """What the wheel is known by where its bytes were not hashed: its place.
+        """The key of a wheel whose bytes were not hashed: its location.
 
-        The place has no credentials and no signature, which may differ every time. It
-        has the hash of the page: any page may claim any hash.
+        The location excludes credentials and signatures, which vary. It includes the
+        hash from the page, because a page can claim any hash.
         """
         place = redacted(self.url)
         if self.hash is not None:
@@ -103,21 +103,21 @@ class Wheel:
 
     @property
     def hash_key(self) -> str | None:
-        """What the wheel is known by where all its bytes have the hash of the page."""
+        """The key of a wheel whose bytes have the hash of the page."""
         return self.hash and f"sha256:{self.hash}#{self.filename}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of a wheel.
+    """A wheel and the result of inspecting it.
 
-    :param reason: why it was skipped or failed, in a sentence without a full stop.
-    :param may_pass: whether the reason may be gone the next time, as a time-out may.
-    :param report: what was found in it.
-    :param claims: what it could declare, by the name of the bound, ``strict`` or
-        ``relaxed``.
-    :param bytes_read: what was read from the index for it.
-    :param hashed: all its bytes were read, and have the hash of the page.
+    :param reason: why it was skipped or failed, as a sentence without a period.
+    :param may_pass: whether the reason may be temporary, such as a timeout.
+    :param report: the result of the inspection.
+    :param claims: the properties that it could declare, by the name of the bound,
+        ``strict`` or ``relaxed``.
+    :param bytes_read: the number of bytes read from the index.
+    :param hashed: whether all bytes were read and have the hash of the page.
     """
 
     wheel: Wheel
@@ -133,16 +133,16 @@ class Outcome:
 
     @property
     def key(self) -> str:
-        """What the row of the wheel counts for: its hash, or its place."""
+        """The key of the wheel in the store: its hash or its location."""
         return (self.hashed and self.wheel.hash_key) or self.wheel.key
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claimed:
-    """What a wheel could declare under one bound of the driver.
+    """The properties that a wheel could declare under one kind of driver bound.
 
-    :param lower_bound: the CUDA version of the driver, or ``None`` without a bound.
-    :param reason: what the bound follows from; may be empty.
+    :param lower_bound: the minimum CUDA version of the driver, or ``None``.
+    :param reason: the reason for the bound; may be empty.
     :param sm_arch: the values of ``sm_arch``.
     """
 

@@ -1,8 +1,7 @@
-"""What a store says: releases with their changes, a page of them, and other files.
+"""Reports of a store: releases with their changes, an HTML page, and exports.
 
-The ending of a file that other programs read tells its form: ``.parquet``, ``.jsonl``
-and ``.csv`` have a row for each target of each library, and ``.json`` is the table of
-builds.
+The suffix of an export selects its form: ``.parquet``, ``.jsonl`` and ``.csv`` have a
+row for each target of each library, and ``.json`` is the table of builds.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ class ReleaseSummary:
     """One build of a release: the wheels of one platform and label.
 
     :param platform: the platform tag of the wheel.
-    :param cuda: the CUDA toolkit that it needs, or ``None`` where nothing names one.
-    :param targets: what its own libraries have kernels for, such as ``90_real``.
-    :param gained: targets that the release before did not have.
-    :param lost: targets that the release before had.
+    :param cuda: the CUDA toolkit that it needs, or ``None`` if unknown.
+    :param targets: the targets of its own libraries, such as ``90_real``.
+    :param gained: targets that the previous release did not have.
+    :param lost: targets that only the previous release had.
     :param status: ``inspected``, ``skipped`` or ``failed``.
     :param reason: why it was skipped or failed.
     """
@@ -57,7 +56,7 @@ class ReleaseSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectSummary:
-    """The builds of a project, the newest release first."""
+    """The builds of a project, newest release first."""
 
     project: str
     releases: tuple[ReleaseSummary, ...]
@@ -90,7 +89,7 @@ class ProjectSummary:
 
 
 def count_wheels(store: Store) -> dict[str, float]:
-    """Return the counts of a store by the names that ``census`` reports.
+    """Return the counts of a store, with the names in the report of ``census``.
 
     ``bytes_read`` and ``seconds`` are sums over the wheels.
     """
@@ -145,10 +144,10 @@ def _release(row: Mapping[str, object], targets: Iterable[str]) -> ReleaseSummar
 
 
 def _with_changes(builds: Sequence[ReleaseSummary]) -> Iterator[ReleaseSummary]:
-    """Compare each build with the same build of the release before.
+    """Compare each build with the same build of the previous release.
 
-    Platform tags change from release to release (``manylinux2014_x86_64``), so the
-    processor at the end of the tag is what has to be the same.
+    Platform tags change between releases (``manylinux2014_x86_64``), so only the
+    processor at the end of the tag must be the same.
     """
     for place, item in enumerate(builds):
         older = next(
@@ -186,8 +185,8 @@ _TILES = {
     (True, True): ("code +PTX", "t2 ptx", "SASS, and PTX that newer GPUs can use"),
     (False, True): ("PTX", "t3 ptx", "PTX alone, which the driver compiles"),
 }
-"""The sign, the CSS classes and the meaning of a tile, by whether a build has SASS and
-whether it has PTX for a target."""
+"""The text, CSS classes and meaning of a tile, by whether a build has SASS and PTX for
+a target."""
 
 _LOST = ("lost", "cpu", "nothing now; the release before had code")
 
@@ -195,8 +194,8 @@ _LOST = ("lost", "cpu", "nothing now; the release before had code")
 def census_page(projects: Iterable[ProjectSummary]) -> Iterator[str]:
     """Return the lines of the page, which are ASCII.
 
-    There is a table for each project, with a row for each build and a column for each
-    GPU that any of its builds has code for.
+    Each project has a table with a row for each build, and a column for each GPU that
+    any of its builds has code for.
     """
     return as_page(
         title="Census of GPU code",
@@ -234,7 +233,7 @@ def _table_row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
     cells = [
         f'<th scope="row">{as_html(item.version)}</th>',
         *(
-            # A platform wraps at its underscores on a narrow screen.
+            # Let a platform wrap at its underscores on a narrow screen.
             f'<td class="about">{as_html(text or "-").replace("_", "_<wbr>")}</td>'
             for text in (item.label, item.platform, item.cuda)
         ),
@@ -248,7 +247,7 @@ def _table_row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
 
 
 def _others(items: Sequence[ReleaseSummary]) -> Iterator[str]:
-    """Say in sentences what became of the builds that have no row."""
+    """Describe the builds without a row in sentences."""
     without = [item for item in items if item.status == "inspected"]
     if without:
         yield f"Without kernels: {_listed(without)}."
@@ -288,7 +287,7 @@ COLUMNS: Mapping[str, str] = {
     "stubs": "int64",
     "ptx_isa": "string",
 }
-"""The columns of a row, with their types as Arrow names them."""
+"""The columns of a row, with their types in Arrow."""
 
 _ROWS = """
 SELECT project, version, label, filename, tags, url, sha256, hashed,
@@ -303,16 +302,16 @@ ORDER BY project, filename, key, targets.path, copy, target
 """
 
 _BATCH = 16_384
-"""Rows that are in memory at a time."""
+"""The number of rows in memory at a time."""
 
 
 def export(store: Store, path: str) -> int:
-    """Write a file, completely or not at all.
+    """Write an export atomically.
 
-    :param path: its ending says which form it gets.
-    :returns: how many rows it has.
-    :raises UsageError: the ending is not known.
-    :raises InputError: it cannot be written.
+    :param path: the file, whose suffix selects the form.
+    :returns: the number of rows.
+    :raises UsageError: the suffix is unknown.
+    :raises InputError: the file cannot be written.
     :raises MissingExtraError: Parquet needs the extra ``census``.
     """
     writers: Mapping[str, Callable[[Store, IO[bytes]], int]] = {
@@ -355,7 +354,7 @@ def _write_csv(store: Store, file: IO[bytes]) -> int:
     for row in target_rows(store):
         writer.writerow(row)
         count += 1
-    # The file stays open: the caller puts it in its place.
+    # Leave the file open, because the caller moves it into place.
     text.detach()
     return count
 
@@ -387,10 +386,10 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
 
 
 def build_table(store: Store) -> list[BuildRecord]:
-    """Return the table of builds of regular wheels that could be read completely.
+    """Return the table of builds of completely read regular wheels.
 
-    Wheels with a variant label have a variants.json, which says more. Of several wheels
-    of one build, the one whose name is last has its record.
+    Variant wheels are left out, because a variants.json contains more. The wheel with
+    the last name represents a build.
     """
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
     with store.intact():

@@ -1,6 +1,6 @@
-"""The loop of a census: wheels go to the workers, and what became of them to the store.
+"""The loop of a census: send wheels to the workers, and their outcomes to the store.
 
-The parent holds one project, and the wheels that are being read. So its memory does not
+The parent process holds one project and the wheels in progress, so its memory does not
 grow with the index.
 """
 
@@ -31,18 +31,18 @@ from .workers import LocalWorkers, Workers, gone
 logger = logging.getLogger(__name__)
 
 _POLL = 0.5
-"""Seconds after which the loop looks up, since Windows keeps Ctrl-C from a thread that
-waits without an end."""
+"""The longest wait of the loop, in seconds: on Windows, Ctrl-C does not reach a thread
+that waits without a timeout."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """How far a census is.
+    """The progress of a census.
 
-    :param wheels: the wheels that were listed until now.
-    :param known: how many of them did not have to be read.
-    :param projects: the projects that were listed, with those that failed.
-    :param of_projects: how many projects there are.
+    :param wheels: the number of wheels listed so far.
+    :param known: the number of wheels that did not have to be read.
+    :param projects: the number of projects listed so far, failures included.
+    :param of_projects: the number of all projects.
     :param unreadable: the projects that could not be listed.
     :param stopped: why the census ended early: ``max-bytes`` or ``interrupt``.
     """
@@ -61,58 +61,58 @@ class Tally:
 
     @property
     def read(self) -> int:
-        """How many wheels were read, skipped and failed ones included."""
+        """The number of wheels read so far, including skipped and failed ones."""
         return self.inspected + self.skipped + self.failed
 
     @property
     def expected(self) -> int | None:
-        """How many wheels there are, by the projects that are listed already."""
+        """The estimated number of all wheels, from the projects listed so far."""
         if not self.projects:
             return None
         return round(self.wheels * self.of_projects / self.projects)
 
 
 class Stop:
-    """Asks a census to end after the wheels that are being read."""
+    """A request to end a census after the wheels in progress."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._wake: Callable[[], None] = lambda: None
 
     def set(self) -> None:
-        """Ask for the end; a signal handler may do so."""
+        """Request the end; signal handlers may call this."""
         self._event.set()
         self._wake()
 
     def is_set(self) -> bool:
-        """Return whether the end was asked for."""
+        """Return whether the end was requested."""
         return self._event.is_set()
 
     def attach(self, wake: Callable[[], None]) -> None:
-        """Let the census say how it is woken up."""
+        """Register the function that wakes the census up."""
         self._wake = wake
 
 
 class Observer(Protocol):
-    """Is told what happens; all calls come from the thread of the loop."""
+    """Receives the events of a census, all in the thread of the loop."""
 
     def listed(self, project: Project, tally: Tally) -> None:
-        """Take note of a project that was listed, or could not be."""
+        """Handle a project that was listed, or failed to be listed."""
 
     def finished(self, outcome: Outcome, tally: Tally) -> None:
-        """Take note of a wheel, which is in the store now."""
+        """Handle a wheel that is now in the store."""
 
 
 class _Ended(NamedTuple):
-    """The last thing that the thread of the listing says."""
+    """The last event of the thread that lists the index."""
 
     error: BaseException | None
 
 
 class _Lister:
-    """Lists the index in a thread of its own, one project ahead of the loop.
+    """Lists the index in a separate thread, one project ahead of the loop.
 
-    :param put: called with each `Project`, and with `_Ended` at last.
+    :param put: called with each `Project`, and finally with `_Ended`.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class _Lister:
         self._put = put
         self._turn = threading.Semaphore(1)
         self._stopped = False
-        # A daemon: a server that does not respond does not keep the process alive.
+        # Use a daemon thread, so an unresponsive server does not keep the process
+        # alive.
         threading.Thread(target=self._work, name="lists wheels", daemon=True).start()
 
     def go_on(self) -> None:
@@ -154,12 +155,12 @@ def take_census(
     observer: Observer | None = None,
     stop: Stop | None = None,
 ) -> Tally:
-    """Read the wheels of an index that a store does not have.
+    """Read the wheels of an index that are not in the store.
 
     :param index: a URL, a directory, or its ``file:`` URL.
-    :param path: where the store is.
-    :raises InputError: the index cannot be read, or the store not be written; there is
-        no cluster, or its workers have another version. What was stored stays.
+    :param path: the path of the store.
+    :raises InputError: the index cannot be read, the store cannot be written, there is
+        no cluster, or its workers have another version. Stored wheels are kept.
     """
     bare, pair = split_credentials(index) if is_http(index) else (index, None)
     credentials = () if pair is None else ((server_of(bare), pair),)
@@ -190,10 +191,10 @@ def take_census(
 
 
 class Census:
-    """One run: it hands wheels to the workers, and writes what became of them.
+    """One run: sends wheels to the workers, and stores their outcomes.
 
-    :param credentials: user and password of the URL that the user gave, by server.
-    :param stop: ends the census after the wheels that are being read.
+    :param credentials: user and password from the URL of the user, by server.
+    :param stop: ends the census after the wheels in progress.
     """
 
     def __init__(
@@ -213,27 +214,27 @@ class Census:
         self._credentials = credentials
         self._observer = observer
         self._stop = stop or Stop()
-        # None wakes the loop up. A signal handler may put it there: SimpleQueue, unlike
-        # Queue, has no lock that this thread could hold.
+        # None wakes the loop up. Signal handlers may put it there, because SimpleQueue,
+        # unlike Queue, has no lock that this thread could hold.
         self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome] | None] = (
             queue.SimpleQueue()
         )
         self._reading: dict[Future[Outcome], Wheel] = {}
         self._hosts: Counter[str] = Counter()
         self._waiting: deque[Wheel] = deque()
-        # Wheels that were being read when a process was killed, perhaps because of what
-        # is in one of them. They are read one at a time, so that it shows which one.
+        # Wheels in progress when a process was killed. One of them may be the cause, so
+        # read them one at a time to find it.
         self._suspects: deque[Wheel] = deque()
         self._alone = False
         self._broken = False
-        # Whether the index has more projects, and whether the lister waits to go on.
+        # Whether the index has more projects, and whether the lister is waiting.
         self._listing = True
         self._is_listing = True
 
     def run(self, projects: Iterator[Project]) -> Tally:
-        """Read the wheels that the store does not have, or until the end is asked for.
+        """Read the wheels that are not in the store, until the end is requested.
 
-        :raises InputError: the index cannot be read, or the store not be written.
+        :raises InputError: the index cannot be read, or the store cannot be written.
         """
         started = time.monotonic()
         self._stop.attach(partial(self._events.put, None))
@@ -272,7 +273,7 @@ class Census:
         return self.tally.stopped is not None
 
     def _wind_up(self, lister: _Lister) -> None:
-        """Start nothing more; what is being read comes to its end."""
+        """Start no more wheels, and let those in progress finish."""
         self._listing = False
         lister.stop()
         self._waiting.clear()
@@ -347,7 +348,7 @@ class Census:
     def _take_future(self, future: Future[Outcome]) -> None:
         wheel = self._reading.pop(future)
         self._hosts[_host(wheel)] -= 1
-        self._hosts += Counter()  # which leaves out what is zero
+        self._hosts += Counter()  # removes zero counts
         try:
             outcome = self._workers.result(future)
         except CancelledError:
@@ -361,7 +362,7 @@ class Census:
                 return
             outcome = _lost(wheel, "the process that read it was killed")
         except InputError:
-            raise  # what is wrong with one wheel is an outcome
+            raise  # errors of a single wheel are outcomes instead
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
             outcome = _lost(wheel, _explained(error))
         self._take_outcome(outcome)
@@ -380,7 +381,7 @@ class Census:
 
 def _explained(error: Exception) -> str:
     name = type(error).__name__
-    # Dask is not imported for its name: it may not be installed.
+    # Compare by name, because Dask may not be installed.
     if name == "KilledWorker":
         return "each worker that read it was lost"
     return f"its worker failed: {shown(f'{name}: {error}', 200)[1:-1]}"

@@ -1,7 +1,7 @@
 """The store of a census: one SQLite file, written in one transaction per wheel.
 
-A process that is killed at any moment leaves the wheels that it had finished. SQLite
-keeps a write-ahead log, so that readers do not wait for the writer.
+A killed process leaves all finished wheels in the store. SQLite uses a write-ahead log,
+so readers do not wait for the writer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..gpu_code.report import Defect, LibraryReport, WheelReport, is_test, targe
 from .model import Outcome, Wheel
 
 APPLICATION = 0x4E565043
-"""``PRAGMA application_id`` of a store, which tells it from other SQLite files."""
+"""``PRAGMA application_id`` of a store, to recognize it among SQLite files."""
 
 _SQL = read_resource("census", "tables.sql")
 MIGRATIONS = re.split("^-- Version .*", _SQL, flags=re.MULTILINE)[1:]
-"""What makes version N of the tables from version N-1; 0 is an empty file."""
+"""SQL that migrates from version N-1 to N; version 0 is an empty file."""
 
 VERSION = len(MIGRATIONS)
-"""``PRAGMA user_version`` of a store that is up to date."""
+"""``PRAGMA user_version`` of an up-to-date store."""
 
 
 def with_copies(
     libraries: Iterable[LibraryReport],
 ) -> Iterator[tuple[int, LibraryReport]]:
-    """Yield libraries with the number of each among those of the same name.
+    """Yield libraries, each with its number among libraries of the same name.
 
     A damaged archive may have several members of one name.
     """
@@ -55,7 +55,7 @@ _COUNTS = ("lto", "unknown", "compression")
 
 
 def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
-    """Return the row of ``wheels`` for what became of a wheel."""
+    """Return the row of ``wheels`` for an outcome."""
     wheel, report = outcome.wheel, outcome.report
     return {
         "key": outcome.key,
@@ -141,20 +141,20 @@ def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
 
 
 READER = 2
-"""The version of the reader. It rises when `gpu_code` finds other things in the same
-wheel, and wheels that an older reader has read are read again."""
+"""The version of the reader. Raise it when the results of `gpu_code` change: wheels
+with results of an older version are read again."""
 
 _HINT = "name a store that census has made, or another file"
 _BUSY = 10_000
-"""Milliseconds to wait for another process that writes."""
+"""The time to wait for another writer, in milliseconds."""
 
 
 class Store:
     """An open store; use it in a ``with`` block, in one thread.
 
-    :param path: a file that is made where there is none.
-    :param create: whether it may be made.
-    :raises InputError: the file is not a store, is of a newer version, is locked, or
+    :param path: the file, which is created if missing.
+    :param create: whether to create a missing file.
+    :raises InputError: the file is not a store, has a newer version, is locked, or
         cannot be written.
     """
 
@@ -164,14 +164,14 @@ class Store:
         if message is not None:
             raise InputError(message, path=path or "''", hint=_HINT)
         with self._errors():
-            # SQLite keeps what it is given under some names in memory alone, such as
-            # ":memory:"; an absolute path is always a file.
+            # Use an absolute path, because names such as ":memory:" mean a database in
+            # memory to SQLite.
             self._connection = sqlite3.connect(
                 os.path.abspath(path), timeout=_BUSY / 1000
             )
             self._connection.isolation_level = None
             self._connection.row_factory = sqlite3.Row
-            # Queries ask the path, as reports do, so that there is one rule for both.
+            # Let queries and reports share one rule for test files.
             self._connection.create_function("is_test", 1, is_test, deterministic=True)
         try:
             self._prepare()
@@ -186,7 +186,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file; everything is written already."""
+        """Close the file, to which everything has been written."""
         self._connection.close()
 
     def _prepare(self) -> None:
@@ -202,8 +202,8 @@ class Store:
             raise InputError(message, path=self._path, hint=hint)
         with self._errors():
             self._connection.execute("PRAGMA foreign_keys = ON")
-            # What is written survives the end of this process. A power failure may take
-            # the last wheels, which are read again then; it damages nothing.
+            # Written rows survive the end of this process. A power failure may lose the
+            # last wheels, which are then read again, but does not damage the file.
             self._connection.execute("PRAGMA synchronous = NORMAL")
             if version == VERSION:
                 return
@@ -216,12 +216,12 @@ class Store:
                 self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
     def is_known(self, wheel: Wheel) -> bool:
-        """Return whether a wheel does not have to be read again.
+        """Return whether a wheel need not be read again.
 
-        It has to if it is new, if it failed for a reason that may have passed, or if
-        an older reader has read it. Where nothing gives its hash, it also has to if its
-        size or its time has changed. A wheel of another URL with the same hash counts
-        where all its bytes were hashed.
+        A wheel is read again if it is new, if it failed for a temporary reason, or if
+        an older reader has read it. Without a hash, it is also read again if its size
+        or time has changed. A wheel of another URL with the same hash counts if all its
+        bytes were hashed.
         """
         with self._errors():
             rows = self._connection.execute(
@@ -240,14 +240,14 @@ class Store:
             return int(row["inspected_by"].partition(" ")[0]) >= READER
 
     def add(self, outcome: Outcome) -> None:
-        """Write what became of a wheel, and replace what the store has about it.
+        """Store the outcome of a wheel in place of an earlier one.
 
-        A failure that may pass replaces no wheel that an older reader could read.
+        A temporary failure does not replace a result of an older reader.
         """
         wheel = outcome.wheel
         keys = [outcome.key, wheel.key, wheel.hash_key, redacted(wheel.url)]
-        # A row for the hash stays where another URL has led to it, unless this one
-        # counts for the hash too.
+        # Keep the row of a hash if it comes from another URL, unless this outcome has
+        # the hash as its key too.
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
@@ -275,20 +275,20 @@ class Store:
         """Yield the rows of a query, one by one."""
         with self._errors():
             # With "yield from", a caller that stops early would close the cursor, which
-            # fails where the store was closed before.
+            # fails if the store is already closed.
             for row in self._connection.execute(sql, _storable(values)):  # noqa: UP028
                 yield row
 
     def wheels(self, where: str = "1", values: Iterable[object] = ()) -> Iterator[Any]:
         """Yield the rows of ``wheels``, by project, file name and hash."""
         return self.rows(
-            f"SELECT * FROM wheels WHERE {where} "  # noqa: S608  # it is the code's own
+            f"SELECT * FROM wheels WHERE {where} "  # noqa: S608  # the condition is constant
             "ORDER BY project, filename, key",
             values,
         )
 
     def report(self, wheel: int) -> WheelReport:
-        """Return what was found in a wheel, as `inspect` reported it.
+        """Return the report of `inspect` for a wheel.
 
         :param wheel: its ``id``.
         """
@@ -344,9 +344,9 @@ class Store:
 
     @contextmanager
     def intact(self) -> Iterator[None]:
-        """Say in one line that a row is not what a census has written.
+        """Turn the errors of reading an invalid row into one line.
 
-        :raises InputError: the block has raised what reading such a row leads to.
+        :raises InputError: the block failed to read a row.
         """
         try:
             yield
@@ -384,9 +384,9 @@ def _why_no_file(path: str, *, create: bool) -> str | None:
 
 
 def _storable(values: Iterable[object]) -> tuple[object, ...]:
-    """Return values that SQLite takes: texts without lone surrogates.
+    """Return values that SQLite accepts: texts without lone surrogates.
 
-    Python has these in the names of local files that are not UTF-8.
+    Names of local files that are not UTF-8 contain lone surrogates in Python.
     """
     return tuple(
         value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -397,7 +397,7 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
 
 
 def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
-    """Yield whether what the index says of a file is what it said before."""
+    """Yield whether each fact from the index about a file is unchanged."""
     for name in ("size", "upload_time"):
         value = getattr(wheel, name)
         if value is not None:

@@ -1,8 +1,8 @@
-"""What a worker does: it reads one wheel, and says what became of it.
+"""The code of a worker: read one wheel, and return the outcome.
 
-A worker is a process of its own, on this machine or on another one. So this module is
-an entry point, as the modules of `cli/` are: it reads the environment variables of its
-own process, by which pip is configured there.
+A worker is a separate process, on this machine or on another one. Like the modules of
+`cli/`, this module is therefore an entry point: it reads the environment variables of
+its process, which may configure pip.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
 RETRIES = 5
-"""How often a request is sent again that failed for a reason that may pass."""
+"""How often a request is retried after a temporary failure."""
 
 _WHOLE = 1024**3
-"""The most bytes of a wheel that is read as a whole since its server sends no parts."""
+"""The largest wheel to download if its server does not support range requests."""
 
 _SMALL = 1024 * 1024
-"""Bytes of a wheel that is read as a whole. One request costs less than several, and
-its hash can be compared with that of the page."""
+"""The size in bytes up to which a wheel is downloaded. One request costs less than
+several, and the hash can be compared with that of the page."""
 
 _GONE = (404, 410, 451)
-"""Statuses by which a server says that a file will not be there again."""
+"""HTTP statuses for files that are permanently gone."""
 
 _NATIVE = re.compile(
     r"(?:.*\.)?(?:so(?:\.[0-9.]+)?|pyd|dll|dylib|a|lib|o|obj|exe|cubin|fatbin|nvfatbin|ptx)"
     r"|[^.]+",
     re.IGNORECASE,
 )
-"""Names of files that may have machine code. Programs such as ``ptxas`` have names
-without a dot."""
+"""Names of files that may contain machine code. Programs such as ``ptxas`` have no dot
+in their names."""
 
 _INFO = re.compile(r"[^/]+\.dist-info/.*", re.DOTALL)
 
@@ -65,8 +65,8 @@ Credentials: TypeAlias = "tuple[tuple[str, tuple[str, str]], ...]"
 class Task:
     """A wheel to read.
 
-    :param deadline: how many seconds it may be read.
-    :param credentials: those of the URL that the user gave.
+    :param deadline: the time limit in seconds.
+    :param credentials: the credentials from the user's URL.
     """
 
     wheel: Wheel
@@ -75,13 +75,13 @@ class Task:
 
 
 class _StoppedError(Exception):
-    """The reading of a wheel ends early.
+    """Ends the reading of a wheel early.
 
-    This is neither an `OSError` nor a `ValueError`, which `gpu_code` takes for damage
-    of the wheel.
+    The class is neither an `OSError` nor a `ValueError`, which `gpu_code` would treat
+    as damage to the wheel.
 
-    :param error: says why.
-    :param may_pass: whether the reason may be gone the next time.
+    :param error: the reason.
+    :param may_pass: whether the reason may be temporary.
     """
 
     def __init__(self, error: InputError, *, may_pass: bool) -> None:
@@ -91,9 +91,9 @@ class _StoppedError(Exception):
 
 
 class _Meter:
-    """Counts what is read for a wheel, and ends the reading when its time is over.
+    """Counts the bytes read for a wheel, and enforces the time limit.
 
-    :param seconds: how long it may take.
+    :param seconds: the time limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -106,9 +106,9 @@ class _Meter:
         self.bytes_read += count
 
     def check(self) -> None:
-        """Go on, unless the time is over.
+        """Check the time limit.
 
-        :raises _StoppedError: it is.
+        :raises _StoppedError: the time is over.
         """
         if self.is_over:
             raise _StoppedError(self.late(), may_pass=True)
@@ -122,9 +122,9 @@ class _Meter:
 
 
 class _Watched(io.RawIOBase):
-    """A file whose errors end the reading, instead of passing for damage of the wheel.
+    """A file whose errors end the reading, instead of counting as damage.
 
-    :param counts: whether the bytes count; otherwise the file itself counts them.
+    :param counts: whether to count the bytes; otherwise the file itself counts them.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class _Watched(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._file.seek(offset, whence)
-        # A temporary file returns nothing in Python 3.10.
+        # A temporary file returns None in Python 3.10.
         return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
@@ -166,11 +166,11 @@ class _Watched(io.RawIOBase):
 
 
 class _SkippedError(Exception):
-    """A wheel is not read on purpose; the text says why."""
+    """A wheel is skipped on purpose; the text is the reason."""
 
 
 def read_wheel(task: Task) -> Outcome:
-    """Read a wheel; what is wrong with it or its server is part of the outcome."""
+    """Read a wheel; errors of the wheel or its server are part of the outcome."""
     wheel, meter = task.wheel, _Meter(task.deadline)
     hashed = False
     try:
@@ -225,9 +225,9 @@ def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
 
 @contextlib.contextmanager
 def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
-    """Open a wheel on a server: in parts, or all of it where that is better.
+    """Open a wheel on a server, by range requests or as a download.
 
-    It comes with whether all its bytes have the hash of the page.
+    The second item is whether all bytes were read and have the hash of the page.
     """
     from ..index.http.blocking import room_for_copy
 
@@ -272,8 +272,9 @@ _lock = threading.Lock()
 
 
 def _client_for(task: Task) -> BlockingClient:
-    """Return the client of this process, whose connections are used again."""
-    # A cluster keeps its workers from one census to the next, which may have others.
+    """Return the client of this process, which reuses connections."""
+    # A cluster keeps its workers for the next census, which may have other
+    # credentials.
     with _lock:
         if task.credentials not in _clients:
             client = connect(os.environ, retries=RETRIES)
@@ -284,19 +285,19 @@ def _client_for(task: Task) -> BlockingClient:
 
 
 def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
-    """Look into a wheel.
+    """Inspect a wheel.
 
-    METADATA and the list of members come first. Of a wheel without a native library,
+    METADATA and the list of members are read first. If there is no native library,
     nothing else is read.
 
     :param file: the open wheel, which can seek.
-    :raises _StoppedError: it took too long, or the file could not be read.
+    :raises _StoppedError: the time is over, or the file could not be read.
     """
     native = False
 
     def look(archive: zipfile.ZipFile) -> None:
         nonlocal native
-        # Libraries that are damaged count: they are no reason to skip a wheel.
+        # Damaged libraries count, so the wheel is not skipped.
         native = any(map(is_native, archive.namelist()))
 
     listing = list_wheel(file, wheel.filename, look=look)
@@ -309,7 +310,7 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
 
 
 def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
-    """Return what became of a wheel that was looked into.
+    """Return the outcome of an inspected wheel.
 
     :param native: whether it has a native library, or another file with GPU code.
     """
@@ -328,7 +329,7 @@ def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
 
 
 def is_native(path: str) -> bool:
-    """Return whether a file of a wheel may have machine code, by its name."""
+    """Return whether a file of a wheel may contain machine code, by its name."""
     name = path.rpartition("/")[2]
     return (
         _NATIVE.fullmatch(name) is not None
@@ -338,11 +339,11 @@ def is_native(path: str) -> bool:
 
 
 def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:
-    """Return what a wheel could declare, and the CUDA that it is linked with.
+    """Return the properties that a wheel could declare, and its CUDA version.
 
-    `builds.needs_of_report` also counts the toolkit that the code of a library shows,
-    since a library may link CUDA statically: it answers on which drivers the build
-    runs. The store says what the wheel names.
+    The version comes from the libraries that the wheel links. `builds.needs_of_report`
+    also uses the toolkit that the code shows, because a library may link CUDA
+    statically, to decide which drivers run the build.
     """
     units = split_units(report)
     runtime = newest_runtime(report, units)

@@ -1,6 +1,6 @@
-"""Where wheels are read: in processes of this machine, or by the workers of a cluster.
+"""The workers that read wheels: processes of this machine, or a cluster.
 
-Both give futures of `concurrent.futures`. The loop in `running` does not know which.
+Both return futures of `concurrent.futures`, so the loop in `running` treats them alike.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .worker import Task, read_wheel
 
 
 class Workers(Protocol):
-    """What the loop needs of an executor."""
+    """The interface of an executor for the loop."""
 
     @property
     def ahead(self) -> int:
-        """How many wheels are handed over for each one that can be read at a time.
+        """The number of queued wheels for each one that is read at a time.
 
-        No worker waits for the parent then.
+        A queue avoids that workers wait for the parent.
         """
 
     def submit(self, task: Task) -> Future[Outcome]:
@@ -43,17 +43,17 @@ class Workers(Protocol):
         """Return how many wheels can be read at the same time."""
 
     def result(self, future: Future[Outcome]) -> Outcome:
-        """Return what became of a wheel, when ``future`` is done.
+        """Return the outcome of a wheel; ``future`` must be done.
 
-        :raises CancelledError: it was not read.
+        :raises CancelledError: the wheel was not read.
         :raises InputError: no worker can read the wheels of this census.
         """
 
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
-        """Take back the wheels that nobody has begun to read, and read no others."""
+        """Cancel the wheels that no worker has started, and read no others."""
 
     def renew(self) -> None:
-        """Make a new executor, after one of its processes was killed."""
+        """Create a new executor after one of its processes was killed."""
 
     def close(self, *, at_once: bool = False) -> None:
         """End the executor.
@@ -63,7 +63,7 @@ class Workers(Protocol):
 
 
 def gone() -> InputError:
-    """Return the error for workers that have ended, and will not come back."""
+    """Return the error for workers that have ended permanently."""
     hint = "run the same command again to go on"
     return InputError("the workers have gone", hint=hint)
 
@@ -71,11 +71,11 @@ def gone() -> InputError:
 class LocalWorkers:
     """Processes of this machine.
 
-    They share some semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. When all of
-    them were killed, a process of Python's own (its resource tracker) removes these,
-    unless it was killed too, as by a signal to the whole group.
+    They share semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. If all processes
+    are killed, Python's resource tracker removes the semaphores, unless the signal to
+    the group killed it too.
 
-    :param jobs: how many.
+    :param jobs: the number of processes.
     """
 
     ahead = 2
@@ -83,15 +83,15 @@ class LocalWorkers:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
         self._context = multiprocessing.get_context("spawn")
-        # It has no lock, which a process that is killed would keep.
+        # A raw value has no lock, which a killed process would keep forever.
         self._withdrawn = self._context.RawValue("b", 0)
         self._executor = self._make()
 
     def _make(self) -> Executor:
         return ProcessPoolExecutor(
             self._jobs,
-            # A copy of this process (fork) would have its connections, but not the
-            # threads that serve these.
+            # Do not fork: the copy would have the connections of this process, but not
+            # their threads.
             mp_context=self._context,
             initializer=_prepare_process,
             initargs=(self._withdrawn,),
@@ -100,7 +100,7 @@ class LocalWorkers:
     def submit(self, task: Task) -> Future[Outcome]:
         """Start reading a wheel, as soon as there is room for it.
 
-        :raises BrokenExecutor: a process was killed; `renew` helps.
+        :raises BrokenExecutor: a process was killed; call `renew`.
         """
         return self._executor.submit(_read_unless_withdrawn, task)
 
@@ -109,22 +109,22 @@ class LocalWorkers:
         return self._jobs
 
     def result(self, future: Future[Outcome]) -> Outcome:
-        """Return what became of a wheel, when ``future`` is done.
+        """Return the outcome of a wheel; ``future`` must be done.
 
-        :raises CancelledError: it was not read.
+        :raises CancelledError: the wheel was not read.
         """
         return future.result()
 
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
-        """Take back the wheels that no process has begun to read."""
-        # The executor cannot cancel the next wheels. They are in the pipe to the
-        # processes, which leave them.
+        """Cancel the wheels that no process has started to read."""
+        # The executor cannot cancel wheels that are already in the pipe to the
+        # processes, so the processes skip them.
         self._withdrawn.value = 1
         for future in futures:
             future.cancel()
 
     def renew(self) -> None:
-        """Replace all processes by new ones.
+        """Replace all processes with new ones.
 
         :raises InputError: no process can be started.
         """
@@ -139,18 +139,17 @@ class LocalWorkers:
             raise InputError(message, hint=hint) from None
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the processes; ``at_once``, without waiting for what they read."""
+        """End the processes; with ``at_once``, do not wait for wheels in progress."""
         if at_once:
             for process in multiprocessing.active_children():
                 process.terminate()
-        # Only the first call of `shutdown` waits. A thread of the executor that lives
-        # on may close its pipe while the interpreter, at its own end, writes into it.
+        # Only the first call of `shutdown` waits. A remaining thread of the executor
+        # may close its pipe while the exiting interpreter writes to it.
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 _withdrawn: Any
-"""A number in memory that processes share: whether the parent of this process takes
-back the wheels that it has not begun."""
+"""A shared value: whether the parent has cancelled the wheels that are not started."""
 
 
 def _read_unless_withdrawn(task: Task) -> Outcome:
@@ -162,7 +161,7 @@ def _read_unless_withdrawn(task: Task) -> Outcome:
 def _prepare_process(withdrawn: Any) -> None:
     """Make a process of the pool end with its parent, and ignore Ctrl-C.
 
-    Ctrl-C reaches all processes of a terminal. The parent decides what ends then.
+    Ctrl-C reaches all processes of a terminal, but only the parent reacts to it.
     """
     global _withdrawn  # noqa: PLW0603  # an initializer has no other place for it
     _withdrawn = withdrawn
@@ -175,5 +174,5 @@ def _prepare_process(withdrawn: Any) -> None:
         connection.wait([parent.sentinel])
         os._exit(1)
 
-    # If the parent is killed, it cannot tell its processes to end.
+    # A killed parent cannot end its processes, so watch for its end.
     threading.Thread(target=wait, name="waits for the parent", daemon=True).start()

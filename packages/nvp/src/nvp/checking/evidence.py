@@ -179,7 +179,7 @@ class Known:
 
     def _say_unknown(self, environment: Environment) -> Judgement:
         if self.backend is not None and self.backend.is_foreign:
-            reason = f"it is labelled {self.backend.label}: for other makers' hardware"
+            reason = f"it is labelled {self.backend.label}: for other vendors' hardware"
         elif environment.cuda_driver_version is None:
             reason = "nothing says whether it needs a GPU"
         elif self.wheel is None and (self.pin.origin or self.pin.has_sdist):

@@ -332,7 +332,7 @@ def _elsewhere(
     moved: Sequence[_Candidate],
     environment: Environment,
 ) -> Iterator[str]:
-    """Yield comments with newer builds of the makers' own indexes."""
+    """Yield comments with newer builds of the vendors' own indexes."""
     versions = {candidate.name: str(candidate.version) for candidate in moved}
     found = [
         each

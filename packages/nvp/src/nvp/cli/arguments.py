@@ -42,7 +42,7 @@ _SHARED = """
   also show drivers with GPUs that they do not support, marked
 --assume NAMESPACE...
   assume that all machines have what this namespace names, such as intel; hardware of
-  other makers is absent otherwise
+  other vendors is absent otherwise
 --every-gpu
   accept only builds with code for every GPU, not just for the newest one
 --format
@@ -60,7 +60,7 @@ _SHARED = """
 --trusted-host HOST...
   as for pip: do not verify this host, and allow plain HTTP
 --vendor-indexes
-  read the indexes of makers as well, such as PyTorch's and vLLM's, for releases that
+  read the indexes of vendors as well, such as PyTorch's and vLLM's, for releases that
   do not run from your own indexes
 """
 """The options that are the same for each command that has them; see `add_options`."""

@@ -141,7 +141,7 @@ class Narration:
     def tell_elsewhere(
         self, found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str]
     ) -> None:
-        """Say which newer builds run from indexes of their makers.
+        """Say which newer builds run from indexes of their vendors.
 
         :param command: returns the command line that installs what the words say.
         """

@@ -59,7 +59,7 @@ class Stack(Software):
     def elsewhere(
         self, distribution: Distribution, torch: tuple[int, int] | None = None
     ) -> tuple[Elsewhere, ...]:
-        """Find builds that run from an index of the maker, and newer than on PyPI.
+        """Find builds that run from an index of the vendor, and newer than on PyPI.
 
         :param torch: the release that the builds have to be for.
         """

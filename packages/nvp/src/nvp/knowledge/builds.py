@@ -1,7 +1,7 @@
 """What builds need of a machine, and the table of it: the GPU code of released wheels.
 
 ``builds.json`` holds one record on each line, with source and date: of wheels that were
-read, of METADATA, and of what makers publish. ``tools/update_builds.py`` makes it
+read, of METADATA, and of what vendors publish. ``tools/update_builds.py`` makes it
 again. A line is parsed when its project is asked for, since every start of pip would
 wait for all of them.
 """

@@ -1,4 +1,4 @@
-"""Typed access to the tables of GPUs, CUDA toolkits, drivers and makers' indexes.
+"""Typed access to the tables of GPUs, CUDA toolkits, drivers and vendors' indexes.
 
 Each record of the JSON files has its source and date. The scripts in ``tools/``
 regenerate the files, and ``tests/knowledge`` holds the rules that all records obey.
@@ -365,7 +365,7 @@ class VendorIndex:
     :param file: the template of the URL of such a wheel. ``{abi}`` stands for ``TRUE``
         where torch has the new C++ ABI, and ``{python}`` for a Python such as ``312``.
     :param source: where it is described.
-    :param confidence: ``seen`` in its maker's documentation or in repositories that
+    :param confidence: ``seen`` in its vendor's documentation or in repositories that
         install from it, or ``recalled``, which is not confirmed.
     """
 

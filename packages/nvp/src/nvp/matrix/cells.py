@@ -7,7 +7,7 @@ machines of that pair get. Many pairs are described in few words, as rectangles:
 Every value of a
 namespace other than ``nvidia`` counts as supported, in the order in which the
 metadata lists the values, so that the cells show what the driver and the GPU decide.
-Namespaces that name hardware of other makers are absent, because these machines have
+Namespaces that name hardware of other vendors are absent, because these machines have
 NVIDIA GPUs; the caller can assume some of them.
 """
 
@@ -171,7 +171,7 @@ def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
 def assumed_values(
     metadata: VariantsMetadata, assume: Collection[str] = ()
 ) -> dict[str, dict[str, list[str]]]:
-    """Return `every_value`, where namespaces of other makers' hardware have no values.
+    """Return `every_value`, where namespaces of other vendors' hardware have no values.
 
     They have an answer all the same: without one, a plugin that is installed on this
     machine would be asked.

@@ -135,7 +135,7 @@ def _notes(matrix: Matrix) -> Iterator[str]:
         yield "Minor-version compatibility is on: not what installers do by default"
     if matrix.absent:
         yield (
-            f"Hardware of other makers ({', '.join(matrix.absent)}) counts as absent; "
+            f"Hardware of other vendors ({', '.join(matrix.absent)}) counts as absent; "
             f"--assume {matrix.absent[0]} turns it on"
         )
     if matrix.left_out:

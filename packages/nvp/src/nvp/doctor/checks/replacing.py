@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
     """Return the command that replaces builds, and what is newer elsewhere.
 
-    What was built for exactly these releases is replaced with them. An index of a maker
-    is named where a build from there runs that is newer than all of PyPI that run, or
-    where nothing of PyPI is known to run.
+    What was built for exactly these releases is replaced with them. An index of a
+    vendor is named where a build from there runs that is newer than all of PyPI that
+    run, or where nothing of PyPI is known to run.
 
     :param beside: what is chosen again as well, and may stay as it is.
     """
@@ -193,7 +193,7 @@ def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
     names = ", ".join(item.name for item in stuck)
     return Advice(
         f"take a newer driver, or another package: no build of {names} that nvp knows "
-        "of, on PyPI or an index of its maker, runs on this machine"
+        "of, on PyPI or an index of its vendor, runs on this machine"
     )
 
 
@@ -210,7 +210,7 @@ def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
 def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
     """Return what puts an extension in its place that is for the installed torch.
 
-    PyPI has the source alone of what makers have indexes for: what is built from it
+    PyPI has the source alone of what vendors have indexes for: what is built from it
     needs a compiler.
     """
     from ...builds.vendors import say_source_build

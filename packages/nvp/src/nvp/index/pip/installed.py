@@ -271,7 +271,7 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
 def find_newer_elsewhere(
     run: PipRun, environment: Environment, platform: str, *, every_gpu: bool
 ) -> tuple[Elsewhere, ...]:
-    """Find newer builds of what the user asks for, from indexes of their makers.
+    """Find newer builds of what the user asks for, from indexes of their vendors.
 
     Nothing is read from these indexes. After a failure, only projects count of which
     nothing runs that the user allows.
@@ -327,7 +327,7 @@ def find_newer_elsewhere(
 def find_sources(run: PipRun) -> tuple[str, ...]:
     """Say what the build of a project may need that the indexes have as source only.
 
-    Only projects count whose makers publish builds for torch on indexes of their own.
+    Only projects count whose vendors publish builds for torch on indexes of their own.
     """
     torch = _find_torch(run)
     sentences = []

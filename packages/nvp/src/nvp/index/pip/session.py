@@ -85,7 +85,7 @@ class Outcome:
     :param failures: the true reasons of a failure, such as why no build has the hash
         that the user gave.
     :param hidden: by project, what pip was not shown, where it failed.
-    :param elsewhere: newer builds from indexes of their makers, which were not read.
+    :param elsewhere: newer builds from indexes of their vendors, which were not read.
     """
 
     status: int
@@ -328,7 +328,7 @@ class _Session:
     ) -> tuple[Elsewhere, ...]:
         from ...knowledge.tables import find_vendors
 
-        # After a failure, an index of makers may have what no other one has.
+        # After a failure, an index of vendors may have what no other one has.
         names = (item.project for item in self.command.asked)
         lacks = done.status != 0 and any(map(find_vendors, names))
         if self.selection.vendor_indexes or not (done.judged or sources or lacks):

@@ -71,7 +71,7 @@ def list_releases(
 ) -> ReleaseTable:
     """Read the releases of a project, and judge their builds for a machine.
 
-    :param vendor_indexes: read the indexes of makers as well.
+    :param vendor_indexes: read the indexes of vendors as well.
     :param labels: the labels that the user wants, each of the form ``LABEL`` or
         ``PROJECT=LABEL``.
     :param watch: watches the reading of each wheel that is inspected.

@@ -71,7 +71,7 @@ class Sources:
     def with_vendors(
         self, selection: Selection, warn: Callable[[str], None]
     ) -> Sources:
-        """Return sources that have the indexes of makers as well."""
+        """Return sources that have the indexes of vendors as well."""
         from ..server.vendors import VendorUpstream
 
         upstream = VendorUpstream(
@@ -283,7 +283,7 @@ class _Reader:
         hint = "check the name, or give --index-url"
         sources = self._sources
         if find_vendors(self._project) and len(sources.indexes) == len(sources.places):
-            hint = "makers have it on indexes of their own: give --vendor-indexes"
+            hint = "vendors have it on indexes of their own: give --vendor-indexes"
         raise InputError(message, hint=hint)
 
     async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:

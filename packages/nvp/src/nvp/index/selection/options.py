@@ -154,7 +154,7 @@ class Selection:
         METADATA is announced, as ``pip lock`` does. A wheel that is rewritten on its
         way then has the hash of the original on the page.
     :param pinned: by project, the versions that the user pins exactly.
-    :param vendor_indexes: what makers publish on their own indexes is shown too, of
+    :param vendor_indexes: what vendors publish on their own indexes is shown too, of
         releases that do not run from an index of the user.
     :param limits: by project, the versions that the user requires; ``None`` where
         nobody knows what the user requires.

@@ -145,7 +145,7 @@ class BuildJudge:
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())
         others = await self._judge_others(index, project, ours)
-        # What makers publish stands back for what the user's own indexes have.
+        # What vendors publish stands back for what the user's own indexes have.
         running = _find_running(ours if not _is_vendor(index) else (), others)
         late = [
             build
@@ -309,7 +309,7 @@ class BuildJudge:
         METADATA is read only where this index has builds without GPU code: what they
         have to stand back for may be told by nothing else.
 
-        :returns: each build, after whether it is on an index of makers.
+        :returns: each build, after whether it is on an index of vendors.
         """
         asks = any(build.judgement.verdict == "cpu" for build in ours)
         builds: list[tuple[bool, Build]] = []
@@ -418,7 +418,7 @@ def _find_running(
 
 
 def _is_vendor(index: SimpleRepository) -> bool:
-    """Return whether an index is that of makers, behind components too."""
+    """Return whether an index is that of vendors, behind components too."""
     while isinstance(index, RepositoryContainer):
         index = index.source
     return getattr(index, "is_vendor", False)

@@ -65,7 +65,7 @@ class OrdinaryWheel:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its label says that it is for hardware of another maker."""
+        """Whether its label says that it is for hardware of another vendor."""
         return self.backend is not None and self.backend.is_foreign
 
     def judged(

@@ -161,7 +161,7 @@ class LocalIndex:
         return self._add(location, pair, links=True)
 
     def add_vendors(self) -> list[str]:
-        """Return the URL here of the indexes of makers, if the user wants these."""
+        """Return the URL here of the indexes of vendors, if the user wants these."""
         if not self._selection.vendor_indexes:
             return []
         from .vendors import NAME, VendorUpstream

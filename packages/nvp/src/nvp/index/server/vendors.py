@@ -1,7 +1,7 @@
-"""The indexes of makers, as one index behind those of the user.
+"""The indexes of vendors, as one index behind those of the user.
 
-Which page of which maker is read depends on the project, on the machine and on what the
-user pins; see `nvp.builds.vendors`. Projects without such an index cost no request.
+Which page of which vendor is read depends on the project, on the machine and on what
+the user pins; see `nvp.builds.vendors`. Projects without such an index cost no request.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from .upstream import HttpUpstream, LinksUpstream, Upstream
 
 logger = logging.getLogger(__name__)
 
-NAME = "the indexes of makers"
+NAME = "the indexes of vendors"
 """What this index is called where other indexes have a URL."""
 
 
 class VendorUpstream(Upstream):
-    """What makers publish of a project for this machine.
+    """What vendors publish of a project for this machine.
 
     :param selection: what builds are selected for.
-    :param own: the user's indexes. Some makers have an index for each release, and the
+    :param own: the user's indexes. Some vendors have an index for each release, and the
         newest on the user's indexes counts unless one is pinned.
     :param warn: called with a sentence for each index that cannot be read.
     """
