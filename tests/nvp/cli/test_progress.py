@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 import sys
+import threading
+from collections.abc import Callable
 
 import pytest
 
-from nvp.cli.render import progress_bar, shortened
+from nvp.cli import log
+from nvp.cli.narration import Narration
+from nvp.cli.render import complain, progress_bar, shortened, waiting_line
 
 WHEEL = "dist/torch-2.8.0-2000000002cu128-cp312-cp312-manylinux_2_28_x86_64-cu128.whl"
 
@@ -67,3 +72,92 @@ def test_names_are_not_markup(monkeypatch: pytest.MonkeyPatch) -> None:
         assert progress is not None
         progress(1, 2)
     assert r"[bold]\x1b.so" in terminal.getvalue()
+
+
+class Screen(Terminal):
+    """A terminal that tells when a request is shown, and what its last line has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def write(self, text: str) -> int:
+        size = super().write(text)
+        if "GET" in text:
+            self.written.set()
+        return size
+
+    @property
+    def line(self) -> str:
+        cells: list[str] = []
+        for part in self.getvalue().rpartition("\n")[2].split("\r"):
+            cells[: len(part)] = part
+        return "".join(cells).rstrip()
+
+
+@pytest.fixture
+def make_screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Screen]:
+    """Return what makes stderr a screen; pytest itself sets stderr for each test."""
+
+    def make() -> Screen:
+        screen = Screen()
+        monkeypatch.setenv("COLUMNS", "60")
+        monkeypatch.setattr(sys, "stderr", screen)
+        return screen
+
+    return make
+
+
+class TestWaits:
+    def test_the_latest_message_is_shown_after_a_while(
+        self, make_screen: Callable[[], Screen], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        screen = make_screen()
+        monkeypatch.setattr(log, "_SILENCE", 0.0)
+        monkeypatch.setattr(log, "_PAUSE", 0.05)
+        logger = logging.getLogger("nvp.test")
+        with log.showing_waits("releases"):
+            logger.info("GET https://me:pw@files.example/%s/", "x" * 80)
+            assert screen.written.wait(60)
+            shown = screen.line
+        assert shown.startswith("releases, 0 s: GET https://****@files.example/xx")
+        assert len(shown) < 60
+        assert screen.line == ""
+        assert not logger.isEnabledFor(logging.INFO)
+
+    def test_a_quick_command_shows_nothing(
+        self, make_screen: Callable[[], Screen]
+    ) -> None:
+        screen = make_screen()
+        with log.showing_waits("check"):
+            pass
+        assert screen.getvalue() == ""
+
+    def test_messages_and_bars_take_the_place_of_the_line(
+        self, make_screen: Callable[[], Screen]
+    ) -> None:
+        screen = make_screen()
+        waiting_line.show("releases, 3 s: working")
+        assert screen.line == "releases, 3 s: working"
+        complain("warning: x")
+        assert screen.getvalue().endswith("\rwarning: x\n")
+        waiting_line.show("y")
+        with progress_bar("demo.whl"):
+            waiting_line.show("hidden")
+        waiting_line.show("shown")
+        assert screen.getvalue().endswith("\rshown")
+        assert "hidden" not in screen.getvalue()
+        waiting_line.clear()
+
+    def test_pip_says_what_it_waits_for(
+        self, make_screen: Callable[[], Screen], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        screen = make_screen()
+        Narration(aside=False, quiet=False).wait("torch")
+        assert screen.getvalue() == "reading the pages and METADATA of torch\n"
+        Narration(aside=False, quiet=True).wait("torch")
+        other = io.StringIO()
+        monkeypatch.setattr(sys, "stderr", other)
+        Narration(aside=False, quiet=False).wait("torch")
+        assert screen.getvalue().count("\n") == 1
+        assert other.getvalue() == ""

@@ -27,12 +27,15 @@ from .parsers import (
     make_parser,
     read_command_line,
 )
-from .render import Result, complain, render
+from .render import Result, complain, render, terminal_width
 
 __all__ = ["COMMANDS", "PROGRAM", "main"]
 
 _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
+
+_WITHOUT_WAITS = ("pip", "serve", "census")
+"""Commands that have output of their own while they work."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """What to do when stdout cannot be written."""
@@ -138,6 +141,10 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(logging_to_stderr(verbosity))
             log_start(name)
+        elif name not in _WITHOUT_WAITS and terminal_width(sys.stderr):
+            from .log import showing_waits
+
+            stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
         result: Result = find_command(name).execute(options, os.environ)
     return result

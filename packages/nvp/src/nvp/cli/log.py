@@ -9,15 +9,23 @@ import contextlib
 import logging
 import platform
 import re
+import threading
+import time
 from collections.abc import Iterator
 
 from .. import __version__
-from .render import complain
+from .render import complain, waiting_line
 
 _logger = logging.getLogger(__name__)
 
 _PACKAGES = "nvp", "nvidia_variant_provider"
 _LEVELS = {1: logging.INFO}
+
+_SILENCE = 2.0
+"""Seconds for which a command may work without a word."""
+
+_PAUSE = 0.25
+"""Seconds between two states of the line that is shown then."""
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]+)*(?=@)")
 _SECRET = re.compile(
@@ -45,18 +53,65 @@ def logging_to_stderr(verbosity: int) -> Iterator[None]:
     """
     handler = _Handler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    with _handling(handler, _LEVELS.get(verbosity, logging.DEBUG)):
+        yield
+
+
+@contextlib.contextmanager
+def showing_waits(command: str) -> Iterator[None]:
+    """Show on the terminal what a command does, from its third second on.
+
+    The line has the latest log message, and gives way to progress bars.
+    """
+    latest = _Latest()
+    ended = threading.Event()
+
+    def show() -> None:
+        started = time.monotonic()
+        if ended.wait(_SILENCE):
+            return
+        while not ended.wait(_PAUSE):
+            seconds = time.monotonic() - started
+            waiting_line.show(f"{command}, {seconds:.0f} s: {latest.text()}")
+        waiting_line.clear()
+
+    thread = threading.Thread(target=show, name="waiting")
+    thread.start()
+    try:
+        with _handling(latest, logging.INFO):
+            yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class _Latest(logging.Handler):
+    """Keeps the latest record, which is formatted only if people see it."""
+
+    record: logging.LogRecord | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.record = record
+
+    def text(self) -> str:
+        return "working" if self.record is None else redact(self.record.getMessage())
+
+
+@contextlib.contextmanager
+def _handling(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Send the log of nvp and of the provider to a handler while the context lasts."""
     loggers = [logging.getLogger(name) for name in _PACKAGES]
     before = [(logger.level, logger.propagate) for logger in loggers]
     for logger in loggers:
         logger.addHandler(handler)
-        logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+        logger.setLevel(level)
         logger.propagate = False
     try:
         yield
     finally:
-        for logger, (level, propagates) in zip(loggers, before, strict=True):
+        for logger, (own, propagates) in zip(loggers, before, strict=True):
             logger.removeHandler(handler)
-            logger.setLevel(level)
+            logger.setLevel(own)
             logger.propagate = propagates
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .build_text import block, uses_gpu, why_no_gpu, why_nothing
-from .render import complain, say
+from .render import complain, say, terminal_width
 
 if TYPE_CHECKING:
     from ..builds.page import Build, Visibility
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..index.selection.options import Pins
     from ..index.selection.shown import ShownRelease
     from ..index.selection.visibility import PageVerdicts
-
-_logger = logging.getLogger(__name__)
 
 _MOST = 3
 """The most reasons that are printed for one project."""
@@ -81,7 +79,9 @@ class Narration:
                 self._tell(f"{shown.project} {shown.version}: {what}")
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
-                if _logger.isEnabledFor(logging.INFO):
+                import logging  # help texts do without it
+
+                if logging.getLogger(__name__).isEnabledFor(logging.INFO):
                     lines = block(release, label, shown.resolution)
                 say(lines, aside=self._aside)
             resolution = shown.resolution
@@ -91,6 +91,11 @@ class Narration:
                 self.warn(note)
             if shown.pinned is None and not uses_gpu(label, resolution):
                 self._explain(why_no_gpu(release, resolution, label=label))
+
+    def wait(self, project: str) -> None:
+        """Say on a terminal what pip is waiting for."""
+        if terminal_width(sys.stderr) and not self._quiet:
+            complain(f"reading the pages and METADATA of {project}")
 
     def warn(self, message: str, kind: str = "warning") -> None:
         """Print a warning, and keep it for the report.

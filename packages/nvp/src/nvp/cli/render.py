@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
@@ -129,6 +130,7 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
     width = terminal_width(stream)
     printed = [part for line in lines for part in _lines(printable(line), width)]
     text = "".join(f"{line}\n" for line in printed)
+    waiting_line.clear()
     with contextlib.suppress(OSError):
         stream.write(text)
         stream.flush()
@@ -144,6 +146,7 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     width = terminal_width(sys.stderr) if wraps else None
     # Python refuses to print in a handler of signals that has interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
+        waiting_line.clear()
         lines = _lines(printable(sentence), width)
         print("\n".join(lines), file=sys.stderr, flush=True)
 
@@ -258,6 +261,51 @@ _BYTES_AND_BAR = 44
 _SHORTEST_NAME = 12
 
 
+class _WaitingLine:
+    """The last line of a terminal on stderr while a command is silent.
+
+    Everything else that writes to stderr clears the line first, from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._length = 0
+        self._bars = 0
+
+    def show(self, sentence: str) -> None:
+        """Draw the line, unless a bar is shown; a wide sentence is cut."""
+        columns = terminal_width(sys.stderr) or _DEFAULT_WIDTH
+        text = printable(sentence)[: columns - 1]
+        with self._lock, contextlib.suppress(OSError):
+            if not self._bars:
+                sys.stderr.write(f"\r{text.ljust(self._length)}")
+                sys.stderr.flush()
+                self._length = len(text)
+
+    def clear(self) -> None:
+        """Remove the line, if it is shown."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._length:
+                sys.stderr.write(f"\r{' ' * self._length}\r")
+                sys.stderr.flush()
+                self._length = 0
+
+    @contextlib.contextmanager
+    def giving_way(self) -> Iterator[None]:
+        """Draw nothing while a bar is shown."""
+        with self._lock:
+            self.clear()
+            self._bars += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._bars -= 1
+
+
+waiting_line = _WaitingLine()
+
+
 @contextlib.contextmanager
 def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar with the file's name and bytes while the context lasts.
@@ -277,7 +325,7 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
 
     console = Console(stderr=True)
     room = max(_SHORTEST_NAME, console.width - _BYTES_AND_BAR)
-    with Progress(
+    bar = Progress(
         # Names are not markup: "[bold]" is a valid name of a file.
         TextColumn(
             "{task.description}", markup=False, table_column=Column(no_wrap=True)
@@ -286,7 +334,8 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
         DownloadColumn(binary_units=True, table_column=Column(no_wrap=True)),
         console=console,
         transient=True,
-    ) as bar:
+    )
+    with waiting_line.giving_way(), bar:
         task = bar.add_task(shortened(printable(name), room), total=None)
 
         def update(done: int, total: int) -> None:

@@ -61,6 +61,9 @@ class Narrator(Protocol):
     def pick(self, release: ShownRelease, label: str | None) -> None:
         """Tell a build that pip fetches; called from another thread."""
 
+    def wait(self, project: str) -> None:
+        """Tell a project whose page takes long; called from another thread."""
+
     def warn(self, message: str) -> None:
         """Tell what is ignored, or goes wrong; called from any thread."""
 
@@ -192,6 +195,7 @@ def _make_index(
             local=True,
         ),
         on_pick=narrator.pick,
+        on_wait=narrator.wait,
         warn=narrator.warn,
     )
 

@@ -8,6 +8,7 @@ any time.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import os
@@ -71,6 +72,11 @@ _Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the label that an installer fetches of a release, or ``None``."""
 
+OnWait = Callable[[str], None]
+"""Called with the project of a page that takes longer than `_SILENCE` to make."""
+
+_SILENCE = 2.0
+
 OnPage = Callable[[PageVerdicts], None]
 """Called with what is known of a page that an installer has asked for."""
 
@@ -83,6 +89,7 @@ def make_app(
     token: str | None = None,
     on_pick: OnPick | None = None,
     on_page: OnPage | None = None,
+    on_wait: OnWait | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> Starlette:
     """Make the ASGI application that serves ``sources``.
@@ -98,7 +105,14 @@ def make_app(
         Mount(
             prefix + source.path,
             app=Router(
-                _Handlers(source, on_pick, on_page, failures, prefix).routes(),
+                _Handlers(
+                    source,
+                    on_pick=on_pick,
+                    on_page=on_page,
+                    on_wait=on_wait,
+                    failures=failures,
+                    prefix=prefix,
+                ).routes(),
                 redirect_slashes=False,
             ),
         )
@@ -132,8 +146,10 @@ class _Handlers:
     def __init__(
         self,
         source: Source,
+        *,
         on_pick: OnPick | None,
         on_page: OnPage | None,
+        on_wait: OnWait | None,
         failures: Failures,
         prefix: str,
     ) -> None:
@@ -141,6 +157,7 @@ class _Handlers:
         self._root = f"{prefix}{source.path}/"
         self._on_pick = on_pick or (lambda *_: None)
         self._on_page = on_page or (lambda _: None)
+        self._on_wait = on_wait or (lambda _: None)
         self._failures = failures
         self._asked_for_credentials = False
 
@@ -189,7 +206,11 @@ class _Handlers:
     async def _make_page(
         self, name: str, form: content_negotiation.Format, *, reads_parts: bool
     ) -> Response:
-        page, shown = await self._source.repository.show(name)
+        late = asyncio.get_running_loop().call_later(_SILENCE, self._on_wait, name)
+        try:
+            page, shown = await self._source.repository.show(name)
+        finally:
+            late.cancel()
         self._on_page(shown.judged)
         self._report_plain(shown)
         files = tuple(

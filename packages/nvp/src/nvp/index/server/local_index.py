@@ -24,7 +24,7 @@ from ..selection.renaming import find_label
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .app import OnPage, OnPick, make_app
+from .app import OnPage, OnPick, OnWait, make_app
 from .hashing import HashingRepository
 from .kept_pages import KeptPages
 from .responses import Access, Source
@@ -69,6 +69,8 @@ class LocalIndex:
     :param port: 0 for any free port.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
+    :param on_wait: called with the project of a page that takes long, from
+        another thread.
     :param on_page: called with what is known of each page that an installer asks for,
         from another thread.
     :param warn: called with a sentence for each thing that is ignored.
@@ -86,6 +88,7 @@ class LocalIndex:
         port: int = 0,
         on_pick: OnPick | None = None,
         on_page: OnPage | None = None,
+        on_wait: OnWait | None = None,
         kept: KeptPages | None = None,
     ) -> None:
         self._client = client
@@ -94,6 +97,7 @@ class LocalIndex:
         self._warn = warn
         self._on_pick = on_pick
         self._on_page = on_page
+        self._on_wait = on_wait
         self._kept = kept
         self._originals: dict[str, str] = {}
         self.passing: dict[str, str] = {}
@@ -237,6 +241,7 @@ class LocalIndex:
             token=self.token,
             on_pick=self._on_pick,
             on_page=self._on_page,
+            on_wait=self._on_wait,
             warn=self._warn,
         )
         # A local installer has ended by then, so that no response is under way.
