@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from support.sessions import ROOT
 
@@ -92,24 +92,19 @@ _EVERY_COMMAND = ("help", "json", "verbose")
 
 
 def _command_sections() -> Iterator[str]:
+    parsers = {command: make_command_parser(command) for command in COMMANDS}
     arguments = {
         command: {
             action: group.title
-            for group in make_command_parser(command)._action_groups
+            for group in parser._action_groups
             for action in group._group_actions
             if action.dest not in _EVERY_COMMAND
         }
-        for command in COMMANDS
+        for command, parser in parsers.items()
     }
     uses = Counter(_meaning(action) for own in arguments.values() for action in own)
-    tables: dict[str, dict[str, str]] = {_SHARED: {}, _MACHINE: {}}
+    lists: dict[str, dict[str, str]] = {_SHARED: {}, _MACHINE: {}}
     for command, summary in COMMANDS.items():
-        yield from (
-            f"## {command}",
-            "",
-            f"`{PROGRAM} {_call(command)}`: {summary}.",
-            "",
-        )
         own: dict[str, str] = {}
         also: dict[str, None] = {}
         for action, group in arguments[command].items():
@@ -117,39 +112,27 @@ def _command_sections() -> Iterator[str]:
             if uses[meaning] == 1:
                 own[names] = meaning
                 continue
-            table = _MACHINE if group == _MACHINE else _SHARED
-            tables[table][re.sub(r" \{.*\}", "", names)] = meaning
-            link = f"the [{table}](#{table.replace(' ', '-')})"
-            also[link if table == _MACHINE else names.split(", ")[-1]] = None
-        if own:
-            yield from _table(("argument", "meaning"), own.items())
-            yield ""
+            title = _MACHINE if group == _MACHINE else _SHARED
+            lists[title][re.sub(r" \{.*\}", "", names)] = meaning
+            link = f"the [{title}](#{title.replace(' ', '-')})"
+            also[link if title == _MACHINE else names.split(", ")[-1]] = None
+        yield from (f"## {command}", "", f"`{PROGRAM} {_call(command)}`: {summary}.")
+        yield from _list(own)
         if also:
-            yield f"Also {', '.join(also)}."
-            yield ""
-        yield from _last_part(make_command_parser(command).epilog or "")
-    for title, rows in tables.items():
-        yield from (
-            f"## {title.capitalize()}",
-            "",
-            *_table(("argument", "meaning"), rows.items()),
-        )
-        yield ""
+            yield from ("", f"Also {', '.join(also)}.")
+        # The examples below are in the help and in the pages about the task.
+        notes = (parsers[command].epilog or "").partition("example")[0].strip()
+        yield from ("", notes, "") if notes else ("",)
+    for title, options in lists.items():
+        yield from (f"## {title.capitalize()}", *_list(options), "")
 
 
-def _last_part(text: str) -> Iterator[str]:
-    """Yield the sentences and the examples below the options."""
-    lines = text.splitlines()
-    examples = [line.strip() for line in lines if line.startswith("  ")]
-    for line in lines:
-        if line and not line.startswith("  ") and not line.startswith("example"):
-            yield line
-            yield ""
-    if examples:
-        yield "```bash"
-        yield from examples
-        yield "```"
+def _list(arguments: Mapping[str, str]) -> Iterator[str]:
+    """Yield a list of arguments with their meanings, below an empty line."""
+    if arguments:
         yield ""
+        for names, meaning in arguments.items():
+            yield f"- {names}: {meaning}".replace("*", r"\*")
 
 
 def _spelled(action: argparse.Action) -> str:

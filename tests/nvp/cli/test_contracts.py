@@ -18,7 +18,7 @@ from nvp.cli.parsers import COMMANDS, GROUPS, find_command, make_command_parser
 SCHEMA: dict[str, Any] = json.loads((ROOT / "schemas/report.schema.json").read_text())
 
 TABLE_HEADER = "| to | command | what it does |"
-"""The first line of the table in README.md and in docs/reference/commands.md."""
+"""The first line of the table in README.md."""
 
 
 def documented_commands(text: str) -> dict[str, tuple[str, str]]:
@@ -61,16 +61,15 @@ def test_the_schema_defines_the_data_of_a_command(command: str) -> None:
     assert definition_of(command)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reference/commands.md"])
-def test_the_table_of_commands_is_documented(page: str) -> None:
-    rows = documented_commands((ROOT / page).read_text())
+def test_the_table_of_commands_is_documented() -> None:
+    rows = documented_commands((ROOT / "README.md").read_text())
     missing, unknown = set(COMMANDS) - set(rows), set(rows) - set(COMMANDS)
-    assert not missing, f"add to the table of commands in {page}: {missing}"
-    assert not unknown, f"{page} documents commands that do not exist: {unknown}"
+    assert not missing, f"add to the table of commands in README.md: {missing}"
+    assert not unknown, f"README.md documents commands that do not exist: {unknown}"
     for title, commands in GROUPS.items():
         for command, summary in commands.items():
             row = (title.lower(), summary)
-            assert rows[command] == row, f"{page} describes {command} differently"
+            assert rows[command] == row, f"README.md describes {command} differently"
 
 
 def test_the_table_is_read_as_it_is_written() -> None:

@@ -41,27 +41,37 @@ _SHARED = """
 --all-pairs
   also show drivers with GPUs that they do not support, marked
 --assume NAMESPACE...
-  assume that all machines have what this namespace names, such as intel; hardware of
-  other vendors is absent otherwise
+  assume that all machines have the hardware of this namespace, such as intel; otherwise
+  none has other vendors' hardware
 --every-gpu
-  accept only builds with code for every GPU, not just for the newest one
+  accept only builds with code for every GPU, not only for the newest one
+--extra-index-url URL...
+  another index to read as well
 --format
-  the form of the output, where json means the same as --json (default: %(default)s)
+  form of the output; json is the same as --json (default: %(default)s)
 -i, --index-url URL
-  the index of a project (default: the one that pip is configured for)
+  index of the project (default: pip's)
 --jobs N
-  read this many files at the same time (default: %(default)s)
+  number of files to read at the same time (default: %(default)s)
+--label [PROJECT=]LABEL...
+  select this build instead of the best one, for one project or for every project that
+  has it
 --minor-version-compatibility
-  accept builds for a newer minor version of the driver's CUDA major version as well,
-  after all others
+  accept builds for a newer minor version of the driver's CUDA major version, after all
+  others
 --no-range-metadata
-  read no METADATA out of parts of a wheel, which is verified only when the whole wheel
-  arrives; installers then download wheels for it
+  do not read METADATA by range requests, which cannot be verified before the whole
+  wheel arrives; installers then download wheels for it
+--platform TAG...
+  platform tag of the wheels, such as win_amd64 or manylinux_2_28_aarch64, may be
+  repeated (default: this machine's)
 --trusted-host HOST...
-  as for pip: do not verify this host, and allow plain HTTP
+  do not verify this host, and allow plain HTTP, as for pip
+--unchecked
+  show regular wheels as the index does, even if they do not run here
 --vendor-indexes
-  read the indexes of vendors as well, such as PyTorch's and vLLM's, for releases that
-  do not run from your own indexes
+  also read vendors' indexes, such as PyTorch's and vLLM's, for releases that do not run
+  from your own indexes
 """
 """The options that are the same for each command that has them; see `add_options`."""
 
@@ -250,17 +260,17 @@ _WINDOWS = 5
 
 _MACHINE = """
 --cuda-driver VERSION
-  act as if the driver supported this CUDA version, such as 12.9; or the number of a
-  driver, such as 550.54.15, whose CUDA version is looked up
+  act as if the driver supported this CUDA version, such as 12.9, or were this driver,
+  such as 550.54.15
 --sm-arch MAJOR.MINOR
   act as if the GPU had this compute capability, such as 9.0
 --no-gpu
-  act as a machine without an NVIDIA GPU and without its driver
+  act as a machine without an NVIDIA GPU and driver
 --environment FILE
-  act as the machine in this snapshot, made with: detect --json > FILE; or in an
-  inventory, such as the output of nvidia-smi -q -x or kubectl get nodes
+  act as the machine in this snapshot (made with detect --json > FILE) or inventory,
+  such as the output of nvidia-smi -q -x or kubectl get nodes
 --node NAME
-  the machine of an inventory that describes several
+  machine of an inventory that describes several
 """
 
 

@@ -34,49 +34,45 @@ _MOST_ERRORS = 100
 
 _OPTIONS = """
 index INDEX
-  the URL of the root page of an index, a directory of wheels, or a directory with
-  one directory for each project
+  URL of the root of an index, directory of wheels, or directory with one for each
+  project
 -o, --output STORE
-  the SQLite file that keeps what is in the wheels. Wheels that it has are not read
-  again
+  SQLite file of the results; wheels in it are not read again
 --project NAME...
-  read this project only; may be given several times
+  read only this project; may be repeated
 --releases N
   read the newest N releases of each project (default: all)
 --platform PATTERN...
-  read wheels for such platforms only, such as '*linux*x86_64'; may be given several
-  times
+  read only wheels for such platforms, such as '*linux*x86_64'; may be repeated
 --per-release
-  read one wheel for each platform and label of a release, since wheels for different
-  Pythons have the same GPU code; or all (default: %(default)s)
+  read one wheel for each platform and label, or all, although other Pythons have the
+  same GPU code (default: %(default)s)
 """
 
 _WORKERS = """
 --jobs N
-  read in this many processes of this machine (default: one for each core)
+  number of local processes that read (default: one for each core)
 --dask ADDRESS
-  let the workers of a Dask cluster read; the address is that of its scheduler, such
-  as tcp://10.0.0.1:8786
+  let the workers of a Dask cluster read, such as tcp://10.0.0.1:8786
 """
 
 _LIMITS = """
 --per-host N
-  read at most this many wheels of one server at the same time, each with one request
-  at a time (default: %(default)s)
+  number of wheels of one server to read at the same time (default: %(default)s)
 --max-bytes SIZE
   start no other wheel after this many bytes, such as 20G
 --deadline SECONDS
-  give up a wheel after this many seconds (default: %(default)s)
+  give up a wheel after this time (default: %(default)s)
 """
 
 _STORE_ALONE = """
 --export FILE
-  write what the store has to a file: .parquet, .jsonl and .csv have a row for each
-  target of each library; .json is a table of builds
+  write the store to a file: .parquet, .jsonl and .csv have a row for each target of
+  each library; .json is a table of builds
 --report
-  print the builds of each project, and what changed between releases
+  print the builds of each project, and the changes between releases
 --format
-  the form of the report (default: %(default)s)
+  form of the report (default: %(default)s)
 """
 
 

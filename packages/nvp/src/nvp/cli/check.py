@@ -33,19 +33,18 @@ files FILE...
   pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, a requirements file, the
   output of pip freeze or pip inspect, a script with inline metadata, or - for stdin
 --python ENV
-  check what is installed in this environment, by an interpreter of it or its directory
+  check an environment, given by its directory or an interpreter
 --extra NAME...
-  check what is installed with this extra; without --extra and --group, each choice of
-  a file that excludes others is checked
+  check with this extra; without --extra and --group, all choices that exclude each
+  other are checked
 --group NAME...
-  check what is installed with this dependency group
+  check with this dependency group
 --diff
-  compare the files OLD and NEW: the exit code is 1 if a machine loses something
+  compare the files OLD and NEW; the exit code is 1 if a machine loses something
 --suggest
-  name the newest releases that run in place of those that cannot, as lines of a
-  requirements file; nothing is written
+  print the newest releases that run instead, as lines of a requirements file
 --strict
-  exit with code 1 as well if something is unknown
+  exit with 1 also if something is unknown
 --format
 --every-gpu
 """
@@ -54,22 +53,19 @@ _TARGET = """
 --fleet INVENTORY...
   check for each machine of this inventory, in any form that fleet reads; may be
   repeated
---platform TAG...
-  the platform tag of the wheels, as pip has it, such as win_amd64 or
-  manylinux_2_28_aarch64 (default: what this machine runs); may be given again
+--platform
 --python-version VERSION
-  the version of Python, such as 3.12 (default: this one, where the file is for it)
+  version of Python, such as 3.12 (default: this one, if the file is for it)
 """
 
 _ASKING = """
 --offline
-  make no request: only what is known here counts
+  send no requests; use only local data
 --inspect
-  read the GPU code of wheels of which neither the table nor METADATA says enough
+  read the GPU code of wheels that would be unknown
 -i, --index-url URL
-  the index for what a file has no URL of (default: the one that pip is configured for)
---extra-index-url URL...
-  another index to read as well
+  index for packages that have no URL in the file (default: pip's)
+--extra-index-url
 """
 
 

@@ -21,9 +21,9 @@ from .render import Result, Table
 
 _OPTIONS = """
 --no-cache
-  ask the driver again instead of reading the cache
+  query the driver instead of reading the cache
 --clear-cache
-  remove the cache, then ask the driver
+  empty the cache, then query the driver
 """
 
 

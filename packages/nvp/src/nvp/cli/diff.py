@@ -29,16 +29,12 @@ if TYPE_CHECKING:
     from ..matrix.changes import Differences
 
 
-_RELEASE = (
-    "a {name}-{version}-variants.json, its URL, a directory with one, - for stdin, a "
-    "receipt of doctor, or a release on an index, such as torch==2.15.0"
-)
-
-_OPTIONS = f"""
+_OPTIONS = """
 old OLD
-  the old release: {_RELEASE}
+  old release: {name}-{version}-variants.json, its URL, a directory with one, - for
+  stdin, a receipt of doctor, or a release on an index, such as torch==2.15.0
 new NEW
-  the new release: {_RELEASE}
+  new release, in the same forms
 --format
 --all
   also show the pairs that stay the same

@@ -40,17 +40,17 @@ _LONGEST = 86_400
 
 _OPTIONS = """
 --python PATH
-  the interpreter or the environment to look at; the checks run no Python code of it
-  (default: the activated environment)
+  interpreter or environment to check, without running its Python code (default: the
+  activated environment)
 --jobs
 --all
-  check nvcc too where nothing is built here: where no distribution was installed from
-  source, and without --workload
+  check nvcc even if no distribution was installed from source and no --workload is
+  given
 --live
-  run small kernels on the GPUs of this machine, load code of each library, and run
-  torch; needs the extra live
+  run small kernels on the GPUs, load code of each library, and run torch; needs the
+  extra live
 --live-timeout SECONDS
-  the most seconds of --live for each GPU, and for torch (default: %(default)g)
+  time limit of --live for each GPU, and for torch (default: %(default)g)
 --report FILE
   write machine, versions and findings as Markdown for an issue tracker, without names
   of users and home directories
@@ -60,17 +60,17 @@ _OPTIONS = """
 
 _EVIDENCE = """
 --workload COMMAND...
-  run this command in the environment, and report whether it passes, where it breaks
-  its graph, and how much GPU memory is in use; may be repeated
+  run this command in the environment, and report its result, graph breaks and GPU
+  memory; may be repeated
 --deadline SECONDS
-  kill a workload after this time (default: 600, or what the receipt says)
+  kill a workload after this time (default: 600, or the receipt's)
 --receipt FILE...
-  write a receipt of the stack to FILE.json, or to FILE.md for people; may be repeated
+  write a receipt of the stack to FILE.json, or for people to FILE.md; may be repeated
 --reason TEXT...
-  why the stack is as it is, for the receipt; NAME=TEXT is about one distribution or
-  one environment variable; may be repeated
+  reason for the stack, kept in the receipt; NAME=TEXT is for a distribution or an
+  environment variable; may be repeated
 --against FILE
-  compare the stack with the receipt in this file, and run its workloads again
+  compare the stack with this receipt, and run its workloads again
 """
 
 

@@ -21,30 +21,30 @@ NOTHING_FITS = 1
 
 _OPTIONS = """
 inventories INVENTORY...
-  a file that describes machines, such as the output of kubectl get nodes -o json, or
-  - for stdin
+  file that describes machines, such as the output of kubectl get nodes -o json, or -
+  for stdin
 """
 
 _BUILDS = """
 --release FILE
   choose among the builds of this {name}-{version}-variants.json
 --project NAME
-  choose among the releases of this project on an index, regular wheels included,
-  such as torch or torch==2.15.0
+  choose among the releases of this project on an index, such as torch or torch==2.15.0,
+  with regular wheels
 """
 
 _OUTPUT = """
 --index-url
 --format
 --emit
-  print how to use the build of one group: variables that force its machines, lines of
-  a Dockerfile, or an affinity of Kubernetes for the nodes that run the build
+  print how to use the build of one group: variables that force its machines, lines of a
+  Dockerfile, or a Kubernetes node affinity
 --node NAME
-  the machine whose group is meant by --emit (default: the largest group)
+  machine whose group --emit uses (default: the largest group)
 --explain
-  say why a machine does not get the other builds
+  show why a machine does not get the other builds
 --per-machine
-  list every machine instead of groups of machines that are alike
+  list every machine instead of groups of equal machines
 --every-gpu
 --minor-version-compatibility
 """

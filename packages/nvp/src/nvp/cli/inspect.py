@@ -26,17 +26,16 @@ _PROJECT = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 _OPTIONS = """
 paths PATH...
-  a wheel or its URL; a library, DLL, archive, cubin, fatbin or PTX file; a directory of
-  them; or the name of an installed distribution
+  wheel or its URL; library, DLL, archive, cubin, fatbin or PTX file; directory of them,
+  each wheel on its own; or name of an installed distribution
 --suggest
-  print instead the variant.json that the build should carry; the command that adds it
-  to the wheel goes to stderr
+  print the variant.json that the build should carry; the command that adds it goes to
+  stderr
 --relaxed
-  with --suggest, the lower bound of CUDA's minor-version compatibility, and no PTX
-  that drivers of that bound refuse
+  with --suggest, use the lower bound of minor-version compatibility, without PTX that
+  its drivers refuse
 --pyproject
-  with --suggest, print the section for pyproject.toml that variantlib reads when it
-  makes the wheel, instead of the variant.json
+  with --suggest, print the section of pyproject.toml that variantlib reads
 --jobs
 """
 
@@ -49,7 +48,6 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "inspect dist/torch-2.8.0-cp312-cp312-linux_x86_64.whl",
         "inspect torch --jobs 8",
         "inspect --suggest --relaxed demo-1.0-py3-none-any.whl",
-        notes=["Each wheel in a directory is inspected on its own."],
     )
 
 

@@ -23,12 +23,11 @@ if TYPE_CHECKING:
 
 _OPTIONS = """
 file FILE
-  a {name}-{version}-variants.json, its URL, a directory with one, or - for stdin; or a
+  {name}-{version}-variants.json, its URL, a directory with one, - for stdin, or a
   release on an index, such as torch==2.15.0
 --format
 -o, --output OUT
-  write the document to this file, completely or not at all; --json still prints its
-  report
+  write the document to this file, atomically; --json still prints its report
 --all-pairs
 --index-url
 --assume

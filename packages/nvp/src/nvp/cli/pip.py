@@ -42,18 +42,15 @@ _FOR_PEOPLE = ("install", "download", "wheel")
 _OPTIONS = """
 --minor-version-compatibility
 --every-gpu
---label [PROJECT=]LABEL...
-  take this variant instead of the best one, for one project or for every project that
-  has it
+--label
 --no-variants
   select no variants, as pip does on its own
 --unchecked
-  show regular wheels as the index does, whether or not they run here
 --vendor-indexes
 --no-range-metadata
 --python PATH
-  the interpreter or environment whose pip runs (default: the activated environment,
-  or else the one that this program is in)
+  interpreter or environment whose pip runs (default: the activated environment, or
+  nvp's own)
 """
 
 
@@ -68,9 +65,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "pip download torch --cuda-driver 12.8 --sm-arch 9.0",
         "-v pip install -vv torch",
         notes=[
-            "ARGS are the words that you would give pip. The options above may stand "
-            "anywhere among them. A -v after pip is for pip; put -v before pip to log "
-            "what nvp does."
+            "ARGS are those of pip. The options above may stand anywhere among them."
         ],
     )
 

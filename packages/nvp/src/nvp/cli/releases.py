@@ -22,35 +22,29 @@ from .render import Result, progress_bar
 
 _OPTIONS = """
 project PROJECT
-  its name, such as torch
+  name of the project, such as torch
 --all
-  show each release in a row of its own, development releases too; a JSON report
-  always has all
+  show each release in its own row, with development releases; a JSON report always has
+  all
 --inspect
-  read the GPU code of large wheels of which nothing is known, newest first, until one
-  runs, and of at most ten; with --all, of every one
+  read the GPU code of large unknown wheels, newest first, until one runs, at most ten;
+  with --all, of every one
 """
 
 _INDEXES = """
--i, --index-url URL
-  the index to read
---extra-index-url URL...
-  another index to read as well
+--index-url
+--extra-index-url
 --trusted-host
 --python PATH
-  the interpreter or environment that wheels are selected for, and whose pip is asked
-  for its indexes (default: the activated one, or else this one)
---platform TAG...
-  the platform tag of the wheels, as pip has it, such as win_amd64 or
-  manylinux_2_28_aarch64 (default: what this machine runs); may be given again
+  interpreter or environment to select wheels for, whose pip configuration applies
+  (default: the activated one, or nvp's own)
+--platform
 -f, --find-links PLACE...
-  a page of links or a directory of wheels to read as well
+  page of links or directory of wheels to read as well
 """
 
 _BUILDS = """
---label [PROJECT=]LABEL...
-  take this build instead of the best one, for one project or for every project that
-  has it
+--label
 --vendor-indexes
 --every-gpu
 """

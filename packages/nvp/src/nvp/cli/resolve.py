@@ -28,9 +28,9 @@ NOTHING_COMPATIBLE = 1
 
 _OPTIONS = """
 file FILE
-  a {name}-{version}-variants.json, its URL, a directory with one, or - for stdin
+  {name}-{version}-variants.json, its URL, a directory with one, or - for stdin
 --explain
-  say why each other label was not chosen
+  show why each other label was not chosen
 --every-gpu
 --minor-version-compatibility
 """

@@ -27,32 +27,30 @@ _MOST_NAMED = 10
 
 _INDEXES = """
 -i, --index-url URL
-  the index to serve
+  index to serve (default: pip's)
 --extra-index-url URL...
-  another index, which gets a URL of its own
+  another index, served at a URL of its own
 --trusted-host
 --fresh
-  ask the indexes for every page; otherwise pages are kept for as long as Cache-Control
-  of the index says, or for 10 seconds
+  query the indexes for every page, instead of keeping pages as Cache-Control says, or
+  for 10 seconds
 --python PATH
-  the interpreter or environment whose pip is asked (default: the activated one, or
-  else this one)
+  interpreter or environment whose pip configuration applies (default: the activated
+  one, or nvp's own)
 """
 
 _PLACE = """
 --port
-  the port (default: a free one)
+  port (default: a free one)
 --host
-  the address (default: %(default)s)
+  address (default: %(default)s)
 --allow-remote
   let other machines connect; they read the indexes with your credentials
 """
 
 _SHOWN = """
---label [PROJECT=]LABEL...
-  show this variant instead of the best one
+--label
 --unchecked
-  show regular wheels as the indexes do, whether or not they run here
 --vendor-indexes
 --no-range-metadata
 """

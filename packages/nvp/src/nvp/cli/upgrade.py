@@ -23,20 +23,19 @@ FINDINGS = 1
 
 _OPTIONS = """
 path FILE
-  a {name}-{version}-variants.json, or - for stdin; with --index, a directory
+  {name}-{version}-variants.json, or - for stdin; with --index, a directory
 -o, --output OUT
-  write to this file, completely or not at all (default: stdout)
+  write to this file, atomically (default: stdout)
 --to
-  the schema version to write (default: %(default)s)
+  schema version to write (default: %(default)s)
 --index
-  upgrade all metadata files of a directory in place; a release whose wheels are in the
-  directory gets a file made from them
+  upgrade all metadata files of a directory in place, and write missing ones from its
+  wheels
 --pages
-  with --index: write HTML and JSON pages and METADATA of wheels, for a web server that
-  serves the directory with the files of all projects, in it or in directories in it
+  with --index, also write HTML and JSON pages and METADATA files, for a web server that
+  serves the directory or its directories of projects
 --for-uv
-  name the provider of nvidia in the one way that uv recognises; otherwise all uv
-  users may get the CPU build (NV314)
+  name the provider of nvidia in the one form that uv recognizes (NV314)
 """
 
 

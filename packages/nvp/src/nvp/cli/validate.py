@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 _OPTIONS = """
 paths PATH...
-  a *-variants.json, or - for stdin; a wheel; a pyproject.toml, whose section [variant]
-  variantlib reads; a directory with metadata and wheels, or with a directory for each
-  project; or the URL of a project page or of an index
+  *-variants.json, or - for stdin; wheel; pyproject.toml with a section [variant];
+  directory of metadata and wheels, or with one for each project; or URL of a project
+  page or an index
 --select CODE...
-  check only these rules, such as NV301, or families, such as NV3; separate several by
-  commas
+  check only these rules or families, such as NV301,NV5
 --ignore CODE...
-  leave out these rules or families; NV502:cu130_hopper leaves out a rule for one label,
-  such as one that is narrow on purpose, and NV502:cu130_* for all labels of that form
+  skip these rules or families; NV502:cu130_hopper skips a rule for one label,
+  NV502:cu130_* for all labels of that form
 --strict
-  exit with code 1 for warnings as well
+  exit with 1 for warnings too
 --no-hash
-  do not compare the sha256 of wheels on a page, which takes reading all of each
-  wheel; read only the parts that other rules need
+  do not compare the sha256 of wheels on a page; read only the parts that other rules
+  need
 --jobs
 --format
 """
