@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from support.nodes import selected_nodes
-from support.sessions import ROOT, blocks
+from support.sessions import ROOT, run_page
 
 from nvp import api
 
@@ -33,15 +35,18 @@ KINDS = {
 }
 
 
-def shown(command: str) -> str:
-    """Return what a command of the page prints, which `tests/docs` compares."""
-    steps = [
-        step
-        for block in blocks(PAGE.read_text(encoding="utf-8"))
-        for step in block.steps
-    ]
-    (output,) = [step.output for step in steps if step.command == command]
-    return output
+@functools.cache
+def made() -> dict[str, str]:
+    """Return the files that the commands of the page write, by name."""
+    if sys.platform == "win32":
+        pytest.skip("the sessions are those of a POSIX shell")
+    names = ("Dockerfile", "pod.yaml")
+    shown = "".join(f"\n```console\n$ cat {name}\n```\n" for name in names)
+    *_, first, second = run_page(PAGE.read_text(encoding="utf-8") + shown)
+    return {
+        name: step.output
+        for name, (_, (step,)) in zip(names, (first, second), strict=True)
+    }
 
 
 def problems(document: Mapping[str, Any]) -> list[str]:
@@ -52,14 +57,14 @@ def problems(document: Mapping[str, Any]) -> list[str]:
 
 
 def test_the_pod_is_one_that_kubernetes_takes() -> None:
-    pod = yaml.safe_load(shown("cat pod.yaml"))
+    pod = yaml.safe_load(made()["pod.yaml"])
     assert problems(pod) == []
     pod["spec"]["afinity"] = pod["spec"].pop("affinity")
     assert problems(pod) != [], "the schema refuses what it does not know"
 
 
 def test_the_pod_runs_on_the_nodes_that_run_its_build() -> None:
-    pod = yaml.safe_load(shown("cat pod.yaml"))
+    pod = yaml.safe_load(made()["pod.yaml"])
     nodes = json.loads((INVENTORIES / "kubernetes-nodes.json").read_text())["items"]
     fleet = api.fleet(
         api.read_machines(INVENTORIES / "kubernetes-nodes.json"),
@@ -80,7 +85,7 @@ def test_the_pod_runs_on_the_nodes_that_run_its_build() -> None:
 
 def test_the_dockerfile_installs_the_release_with_the_variables() -> None:
     parser = pytest.importorskip("dockerfile_parse", reason="it parses the file")
-    text = shown("cat Dockerfile")
+    text = made()["Dockerfile"]
     parsed = parser.DockerfileParser(fileobj=io.BytesIO(text.encode()))
     steps = [
         (step["instruction"], step["value"])
