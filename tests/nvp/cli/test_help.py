@@ -36,8 +36,8 @@ class TestHelp:
         assert [line for line in lines if len(line) > 60] == []
         start = next(n for n, line in enumerate(lines) if line.startswith("  inspect"))
         assert lines[start : start + 2] == [
-            "  inspect     list the GPU code in wheels and",
-            "              libraries, and what runs it",
+            "  inspect     list the GPU code in wheels and libraries,",
+            "              and where it runs",
         ]
 
     @pytest.mark.parametrize("command", COMMANDS)
