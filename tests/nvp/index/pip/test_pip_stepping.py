@@ -184,7 +184,11 @@ def test_a_gpu_that_the_newest_release_leaves_out(pip: Pip, tmp_path: Path) -> N
     """The table has torch 2.15.0 with code for 10.0 alone, and 2.10.0 for both."""
     for version in ("2.15.0", "2.10.0"):
         stub_wheel(tmp_path / "torch", "torch", version, tag=HERE)
-    write_page(tmp_path / "torch")
+        needs = [f"torch=={version}", "nvidia-cuda-runtime-cu12==12.8.90"]
+        number = version.split(".")[1]
+        stub_wheel(tmp_path / "own", "own", number, tag=HERE, requires=needs)
+    for project in ("torch", "own"):
+        write_page(tmp_path / project)
     path = tmp_path / "machine.json"
     gpus = [
         {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "reason": None},
@@ -205,3 +209,7 @@ def test_a_gpu_that_the_newest_release_leaves_out(pip: Pip, tmp_path: Path) -> N
     assert "Would install torch-2.10.0" in every.out
     assert "2.15.0 has no code for compute capability 7.0" in every.text
     assert "Tesla V100" not in every.text
+    # What a build requires leaves out GPUs too.
+    done = pip(*words, "--no-deps", "own", forced=False)
+    assert "Would install own-15" in done.out
+    assert "own 10 is the newest release that runs on all its GPUs" in done.text

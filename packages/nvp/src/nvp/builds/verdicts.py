@@ -367,5 +367,45 @@ def judge_by_pin(
         reasons=(f"it requires {requirement}, which runs here; its code was not read",),
         cuda=cuda.pop() if len(cuda) == 1 else None,
         strict=all(judgement.strict for judgement in running),
-        lacking=running[0].lacking,
+    )
+
+
+def find_lacking(
+    requirement: str, judged: Mapping[Version, Sequence[Judgement]]
+) -> frozenset[ComputeCapability]:
+    """Return the GPUs that everything lacks which satisfies a requirement.
+
+    torchvision 0.23 may have code for a GPU for which the ``torch==2.8.0`` that it
+    requires has none.
+
+    :param judged: by release, the judgement of each of its builds.
+    """
+    from ..metadata.requirements import parse_requirement
+
+    parsed = parse_requirement(requirement)
+    allowed = parsed.specifier.filter(judged, prereleases=True) if parsed else ()
+    each = [j for version in allowed for j in judged[version]]
+    some = [frozenset(j.lacking) for j in each if j.verdict != "cannot"]
+    return frozenset.intersection(*some) if some else frozenset()
+
+
+def leave_out(
+    judgement: Judgement, lacking: Mapping[ComputeCapability, str]
+) -> Judgement:
+    """Return what is known of a build that requires others.
+
+    :param lacking: by GPU, the required project that has no code for it.
+    """
+    more = {gpu: name for gpu, name in lacking.items() if gpu not in judgement.lacking}
+    if judgement.verdict not in ("runs", "partly") or not more:
+        return judgement
+    reasons = (
+        f"the {name} that it requires has no code for compute capability {gpu}"
+        for gpu, name in more.items()
+    )
+    return replace(
+        judgement,
+        verdict="partly",
+        reasons=(*judgement.reasons, *reasons),
+        lacking=(*judgement.lacking, *more),
     )

@@ -18,7 +18,10 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    Environment,
+)
 
 from ...builds.needs import (
     Backend,
@@ -29,9 +32,11 @@ from ...builds.stepping_back import Limits
 from ...builds.verdicts import (
     UNKNOWN,
     Judgement,
+    find_lacking,
     find_refusal,
     judge,
     judge_by_pin,
+    leave_out,
     not_asked,
     refusal_of_driver,
 )
@@ -219,7 +224,8 @@ class PageJudge:
                 elif group[0].is_foreign:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
-                    waiting -= taker
+                    # Of several GPUs, the release is looked for that runs on each.
+                    waiting -= _NO_PYTHON if judgement.lacking else taker
                 elif verdict == "unknown" and taker & waiting:
                     # A release that is taken in place of a newer one has to be known to
                     # run: what may run ends the search only at the newest release.
@@ -256,6 +262,7 @@ class PageJudge:
         """
         first = group[0]
         fits = None
+        lacking: dict[ComputeCapability, str] = {}
         needs = find_known_needs(project, first)
         if needs is None or needs.evidence == "label":
             needs = self._inspected(group) or needs
@@ -279,16 +286,18 @@ class PageJudge:
             if needs is None or needs.evidence == "label":
                 needs = await self._needs.read(project, first, needs, reading)
             if needs is not None:
+                own = (project, first.release, needs, asked_by, reading)
                 judgement, fits = await self._judge_by_requirements(
-                    project, first.release, needs, asked_by, reading
+                    *own, lacking=lacking
                 )
                 if judgement is not None:
-                    return replace(judgement, fits=fits)
+                    return replace(leave_out(judgement, lacking), fits=fits)
         elif needs is None:
             return self._unknown(first, reading)
         near = find_neighbours(project, first.release, first.platform)
         environment = reading.environment
         judgement = judge(needs, environment, every_gpu=self._every_gpu, near=near)
+        judgement = leave_out(judgement, lacking)
         return judgement if fits is None else replace(judgement, fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
@@ -321,9 +330,12 @@ class PageJudge:
         needs: Needs,
         asked_by: tuple[str, ...],
         reading: Reading,
+        *,
+        lacking: dict[ComputeCapability, str],
     ) -> tuple[Judgement | None, bool | None]:
         """Judge a build by what it requires.
 
+        :param lacking: takes the GPUs for which a required project has no code.
         :returns: ``None`` when every requirement may be met by a build that runs, and
             the build's own needs decide; and whether it `fits`.
         """
@@ -349,6 +361,7 @@ class PageJudge:
                 )
                 if fit is None:
                     break
+            lacking |= dict.fromkeys(sorted(find_lacking(text, judged)), name)
             near = find_neighbours(project, release, self._platform)
             by_pin = by_pin or judge_by_pin(text, judged, reading.environment, near)
         silent = needs.evidence == "metadata" and needs.cuda is None
