@@ -1,1 +1,1 @@
-"""Checking whether what is pinned runs on machines, and what would."""
+"""Check whether pinned releases run on machines, and suggest ones that do."""

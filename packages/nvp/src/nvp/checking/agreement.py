@@ -1,4 +1,4 @@
-"""Whether what is pinned together belongs together.
+"""Check whether packages that are pinned together are compatible.
 
 The rules are those of doctor's checks of installed distributions: ND302, ND304 to
 ND306, ND403 and ND502.
@@ -29,9 +29,9 @@ _BACKEND = re.compile(
 def find_disagreements(
     items: Sequence[SelectedPin], builds: Sequence[Known], target: PinTarget
 ) -> Iterator[Disagreement]:
-    """Find what does not belong together among the packages of one selection.
+    """Find incompatible packages in one selection.
 
-    What is not pinned at all is no disagreement: a file may be a part of more.
+    A missing package is no disagreement, because the file may be only a part.
     """
     pins: dict[str, list[Pin]] = {}
     for item in items:
@@ -65,9 +65,9 @@ def _find_unmet(
         variables = {**target.variables, "extra": ""}
         if not holds(requirement, variables):
             continue
-        # What the file says of a package itself comes first, and then the table.
+        # The file's own requirements come first, then those of the table.
         said.add(name)
-        # A file may pin two versions for machines that nobody can tell apart.
+        # A file may pin two versions for machines that cannot be distinguished.
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
@@ -139,9 +139,9 @@ def _find_twins(
 
 
 def stem_of(name: str) -> str:
-    """Return the name of a project without what says which build it is.
+    """Return the name of a project without the part that names a build.
 
-    It is onnxruntime of onnxruntime-gpu, and faiss of faiss-gpu-cu12.
+    For example, onnxruntime for onnxruntime-gpu, and faiss for faiss-gpu-cu12.
     """
     while (short := _BACKEND.sub("", name)) != name:
         name = short

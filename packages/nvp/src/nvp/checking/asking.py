@@ -1,4 +1,4 @@
-"""Reading more of what is pinned, where too little is known without a request."""
+"""Read more about pinned packages if local evidence is not enough."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 _MOST_UNNAMED = 16
 _LARGE = 64_000_000
-"""Bytes of a wheel whose size alone says that it may have GPU code."""
+"""The size in bytes from which a wheel may contain GPU code."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
     """Reads METADATA and GPU code of wheels, as far as the user allows.
 
-    :param indexes: the fields of `Indexes`, which takes long to import.
-    :param cache: the directory that keeps METADATA and inspections.
-    :param offline: no request is made.
-    :param inspect: wheels are read whose METADATA does not say enough.
+    :param indexes: the fields of `Indexes`, which is slow to import.
+    :param cache: the directory of cached METADATA and inspections.
+    :param offline: make no requests.
+    :param inspect: read wheels whose METADATA is not enough.
     :param warn: called with a sentence for each wheel that cannot be read.
     """
 
@@ -49,13 +49,13 @@ class Asker:
     watch: Watch | None = None
 
     def __call__(self, known: Sequence[Known]) -> Sequence[Known]:
-        """Return what is known of packages when this has been read."""
+        """Return the packages with the additional evidence."""
         unnamed = sum(not item.is_named for item in known)
         places = [
             place
             for place, item in enumerate(known)
             if item.lacks_metadata or (self.inspect and _may_be_read(item))
-            # Of many wheels that are merely large, few are for GPUs.
+            # Most large wheels are not for GPUs, so limit their number.
             if item.is_named or unnamed <= _MOST_UNNAMED or _size(item) >= _LARGE
         ]
         if not places:
@@ -106,7 +106,7 @@ class Asker:
                 watch=self.watch or (lambda _: nullcontext()),
                 warn=self.warn,
             )
-        except ProviderError as error:  # There is no index, or no pip to ask for one.
+        except ProviderError as error:  # There is no index, or no pip to provide one.
             self.warn(f"no METADATA was read: {error}")
             return [Found()] * len(left)
 
@@ -116,7 +116,7 @@ def _size(item: Known) -> int:
 
 
 def _may_be_read(item: Known) -> bool:
-    """Return whether reading the wheel may tell what its METADATA does not."""
+    """Return whether reading the wheel may reveal more than its METADATA."""
     if item.pin.version is None or item.platform is None or item.is_library:
         return False
     if item.backend is not None and item.backend.kind != "cuda":
@@ -151,9 +151,9 @@ def _with(item: Known, found: Found) -> Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseFinder:
-    """Reads which releases run from the user's indexes, as `releases` does.
+    """Finds releases that run on the user's indexes, as `releases` does.
 
-    :param indexes: as of `Asker`.
+    :param indexes: as for `Asker`.
     """
 
     environ: Mapping[str, str]
@@ -162,9 +162,9 @@ class ReleaseFinder:
     def __call__(
         self, project: str, environments: Sequence[Environment]
     ) -> list[Version] | None:
-        """Return those that an installer can take and that run on each machine.
+        """Return the installable releases that run on every machine.
 
-        The result is ``None`` where no index can be read.
+        The result is ``None`` if no index can be read.
         """
         from packaging.version import Version
 

@@ -1,4 +1,4 @@
-"""What a change of a lock file takes from machines."""
+"""Find what machines lose by a change of a lock file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from .text import BUT, wrapped
 LOST, GAINED, CHANGED = "lost", "gained", "changed"
 _RUNNING = ("runs", "partly")
 _MOST = 4
-"""Groups of machines that one line names."""
+"""The number of groups of machines that a line names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change(Reported):
-    """What becomes of a package on a group of machines.
+    """The change of a package on a group of machines.
 
-    :param old: such as ``torch 2.8.0``; ``None`` where the old file has none.
-    :param change: ``lost``, ``gained``, or ``changed``: what ran is unknown now.
-    :param machine: the first machine of the group, and how many there are.
+    :param old: such as ``torch 2.8.0``; ``None`` if the old file has none.
+    :param change: ``lost``, ``gained``, or ``changed`` if a build that ran is now
+        unknown.
+    :param machine: the first machine of the group, with the number of machines.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Change(Reported):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckDifferences:
-    """The changes between two files, of what machines get by their best choice."""
+    """The changes between two files, for the best choice on each machine."""
 
     old: CheckReport
     new: CheckReport
@@ -93,7 +94,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
 
 
 def _by_name(report: CheckReport, number: int) -> dict[str, CheckedPin]:
-    """Return what a group gets, by name; of two builds of a project, the worse one."""
+    """Return the builds of a group by name; the worse of two builds of a project."""
     found: dict[str, CheckedPin] = {}
     for file in report.files:
         for item in file.counting(number):
@@ -108,7 +109,7 @@ def _rank(item: CheckedPin, number: int) -> int:
 
 
 def find_change(before: Verdict | None, after: Verdict) -> str | None:
-    """Return what a new verdict is for a machine; ``None`` where nothing is lost.
+    """Return the kind of change between two verdicts; ``None`` if there is none.
 
     :param before: ``None`` for a package that the old file does not have.
     """
@@ -124,7 +125,7 @@ def find_change(before: Verdict | None, after: Verdict) -> str | None:
 
 
 def difference_lines(differences: CheckDifferences, *, width: int) -> list[str]:
-    """Return the text: what is lost, changed and gained, and by which machines."""
+    """Return the text: lost, changed and gained builds, with their machines."""
     lines = list(_lines(differences))
     return [part for line in lines for part in wrapped(printable(line), width)]
 
@@ -156,7 +157,7 @@ def _lines(differences: CheckDifferences) -> Iterator[str]:
 
 
 def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
-    """Name machines, or the drivers and the GPUs of those that have no names."""
+    """Return the names of machines, or the drivers and GPUs of unnamed ones."""
     count = sum(item.count for item in changes)
     start = f"{count} machine{'s'[: count != 1]}"
     own = [groups[item.machine] for item in changes]

@@ -1,9 +1,9 @@
-"""What is known of a pinned package, and whether it runs on a machine.
+"""Collect the evidence about a pinned package, and judge it for a machine.
 
-The steps and the rules are those by which `releases` judges a page, for one wheel of
-each project: the table of builds, the label, what `inspect` has kept, METADATA, and the
-name. A build cannot run where nothing runs that satisfies what it requires: of the
-releases in the table, and of what is pinned with it.
+Steps and rules are those of `releases` for a page, for one wheel of each project: the
+table of builds, the label, cached results of `inspect`, METADATA, and the name. A build
+cannot run if no release that satisfies its requirements does, among the releases in the
+table and the other pinned packages.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ from ..pins.model import Pin, PinnedWheel, SelectedPin
 from ..wheels.archive import platform_of
 
 SMALLEST = 1_000_000
-"""Bytes of the smallest wheel that may hold GPU code where nothing else says so."""
+"""The size in bytes of the smallest wheel that may contain GPU code, without other
+evidence."""
 
 _FOR_GPUS = re.compile(r"(?!nvidia-|cuda-).*(?:^|-)(?:gpu|cuda|tensorrt)(?:-|[0-9]|$)")
-"""Of NVIDIA's own projects, many are headers, compilers and bindings."""
+"""Names of GPU projects. NVIDIA's own are excluded, because many are headers, compilers
+and bindings."""
 
 _OF_CUDA = ("nvidia-", "cuda-")
 _NAME_ALONE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^]]*\])?\s*(;.*)?")
@@ -60,15 +62,15 @@ Judged = Mapping[Version, Sequence[Judgement]]
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """A pinned package that is a GPU build, or may be one, with what is known of it.
+    """A pinned package that may be a GPU build, with the evidence about it.
 
-    :param platform: as the table of builds names it; ``None`` for any other.
-    :param needs: by the table, its label, an inspection or what it requires.
-    :param named: by the name of its project.
-    :param requires: what it requires, as texts; `needs` may know more.
-    :param is_named: something but the size of its wheel says that it may use a GPU.
-    :param is_listed: the table has it.
-    :param stands_in: ``wheel`` is for another Python than is installed for.
+    :param platform: as in the table of builds; ``None`` for any other.
+    :param needs: from the table, its label, an inspection or its requirements.
+    :param named: from the name of its project.
+    :param requires: its requirements as texts; `needs` may be more precise.
+    :param is_named: whether there is evidence for GPU use other than its size.
+    :param is_listed: whether the table contains it.
+    :param stands_in: whether ``wheel`` is for a Python other than the target.
     """
 
     pin: Pin
@@ -90,12 +92,12 @@ class Known:
 
     @property
     def is_library(self) -> bool:
-        """Whether it is one of NVIDIA's libraries, which programs bring with them."""
+        """Whether it is one of NVIDIA's libraries, which are usually dependencies."""
         return self.pin.name.startswith("nvidia-")
 
     @property
     def lacks_metadata(self) -> bool:
-        """Whether METADATA may say more of it than is known."""
+        """Whether METADATA may contain more than is known."""
         if self.pin.version is None or self.is_library or self.platform is None:
             return False
         if self.backend is not None and self.backend.kind != "cuda":
@@ -110,24 +112,24 @@ class Known:
 
     @cached_property
     def near(self) -> Sequence[BuildRecord]:
-        """The releases before and after it whose code was read."""
+        """The nearest older and newer releases whose code was read."""
         return find_neighbours(self.pin.name, self.release, self.platform)
 
     @cached_property
     def required(self) -> Mapping[str, str]:
-        """What it requires of projects with GPU builds: the text by project."""
+        """Its requirements on projects with GPU builds, by project."""
         texts = self.needs.requires if self.needs else ()
         return required_projects((*self.requires, *texts), PROJECTS - {self.pin.name})
 
     def with_metadata(self, requires: Sequence[str]) -> Known:
-        """Return it with what the ``Requires-Dist`` of its METADATA say."""
+        """Return the package with the ``Requires-Dist`` of its METADATA."""
         listed = requirements_on(requires, self.platform)
         known = self.needs or self.named
         needs = needs_of_requirements(listed, self.pin.name)
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # Nothing is known of its own code, but what it requires may not run.
+            # Its own code is unknown, but its requirements may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {self.pin.title}")
         labelled = known.requires if known is not None else ()
         needs = replace(needs, requires=(*listed, *labelled))
@@ -135,7 +137,7 @@ class Known:
 
     @property
     def may_be_build(self) -> bool:
-        """Whether anything says that it uses a GPU, or may."""
+        """Whether there is evidence that it may use a GPU."""
         says = self.needs is not None and (
             self.needs.cuda is not None or self.needs.evidence != "metadata"
         )
@@ -148,14 +150,14 @@ class Known:
         *,
         every_gpu: bool = False,
     ) -> Judgement:
-        """Judge it for a machine.
+        """Judge the package for a machine.
 
-        :param judged_of: returns the judgements on the builds of a project that it
-            requires, by release.
+        :param judged_of: returns the judgements on the builds of a required project, by
+            release.
         """
         needs, driver = self.needs, environment.cuda_driver_version
         if needs is None or (
-            # METADATA may say nothing where the name says that it cannot run.
+            # The name may show that it cannot run even if METADATA does not.
             (self.named and driver and refusal_of_driver(self.named, driver))
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
@@ -192,15 +194,15 @@ class Known:
 def find_known(
     item: SelectedPin, platform: str | None, versions: Mapping[str, Version]
 ) -> Known | None:
-    """Find what is known of a package without a request.
+    """Collect the evidence about a package without a request.
 
-    :param platform: the one that is installed on.
-    :param versions: what is pinned with it; uv.lock says what a package requires by
-        names alone.
-    :returns: ``None`` for a package that is no GPU build by anything that is known.
+    :param platform: the target platform.
+    :param versions: the other pinned versions; uv.lock lists requirements by name
+        only.
+    :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
-    # Where a file has wheels for another Python alone, one stands for the build.
+    # If the file has only wheels for another Python, use one to represent the build.
     stands_in = wheel is None
     if wheel is None and platform_of(platform or ""):
         ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)
@@ -250,7 +252,7 @@ def find_known(
         or backend is not None
         or named is not None
         or _FOR_GPUS.match(pin.name) is not None
-        # Without a label, it has GPU code only where it requires what has it.
+        # Without a label, it has GPU code only if its requirements have it.
         or (_has_vendors(pin.name) and pin.requires is None)
     )
     if is_named or known.required or (known.needs and known.needs.cuda is not None):
@@ -266,10 +268,10 @@ def _platforms(wheel: PinnedWheel) -> str:
 
 
 class Releases(Mapping[Version, Sequence[Judgement]]):
-    """The judgements on a project for one machine: of the table, and what is pinned.
+    """The judgements on a project for one machine, for table and pinned builds.
 
-    Most requirements are on one release of the hundred in the table, so that each is
-    judged when it is asked for.
+    Judgements are computed on access, because most requirements name one release of the
+    hundred in the table.
     """
 
     def __init__(
@@ -280,7 +282,7 @@ class Releases(Mapping[Version, Sequence[Judgement]]):
         self._judged: dict[Version, list[Judgement]] = {}
 
     def add(self, release: Version, judgement: Judgement) -> None:
-        """Add the judgement on a build that is pinned."""
+        """Add the judgement on a pinned build."""
         self._judged[release] = [*self.get(release, ()), judgement]
 
     def __getitem__(self, release: Version) -> Sequence[Judgement]:
@@ -313,13 +315,13 @@ def _backend_of(pin: Pin) -> Backend | None:
     while parts and parts[-1] == "simple":
         parts.pop()
     backend = parse_backend(parts[-1]) if parts else None
-    # Such a directory has copies of what is the same for every backend, too.
+    # Such a directory also has copies of packages that are the same for every backend.
     named: Collection[str] = PROJECTS if backend else ()
     return backend if pin.name in named else None
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Return what is required of CUDA by its name alone with the version pinned."""
+    """Add the pinned version to a requirement on a CUDA package without one."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

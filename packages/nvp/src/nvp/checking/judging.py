@@ -1,4 +1,4 @@
-"""Judging what a file pins: for each choice, and for groups of machines."""
+"""Judge the pins of a file, for each choice and each group of machines."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .evidence import Judged, Known, Releases, find_known
 from .model import CheckedFile, CheckedPin, Disagreement
 
 _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
-"""What tells apart the parts of one program for several CUDA versions."""
+"""The part of a name that distinguishes builds of one program by CUDA version."""
 
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
-"""Reads more of packages of which too little is known, and returns what is known."""
+"""Reads more about packages with too little evidence, and returns all packages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
-    """What one selection of a file installs."""
+    """The packages that one selection of a file installs."""
 
     choice: Choice | None
     versions: Mapping[str, Version]
@@ -46,8 +46,8 @@ def check_file(
 ) -> CheckedFile:
     """Check the builds that a file pins.
 
-    :param chosen: what the user selects; ``None`` judges every choice of the file.
-    :param ask: what reads METADATA and wheels; by default nothing does.
+    :param chosen: the user's extras and groups; ``None`` judges every choice.
+    :param ask: reads METADATA and wheels; by default they are not read.
     """
     rivals, selections = select_all(file, target, chosen)
     found: dict[tuple[int, tuple[str, ...]], Known | None] = {}
@@ -100,17 +100,17 @@ def check_file(
 def select_all(
     file: PinnedFile, target: PinTarget, chosen: frozenset[Choice] | None
 ) -> tuple[tuple[Choice, ...], list[Selected]]:
-    """Select what is installed: by the user's choices, or by each that excludes others.
+    """Select the installed packages, for the user's choices or each conflicting one.
 
-    :returns: the choices that exclude each other, and a selection for each of them;
-        one alone where there are none.
+    :returns: the conflicting choices, and a selection for each; a single selection if
+        there is no conflict.
     """
     if chosen is not None or not file.choices:
         choices = file.defaults if chosen is None else chosen
         return (), [_select(file, choices, target)]
     rivals = {choice for conflict in file.conflicts for choice in conflict}
     rivals |= _find_rivals(file, target)
-    # A workspace may ask for an extra of its own, which excludes others for good.
+    # A workspace may itself require an extra, which permanently excludes others.
     selectable = frozenset[Choice]().union(*file.alternatives())
     common = selectable.difference(rivals)
     ordered = tuple(x for x in file.choices if x in rivals & selectable)
@@ -135,7 +135,7 @@ def _select(
 def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
     """Find choices that pin different builds of one program.
 
-    Files of poetry and pylock.toml do not say which extras exclude each other.
+    Files of Poetry and pylock.toml do not record conflicting extras.
     """
     pinned: dict[str, dict[Choice, set[int]]] = {}
     for choice in file.choices:
@@ -156,7 +156,7 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
 
 def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
-    """Return what differs between selections for what names CUDA alone."""
+    """Return the versions that a pin without version numbers depends on."""
     if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
         return ()
     return tuple(
@@ -201,7 +201,7 @@ def _judge_for(
     def judged_of(project: str) -> Judged:
         if project not in judged:
             releases = Releases(project, platform, environment)
-            judged[project] = {}  # Two projects may require each other.
+            judged[project] = {}  # in case two projects require each other
             for item in by_name.get(project, ()):
                 releases.add(item.release, judge(item))
             judged[project] = releases

@@ -1,4 +1,4 @@
-"""What a check returns: pinned builds, with a verdict for each group of machines."""
+"""The result of a check: pinned builds with a verdict for each group of machines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..pins.model import Choice, Pin, PinnedFile
 from .evidence import Known
 
 WORST: tuple[Verdict, ...] = ("cannot", "unknown", "partly", "cpu", "runs")
-"""The verdicts, the one that needs attention first."""
+"""The verdicts, most severe first."""
 
 _BEST: tuple[Verdict, ...] = ("runs", "partly", "unknown", "cpu", "cannot")
 
 
 class CannotRunError(ProviderError):
-    """What is installed surely cannot run on the machine; the hint is the command."""
+    """An installed build certainly cannot run; the hint is the command to fix it."""
 
     exit_code = 1
 
@@ -29,9 +29,8 @@ class CannotRunError(ProviderError):
 class CheckedPin:
     """A pinned build.
 
-    :param known: what is known of it.
-    :param choices: the conflicting choices of the file of which one brings it; empty
-        for what is installed with each of them.
+    :param known: the evidence about it.
+    :param choices: the conflicting choices that include it; empty if all do.
     :param judgements: one for each group of machines.
     """
 
@@ -46,7 +45,7 @@ class CheckedPin:
 
     @property
     def worst(self) -> Judgement:
-        """The judgement that needs attention first."""
+        """The most severe judgement."""
         return min(self.judgements, key=lambda item: WORST.index(item.verdict))
 
     def to_dict(self, groups: Sequence[Group]) -> dict[str, object]:
@@ -77,11 +76,11 @@ class CheckedPin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disagreement:
-    """Two pinned packages that do not belong together.
+    """Two pinned packages that are incompatible.
 
-    :param choices: as of `CheckedPin`.
-    :param strict: the one cannot be used with the other; otherwise it may be.
-    :param others: the names of the packages that it is about, besides ``pin``.
+    :param choices: as for `CheckedPin`.
+    :param strict: whether the packages certainly do not work together.
+    :param others: the names of the other packages involved.
     """
 
     pin: Pin
@@ -107,10 +106,10 @@ class Disagreement:
 class CheckedFile:
     """One file with its pinned builds.
 
-    :param rivals: the choices of which one at most can be selected, if the user has
-        selected none of them.
-    :param platform: the one that its wheels are for.
-    :param python: the version of Python that its wheels are for.
+    :param rivals: the mutually exclusive choices, if the user has selected none of
+        them.
+    :param platform: the platform of its wheels.
+    :param python: the Python version of its wheels.
     """
 
     file: PinnedFile
@@ -122,7 +121,7 @@ class CheckedFile:
 
     @cached_property
     def varying(self) -> tuple[Choice, ...]:
-        """The choices by which different GPU builds are installed."""
+        """The choices that install different GPU builds."""
         named = {choice for item in self.pins for choice in item.choices}
         return tuple(choice for choice in self.rivals if choice in named)
 
@@ -130,8 +129,8 @@ class CheckedFile:
     def best(self) -> Sequence[tuple[Verdict, tuple[Choice, ...]]]:
         """For each group, the best verdict of a choice, and the choices that have it.
 
-        A choice is as good as the worst of its builds, and one without any build for
-        the GPU uses none.
+        A choice is as good as its worst build. A choice without GPU builds counts as
+        ``cpu``.
         """
         return [self._find_best(n) for n in range(len(self.pins[0].judgements))]
 
@@ -146,25 +145,25 @@ class CheckedFile:
         return verdict, tuple(found[verdict])
 
     def counts(self, item: CheckedPin, group: int) -> bool:
-        """Return whether a group of machines gets a build by its best choice."""
+        """Return whether the best choice of a group of machines includes a build."""
         chosen = self.best[group][1][0] if self.varying else None
         return not item.choices or chosen in item.choices
 
     def counting(self, group: int) -> Iterable[CheckedPin]:
-        """Yield the builds that a group of machines gets, by its best choice."""
+        """Yield the builds in the best choice of a group of machines."""
         return (item for item in self.pins if self.counts(item, group))
 
     def verdicts(self, group: int) -> list[Verdict]:
-        """Return the verdicts that count for a group of machines."""
+        """Return the verdicts on the best choice of a group of machines."""
         return [item.judgements[group].verdict for item in self.counting(group)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What was checked.
+    """The report of a check.
 
-    :param machines: the groups of machines, the largest first.
-    :param notes: sentences about what could not be judged.
+    :param machines: the groups of machines, largest first.
+    :param notes: sentences about facts that could not be judged.
     """
 
     machines: tuple[Group, ...]
@@ -173,13 +172,13 @@ class CheckReport:
     suggestions: tuple[Suggestion, ...] = field(default=())
 
     def left_out(self, file: CheckedFile) -> list[int]:
-        """Return the numbers of the groups on which something surely cannot run."""
+        """Return the indexes of the groups on which a build certainly cannot run."""
         numbers = range(len(self.machines))
         return [number for number in numbers if "cannot" in file.verdicts(number)]
 
     @property
     def unknown(self) -> int:
-        """How many pinned builds are unknown on a machine that gets them."""
+        """The number of pinned builds that are unknown on a machine that gets them."""
         return sum(
             any(
                 item.judgements[number].verdict == "unknown"
@@ -191,7 +190,7 @@ class CheckReport:
         )
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Return whether something cannot run, or is unknown with ``strict``."""
+        """Return whether a build cannot run, or with ``strict`` is unknown."""
         if strict and self.unknown:
             return True
         return any(
@@ -200,7 +199,7 @@ class CheckReport:
         )
 
     def actual(self, file: CheckedFile) -> list[Disagreement]:
-        """Return the disagreements of what some machine gets."""
+        """Return the disagreements among builds that some machine gets."""
         got = {x for n in range(len(self.machines)) for x in self._chosen(file, n)}
         return [
             item
@@ -262,13 +261,13 @@ class CheckReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """What to pin instead, so that a package runs.
+    """Replacement pins for packages that cannot run.
 
     :param name: the packages that cannot run, separated by commas.
-    :param machines: the first machines of the groups that it is for.
-    :param lines: requirement lines: the releases, and what must move with them, with
-        comments. None where no release is known to run.
-    :param titles: what cannot run, with versions.
+    :param machines: the first machine of each group that the suggestion is for.
+    :param lines: requirement lines with comments: the releases, and packages that must
+        move with them. Empty if no release is known to run.
+    :param titles: the packages that cannot run, with versions.
     """
 
     path: str
@@ -279,7 +278,7 @@ class Suggestion:
 
     @property
     def sentence(self) -> str:
-        """What people read above the lines."""
+        """The text above the lines."""
         more = f" and {len(self.machines) - 1} more" if len(self.machines) > 1 else ""
         start = f"Instead of {', '.join(self.titles)} on {self.machines[0]}{more}"
         if not self.lines:

@@ -1,4 +1,4 @@
-"""A check for other programs and for browsers: findings, and a page in HTML."""
+"""Other forms of a check: findings for programs, and an HTML page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _CODES: Mapping[Verdict, str] = {
 def find_findings(report: CheckReport) -> list[Finding]:
     """Return a finding for each build that is not known to run, and each disagreement.
 
-    What only a choice installs that no machine needs is left out.
+    Builds of a choice that no machine needs are left out.
     """
     findings: list[Finding] = []
     for file in report.files:

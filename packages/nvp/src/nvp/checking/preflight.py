@@ -1,4 +1,4 @@
-"""What is installed beside the running program, for a check before it is imported."""
+"""List installed packages of the running program, to check before importing them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .model import CannotRunError, CheckedFile
 
 
 def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
-    """Return what is installed of projects, and of what they require, through others.
+    """Return installed projects with all their direct and indirect dependencies.
 
-    :param projects: their names; none for everything.
+    :param projects: their names; empty for every installed project.
     :raises UsageError: a project is not installed.
     """
     folders = dict.fromkeys(path or os.curdir for path in sys.path)
@@ -49,11 +49,11 @@ def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
 def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     """Raise an error for the first build that cannot run.
 
-    A program is named before NVIDIA's libraries, which it brings, and before what
-    requires it.
+    A program is named before NVIDIA's libraries that it requires, and before packages
+    that require it.
 
-    :param unknown: builds count of which nothing is known.
-    :raises CannotRunError: there is one.
+    :param unknown: also raise for builds without evidence.
+    :raises CannotRunError: there is such a build.
     """
     verdicts = ("cannot", "unknown") if unknown else ("cannot",)
     found = sorted(
@@ -61,7 +61,7 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
         key=lambda item: (
             item.worst.verdict != "cannot",
             item.known.is_library,
-            # What cannot run by itself is why others cannot.
+            # Prefer the build that is the cause for others.
             item.worst.reasons[0].startswith("it requires "),
         ),
     )

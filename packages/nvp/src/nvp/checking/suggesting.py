@@ -1,8 +1,8 @@
-"""What to pin instead, so that what cannot run does.
+"""Suggest pins that run, in place of those that cannot.
 
-A build moves together with what was made for it: vllm, torchvision and torch require
-each other's releases. Of each such cluster the newest releases are searched that agree,
-those first that require the others.
+Packages that depend on each other's releases move together, such as vllm, torchvision
+and torch. For each such cluster, the newest compatible releases are searched, starting
+with the packages that require the others.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from ..metadata.requirements import parse_requirement
 from .model import CheckedFile, CheckedPin, CheckReport, Suggestion
 
 FindReleases = Callable[[str, Sequence[Environment]], "Iterable[Version] | None"]
-"""Returns the releases of a project that an installer can take and that run on each of
-several machines; ``None`` where nobody knows."""
+"""Returns the installable releases of a project that run on each of several machines;
+``None`` if unknown."""
 
 _MOST_STEPS = 20_000
 _RUNNING = ("runs", "partly")
 _BRINGING = ("torch", "tensorflow")
-"""What requires exact versions of NVIDIA's libraries and of Triton."""
+"""Projects that require exact versions of NVIDIA's libraries and of Triton."""
 
 _CUDA = re.compile(r"(?<=-)(cu|cuda)(1[0-9])(?=x?(?:-|$))")
 
@@ -58,7 +58,7 @@ class _Candidate(NamedTuple):
 def suggest(
     report: CheckReport, find_releases: FindReleases = lambda *_: None
 ) -> CheckReport:
-    """Return a report with what to pin instead of what cannot run.
+    """Return the report with replacements for pins that cannot run.
 
     :param find_releases: reads the user's indexes; without it, the table decides.
     """
@@ -73,7 +73,7 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # What serves all machines is best, then what serves those that are left out.
+        # Prefer releases for all machines, then for those that are left out.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -99,7 +99,7 @@ def suggest(
 
 
 def _broken(file: CheckedFile, numbers: Iterable[int]) -> dict[str, CheckedPin]:
-    """Return what cannot run; NVIDIA's libraries only where nothing brings them."""
+    """Return the pins that cannot run; NVIDIA's libraries only if not required."""
     found = {
         item.pin.name: item
         for number in numbers
@@ -113,7 +113,7 @@ def _broken(file: CheckedFile, numbers: Iterable[int]) -> dict[str, CheckedPin]:
 def _clusters(
     file: CheckedFile, broken: Mapping[str, CheckedPin]
 ) -> list[list[CheckedPin]]:
-    """Put what cannot run together with the builds that require it, or it requires."""
+    """Group pins that cannot run with their dependencies and dependents."""
     pins = {item.pin.name: item for item in file.pins} | dict(broken)
     clusters: list[list[CheckedPin]] = []
     seen: set[str] = set()
@@ -134,7 +134,7 @@ def _clusters(
 
 @cache
 def _related(name: str) -> frozenset[str]:
-    """Return what any release of a project requires of projects with GPU builds."""
+    """Return the projects with GPU builds that any release of a project requires."""
     texts = [x for row in build_records().get(name, ()) for x in row.needs.requires]
     return frozenset(required_projects(texts, PROJECTS - {name}))
 
@@ -155,7 +155,7 @@ def _solve(
     for item in ordered:
         bad = any(item.judgements[n].verdict == "cannot" for n in numbers)
         needs = item.known.needs
-        # What cannot run for its requirements alone may run with others.
+        # A build that cannot run only for its requirements may run with others.
         alone = needs is not None and _runs(needs, environments)
         own = [_own(item)] if alone or not bad else []
         others = _candidates(item, file.platform, environments, find_releases)
@@ -164,7 +164,7 @@ def _solve(
             following.append(item.pin.name)
     taken = _search(options)
     if taken is None and following:
-        # What nothing is known of has to follow, and the user is told.
+        # Packages without evidence must follow, and a comment says so.
         keep = [i for i, item in enumerate(ordered) if item.pin.name not in following]
         taken = _search([options[i] for i in keep])
         ordered = [ordered[i] for i in keep]
@@ -212,12 +212,12 @@ def _candidates(
     environments: Sequence[Environment],
     find_releases: FindReleases,
 ) -> list[_Candidate]:
-    """Return the releases that run, the newest first."""
+    """Return the releases that run, newest first."""
     name, label = item.pin.name, item.pin.version.local if item.pin.version else None
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:
         return sorted(found, key=lambda x: x.version, reverse=True)
-    # cupy-cuda13x has a sibling for CUDA 12, of which the same release is the nearest.
+    # The nearest release for cupy-cuda13x may be that of its sibling for CUDA 12.
     majors = {
         e.cuda_driver_version.major for e in environments if e.cuda_driver_version
     }
@@ -268,14 +268,14 @@ def _candidate(row: BuildRecord, version: str | None = None) -> _Candidate:
 
 def _runs(needs: Needs, environments: Sequence[Environment]) -> bool:
     verdicts = {judge(needs, environment).verdict for environment in environments}
-    # What nothing says anything of but its requirements runs with these.
+    # A build whose only evidence is its requirements runs with them.
     follows = bool(needs.requires) and needs.cuda is None
     allowed = (*_RUNNING, "unknown") if follows else _RUNNING
     return verdicts.issubset(allowed)
 
 
 def _search(options: Sequence[Sequence[_Candidate]]) -> list[_Candidate] | None:
-    """Find the first candidates that agree, going back where none does."""
+    """Find the first compatible candidates by backtracking."""
     steps = 0
 
     def agree(one: _Candidate, other: _Candidate) -> bool:
@@ -311,7 +311,7 @@ def _remarks(
     following: Sequence[str],
     broken: Sequence[CheckedPin],
 ) -> Iterator[str]:
-    """Yield comments: what is to be removed, and what has to follow."""
+    """Yield comments about pins to remove and packages that must follow."""
     names = {candidate.name for candidate in moved}
     brought = [
         pin.name

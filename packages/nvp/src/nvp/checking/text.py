@@ -1,4 +1,4 @@
-"""What people read about a check, as lines that are as wide as they may be."""
+"""The text of a check, as lines of a given width."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ WIDTH = 80
 THIS = "this machine"
 
 BUT = re.compile(r", but this one is for CUDA [0-9.]+")
-"""What a list of machines says too."""
+"""The part of a reason that the list of machines repeats."""
 
 _MOST = 6
-"""The names of one line, such as of packages for which the same is said."""
+"""The number of names in one line."""
 
 _LONGEST = 46
 """The columns of a package's name and version in the table."""
 
 
 def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
-    """Return the text: of each file what runs, and why the rest does not."""
+    """Return the text: for each file the builds that run, and why others do not."""
     lines: list[str] = []
     many = len(report.machines) > 1
     if many:
@@ -46,7 +46,7 @@ def marks(count: int) -> list[str]:
 
 
 def say_titles(items: Sequence[CheckedPin]) -> str:
-    """Name packages, at most a few of them."""
+    """Return the names of at most a few packages."""
     return listed(list(dict.fromkeys(item.pin.title for item in items)), _MOST)
 
 
@@ -82,7 +82,7 @@ def _file(
 
 
 def _fold(file: CheckedFile) -> list[list[CheckedPin]]:
-    """Put NVIDIA's libraries together of which the same is said."""
+    """Group NVIDIA's libraries with the same verdicts."""
     rows: dict[object, list[CheckedPin]] = {}
     for item in file.pins:
         verdicts = tuple(judgement.verdict for judgement in item.judgements)
@@ -150,7 +150,7 @@ def _stacked(
 
 
 def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
-    """Say why builds do not run, once for all for which the same is said."""
+    """Yield why builds do not run, once for all builds with the same reason."""
     heads = marks(len(report.machines))
     said: dict[tuple[str, str], tuple[list[CheckedPin], dict[str, None]]] = {}
     libraries: dict[tuple[str, tuple[Choice, ...]], str] = {}
@@ -159,7 +159,7 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
             if judgement.verdict in ("runs", "cpu"):
                 continue
             reason = "; ".join(judgement.reasons[:2])
-            if many:  # The list of machines says it.
+            if many:  # the list of machines already shows it
                 reason = BUT.sub("", reason)
             if item.known.is_library:
                 first = libraries.setdefault((judgement.verdict, item.choices), reason)

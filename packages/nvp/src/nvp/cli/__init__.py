@@ -38,14 +38,14 @@ _WITHOUT_WAITS = ("pip", "serve", "census")
 """Commands that have output of their own while they work."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
-"""What to do when stdout cannot be written."""
+"""The hint if stdout cannot be written."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code.
 
     0: fine; 1: findings, or nothing compatible; 2: wrong usage; 3: input that is
-    unreadable or invalid; 4: detection failed, or an override is wrong.
+    unreadable or invalid; 4: detection failed, or an override is invalid.
     """
     words = sys.argv[1:] if argv is None else argv
     if not _prepare_streams():
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = _run(line)
         if not result.said:
             command = line.command if line.command in COMMANDS else None
-            # A command that failed could not look at its option --format.
+            # A failed command may not have read its option --format.
             failed = result.data is None and bool(result.errors)
             as_json = has_json_option(line) or (failed and has_json_format(line))
             render(result, command=command, as_json=as_json)
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as head or less, has what it wanted. Nothing more can be
-        # said, and Python's own flush at exit must not fail again.
+        # The reader, such as head or less, has closed the pipe. Avoid a second failure
+        # when Python flushes stdout at exit.
         _discard_stdout()
     except OSError as error:
         _discard_stdout()
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare_streams() -> bool:
     """Make the standard streams safe to print to; ``False`` without a stdout."""
-    if sys.stderr is None:  # the caller closed it, and print() would take stdout
+    if sys.stderr is None:  # if the caller closed it, print() would use stdout
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     if sys.stdout is None:
         complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")
@@ -152,7 +152,7 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
 @contextlib.contextmanager
 def _saying_warnings() -> Iterator[None]:
-    """Print that there is no cache, in one line and once."""
+    """Print the warning about a missing cache, once and in one line."""
     from ..files import CacheWarning
 
     told: set[str] = set()

@@ -1,6 +1,6 @@
-"""What several commands take: a release as their FILE, a machine, and shared options.
+"""Arguments of several commands: a release as FILE, a machine, and shared options.
 
-Options are named as pip does where pip has them.
+Options have the same names as in pip, if pip has them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHARED = """
 --every-gpu
   accept only builds with code for every GPU, not only for the newest one
 --extra-index-url URL...
-  another index to read as well
+  another index to read
 --format
   form of the output; json is the same as --json (default: %(default)s)
 -i, --index-url URL
@@ -73,15 +73,15 @@ _SHARED = """
   also read vendors' indexes, such as PyTorch's and vLLM's, for releases that do not run
   from your own indexes
 """
-"""The options that are the same for each command that has them; see `add_options`."""
+"""Options that several commands share; see `add_options`."""
 
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"type": whole_number, "default": min(4, os.cpu_count() or 1)},
     "no_range_metadata": {"action": "store_false", "dest": "range_metadata"},
 }
 
-INDEXES = "indexes (default: those that pip is configured for)"
-"""The title of the options that name indexes."""
+INDEXES = "indexes (default: those of pip's configuration)"
+"""The title of the options for indexes."""
 
 
 def add_options(
@@ -91,9 +91,9 @@ def add_options(
 
     The table has a line ``-o, --output FILE`` for each option, and its help in indented
     lines below. An option without a value is a switch, one with ``FILE...`` may be
-    given several times, and one without help is that of all commands.
+    given several times, and one without help has the shared help.
 
-    :param settings: what else `argparse` needs to know, by the names of the values.
+    :param settings: further arguments of `argparse`, by the names of the values.
     """
     shared = {
         next(word for word in words if word.startswith("--")): (words, text)
@@ -124,15 +124,15 @@ def _rows(table: str) -> Iterator[tuple[list[str], str]]:
 
 
 def choice(*words: str) -> dict[str, Any]:
-    """Return the settings of an option with one of these values, first the default."""
+    """Return the settings of an option with these values; the first is the default."""
     return {"choices": words, "type": one_of(words), "default": words[0]}
 
 
 def require_positive(options: argparse.Namespace, *names: str) -> None:
-    """Refuse values that are below 1.
+    """Reject values below 1.
 
-    :param names: those of the values, such as ``per_host``.
-    :raises UsageError: a value was given, and it is not positive.
+    :param names: the names of the values, such as ``per_host``.
+    :raises UsageError: a given value is not positive.
     """
     for name in names:
         value = getattr(options, name)
@@ -146,10 +146,10 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
 
     :param file: a metadata file, a directory that holds exactly one, the URL of a file,
         or ``-`` for stdin.
-    :param environ: environment variables, with those that pip connects by.
+    :param environ: environment variables, including those for connections of pip.
     :raises InputError: the metadata cannot be read, or is not valid.
-    :raises UsageError: the directory holds several metadata files, the URL is of a kind
-        that is not read, or the text is the name of a project.
+    :raises UsageError: the directory holds several metadata files, the URL is not
+        supported, or the text is the name of a project.
     """
     refuse_project(file, "releases")
     from nvidia_variant_provider.metadata import read_metadata
@@ -167,10 +167,10 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
 
 
 def refuse_project(text: str, *command: str) -> None:
-    """Refuse the name of a project where a file is meant.
+    """Reject the name of a project in place of a file.
 
-    :param command: the words of the command that takes a project.
-    :raises InputError: no file has that name, and projects have such names.
+    :param command: the words of the command for a project.
+    :raises InputError: no file has that name, but it is a name for a project.
     """
     if os.path.lexists(text):
         return
@@ -184,7 +184,7 @@ def refuse_project(text: str, *command: str) -> None:
 
 
 def _only_release(folder: str) -> str:
-    """Return the path of the one metadata file of a directory."""
+    """Return the path of the only metadata file of a directory."""
     from nvidia_variant_provider.metadata.document import SUFFIX
     from nvidia_variant_provider.strict_json import unreadable
 
@@ -214,18 +214,18 @@ def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
         raise UsageError(message, path=redacted(url), hint="download the file")
     with connect(environ) as client:
         body = client.read(url)
-    # The name of the file, which names the release, ends before query and fragment.
+    # The name of the release is in the path, before query and fragment.
     return body, redacted(url).partition("#")[0].partition("?")[0]
 
 
 def read_releases(
     options: argparse.Namespace, environ: Mapping[str, str], *files: str
 ) -> list[VariantsMetadata]:
-    """Read the metadata of releases; none where these are projects on an index.
+    """Read the metadata of releases; empty if they are projects on an index.
 
-    :raises InputError: see `read_release`.
-    :raises UsageError: see there; or only some are projects, or ``--assume`` would
-        change nothing.
+    :raises InputError: as for `read_release`.
+    :raises UsageError: as for `read_release`, or if only some are projects, or
+        ``--assume`` has no effect.
     """
     projects = [
         options.index_url is not None or ("==" in file and not os.path.exists(file))
@@ -252,10 +252,10 @@ def read_releases(
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
-"""No CUDA version has this major or a higher one, for years to come."""
+"""A major that CUDA will not reach for years."""
 
 _WINDOWS = 5
-"""A branch has numbers of its own on Windows: 551 to 553 are of the branch 550."""
+"""The number of Windows versions of a branch: 551 to 553 belong to branch 550."""
 
 
 _MACHINE = """
@@ -275,7 +275,7 @@ _MACHINE = """
 
 
 def add_machine_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of which `words_of` returns those that the user gave."""
+    """Add the options that describe a machine; `words_of` returns the given ones."""
     group = parser.add_argument_group("options for another machine")
     add_options(group, _MACHINE)
 
@@ -300,7 +300,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 
 def detection_errors(environment: Environment) -> list[DetectionError]:
-    """Return the error of a machine that could not be asked, or no error."""
+    """Return the error of a machine that could not be queried, or none."""
     reason = environment.reason
     if not is_failure(reason):
         return []
@@ -311,10 +311,10 @@ def detection_errors(environment: Environment) -> list[DetectionError]:
 def find_later(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Callable[[], Environment]:
-    """Return a function that does what `find_environment` does, when it is needed.
+    """Return a function that calls `find_environment` later.
 
-    It is for commands that may not need a machine at all, and then ask no driver. What
-    the user gave is checked at once, so that a wrong option fails early.
+    Commands that may not need a machine thus avoid querying the driver. Options are
+    checked immediately, so that a wrong one fails early.
     """
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
     if words_of(options) or any(forced):
@@ -326,18 +326,18 @@ def find_later(
 def find_environment(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Environment:
-    """Return the machine that the options name; flags win over everything else.
+    """Return the machine that the options describe; they override all other sources.
 
-    With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables do not count.
+    With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables are ignored.
 
     :raises OverrideError: a flag or a variable is malformed.
     :raises InputError: the snapshot or inventory cannot be read, or is not valid.
-    :raises UsageError: it does not have one machine that is meant, or options
-        contradict each other.
+    :raises UsageError: no single machine is selected, or options contradict each
+        other.
     """
     words = _given(options)
     for name in _FLAGS.values():
-        if words.get(name) == "":  # such as from a shell variable that is not set
+        if words.get(name) == "":  # such as from an unset shell variable
             raise OverrideError("is empty", path=name, hint="give a value")
     if options.no_gpu:
         if words:
@@ -365,9 +365,9 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version that ``--cuda-driver`` names, and tell it of a driver."""
+    """Return the CUDA version of ``--cuda-driver``; print that of a driver number."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
-    if numbers is None:  # `forced_cuda_version` reads it, or says what is wrong.
+    if numbers is None:  # `forced_cuda_version` reads it or reports the error
         return text
     major, minor = numbers
     if 1 <= major < _NO_CUDA and minor <= NEWEST.minor:
@@ -380,7 +380,7 @@ def _find_cuda(text: str) -> str:
     if branch is not None:
         complain(f"driver {text} is for CUDA {known[branch]}")
         return str(known[branch])
-    if major >= 100 and text.isdigit():  # The provider tells what was meant by 128.
+    if major >= 100 and text.isdigit():  # the provider explains numbers such as 128
         return text
     raise OverrideError(
         f"{shown(text)} is neither a CUDA version nor the number of a known driver",
@@ -392,8 +392,8 @@ def _find_cuda(text: str) -> str:
 def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
-    """Return the machine, with the forced values ``given`` by flags."""
-    # Commands that pass words on to another program start that program first.
+    """Return the machine with the forced values of flags."""
+    # Import late: commands that run another program start it first.
     from nvidia_variant_provider.detection import detect
 
     try:
@@ -416,9 +416,9 @@ def _find_machine(
 
 
 def _check_capability(given: Mapping[str, str]) -> None:
-    """Refuse a compute capability that no GPU has.
+    """Reject a compute capability that no GPU has.
 
-    Those between known ones pass, and so do the newest that the catalog has room for.
+    Values between known ones pass, and newer ones up to the limit of the catalog.
     """
     capability = forced_compute_capability(given)
     if capability is None or (

@@ -1,4 +1,4 @@
-"""What people read about a build: its properties, and why it has no GPU support."""
+"""Text about a build: its properties, and why it has no GPU support."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 _MOST = 8
-"""The most labels whose reasons are printed."""
+"""The number of labels with printed reasons."""
 
 
 def block(release: str, label: str, resolution: Resolution | None) -> list[str]:
     """Return the lines that show a label with its properties, in lexical order.
 
     :param release: such as ``torch==2.8.0``; may be empty.
-    :param resolution: ``None`` when the properties are not known.
+    :param resolution: ``None`` if the properties are unknown.
     """
     start = f"{release}; " if release else ""
     known = resolution is not None and label in resolution.metadata.variants
@@ -45,7 +45,7 @@ def uses_gpu(label: str | None, resolution: Resolution) -> bool:
 
 
 def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
-    """Return the reasons against each label that does not fit, as reports have them."""
+    """Return the reasons against each label that does not fit, for a report."""
     return {
         label: [reason.to_dict() for reason in reasons_of_label]
         for label, reasons_of_label in (
@@ -59,12 +59,12 @@ def why_no_gpu(
 ) -> list[str]:
     """Explain why a machine with a GPU gets no build for it, and what helps.
 
-    Return no lines where there is nothing to explain: the machine has no GPU, the
-    release has no build for one, or such a build fits and something else, such as a
-    required hash, made the installer take another one.
+    Return no lines if there is nothing to explain: the machine has no GPU, the release
+    has no GPU build, or a GPU build fits but the installer selected another one for a
+    different reason, such as a required hash.
 
-    :param label: what was taken; ``None`` for the non-variant wheel, of which the
-        metadata does not say whether it uses the GPU.
+    :param label: the selected label; ``None`` for the non-variant wheel, whose use of
+        the GPU is unknown.
     """
     if any(uses_gpu(other, resolution) for other in resolution.compatible):
         return []

@@ -1,4 +1,4 @@
-"""``census``: the GPU code of a whole index in one file, and what that file has."""
+"""``census``: record the GPU code of a whole index in one file, and show the file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:iB|B)?", re.IGNORECASE)
 
 _COUNTS = ("wheels", "known", "inspected", "skipped", "failed", "bytes_read")
 _MOST_ERRORS = 100
-"""Errors that the JSON report lists."""
+"""The number of errors in the JSON report."""
 
 
 _OPTIONS = """
@@ -60,7 +60,7 @@ _LIMITS = """
 --per-host N
   number of wheels of one server to read at the same time (default: %(default)s)
 --max-bytes SIZE
-  start no other wheel after this many bytes, such as 20G
+  start no further wheel after this many bytes, such as 20G
 --deadline SECONDS
   give up a wheel after this time (default: %(default)s)
 """
@@ -95,7 +95,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         max_bytes={"type": _size},
         deadline={"type": whole_number, "default": 900},
     )
-    group = parser.add_argument_group("options that read the store alone")
+    group = parser.add_argument_group("options that read only the store")
     formats = {"choices": ("text", "html"), "default": "text"}
     add_options(group, _STORE_ALONE, format=formats)
     add_examples(
@@ -109,10 +109,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the counts ``wheels`` to ``failed``, ``bytes_read`` and ``seconds``.
 
-    ``wheels`` are those that the index lists and that were chosen; the others were
-    read in this run. ``known`` says how many the store had. With ``--report`` and
-    ``--export``, the counts are those of the store, and ``projects`` and ``exported``
-    say the rest.
+    ``wheels`` counts the selected wheels of the index, and ``known`` those that were
+    already in the store; the other counts are of this run. With ``--report`` and
+    ``--export``, the counts are those of the store, with ``projects`` and
+    ``exported``.
     """
     if is_asked_for(options):
         return show_store(options)
@@ -155,7 +155,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 class _Observer:
-    """Shows the run on a terminal, and says what fails."""
+    """Shows the progress on a terminal, and prints failures."""
 
     def __init__(self, bar: Callable[[int, int | None, int], None] | None) -> None:
         self._bar = bar
@@ -186,7 +186,7 @@ class _Observer:
 
 @contextlib.contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
-    """Let Ctrl-C end the run after the wheels in flight; another one ends it now."""
+    """Let Ctrl-C end the run after the wheels in progress; a second one ends it now."""
     from ..signals import handling
 
     def first(_number: int, _frame: object) -> None:
@@ -228,9 +228,9 @@ def _size(text: str) -> int:
 
 
 def is_asked_for(options: argparse.Namespace) -> bool:
-    """Return whether the store is shown, and no index read.
+    """Return whether to show the store without reading an index.
 
-    :raises UsageError: an index is named as well, or nothing at all.
+    :raises UsageError: an index is also named, or no action is requested.
     """
     shows = options.report or options.export is not None
     if shows and options.index is not None:

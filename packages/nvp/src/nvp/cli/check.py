@@ -1,4 +1,4 @@
-"""``check``: say whether what is pinned runs on machines."""
+"""``check``: check whether pinned releases run on machines."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         files={"nargs": "*"},
         format=choice("text", "json", "sarif", "github", "html"),
     )
-    add_options(parser.add_argument_group("what it is for"), _TARGET)
-    add_options(parser.add_argument_group("what is asked"), _ASKING)
+    add_options(parser.add_argument_group("target"), _TARGET)
+    add_options(parser.add_argument_group("evidence"), _ASKING)
     add_machine_options(parser)
     add_examples(
         parser,
@@ -93,7 +93,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``requirements``, ``machines``, ``unknown`` and others.
 
-    With ``--diff``, ``lost`` and ``changed`` stand beside those of the new file.
+    With ``--diff``, ``lost`` and ``changed`` are added to those of the new file.
     """
     from ..api import check
     from ..checking.text import WIDTH, text_lines
@@ -140,12 +140,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _following(options: argparse.Namespace, *, fails: bool) -> str:
-    """Return the command that finds replacements, or that there is nothing to do."""
+    """Return the next step: the command that finds replacements, or no action."""
     if not fails:
         return "nothing to do; to check a cluster too: add --fleet nodes.json"
     words = [word for word in options.ours if word != "--diff"]
     if options.diff:
-        words.remove(options.files[0])  # Suggestions are for the new file.
+        words.remove(options.files[0])  # suggest for the new file only
     elif options.suggest:
         return "replace the pins that cannot run, and check the file again"
     line = shlex.join([PROGRAM, "check", *map(redacted, words), "--suggest"])
@@ -175,7 +175,7 @@ def _compared(
 
 
 def _document(form: str, report: CheckReport) -> list[str]:
-    """Return the lines of a document; none for the JSON report."""
+    """Return the lines of a document; empty for the JSON report."""
     from ..checking.pages import RULES, find_findings, html_lines
     from ..lint.output import as_github, as_sarif
 
@@ -187,7 +187,7 @@ def _document(form: str, report: CheckReport) -> list[str]:
 
 
 def _refuse(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other."""
+    """Reject options that contradict each other."""
     hint = "see nvp check --help"
     if options.diff and (len(options.files) != 2 or options.python):
         message = "--diff compares two files: OLD and NEW"
@@ -209,11 +209,11 @@ def _refuse(options: argparse.Namespace) -> None:
 def _find_machines(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[dict[str, Any], Sequence[ProviderError]]:
-    """Return what the machines are, as arguments of `check`, and what is wrong."""
+    """Return the machines, as arguments of `check`, and detection errors."""
     if not options.fleet:
         environment = find_environment(options, environ)
         if options.diff and not words_of(options) and environment.reason == NO_DEVICE:
-            # A runner of CI has no GPU, and none of its own to lose.
+            # A CI runner has no GPU, so compare for all machines.
             return {"machines": _all_machines()}, ()
         return {"environment": environment}, detection_errors(environment)
     from ..inventories.reading import read_inventories

@@ -1,4 +1,4 @@
-"""``diff``: show which machines get another build from a new release."""
+"""``diff``: show which machines get a different build from a new release."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return all ``pairs``; the exit code is 1 when one of them is lost.
+    """Return all ``pairs``; the exit code is 1 if one of them is lost.
 
     For two receipts of ``doctor``, ``receipt_facts`` has the facts.
     """
@@ -139,7 +139,7 @@ def _compare_receipts(options: argparse.Namespace) -> Result:
 
     if options.assume or options.minor_version_compatibility:
         option = "--assume" if options.assume else "--minor-version-compatibility"
-        message = f"{option}: receipts say what is there, and nothing is assumed"
+        message = f"{option} has no effect on receipts"
         raise UsageError(message, hint="leave out the option")
     comparison = diff_receipts(options.old, options.new)
     as_table = options.format == "markdown"
@@ -156,10 +156,10 @@ def _compare_receipts(options: argparse.Namespace) -> Result:
 def _is_receipt(path: str) -> bool:
     """Return whether a file is a receipt, or a report with one.
 
-    What cannot be read here is left to the reader of releases, which says why.
+    The reader of releases reports unreadable files.
     """
     try:
-        # A pipe is left alone: it could not be read again.
+        # Leave pipes alone, because they can be read only once.
         if not os.path.isfile(path):
             return False
         with open_regular(path) as file:

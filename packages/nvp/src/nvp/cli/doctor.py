@@ -1,6 +1,6 @@
-"""``doctor``: whether the installed stack can use the GPUs of a machine.
+"""``doctor``: check whether the installed stack can use the GPUs of a machine.
 
-It runs the user's own workloads too, and writes the receipt of what they have shown.
+The command can also run workloads of the user, and write a receipt with the results.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _OPTIONS = """
   time limit of --live for each GPU, and for torch (default: %(default)g)
 --report FILE
   write machine, versions and findings as Markdown for an issue tracker, without names
-  of users and home directories
+  of users or home directories
 --share
-  print the same instead, short enough for a comment
+  print the same report, short enough for a comment
 """
 
 _EVIDENCE = """
@@ -90,12 +90,12 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Run all checks; ``data`` has what they found, and what the stack consists of."""
+    """Run all checks; ``data`` has the findings and the content of the stack."""
     from ..api import doctor
     from ..signals import ending
 
     require_positive(options, "jobs")
-    # The comparison is false for "nan" as well.
+    # The comparison is also false for "nan".
     if not 0 < options.live_timeout <= _LONGEST:
         hint = f"give seconds, up to {_LONGEST}"
         raise UsageError("--live-timeout must be more than 0", hint=hint)
@@ -179,7 +179,7 @@ def _lacking(environment: Environment) -> str | None:
 
 
 def _following(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
-    """Return what to do with the findings, or with a stack that has none."""
+    """Return the next step after the findings, or without findings."""
     words = ["nvp", "doctor", *(["--python", options.python] if options.python else [])]
     if diagnosis.findings:
         again = shlex.join([*words, *words_of(options)])
@@ -191,7 +191,7 @@ def _following(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
 
 
 def _tools(toolchain: Toolchain) -> Iterator[str]:
-    """Yield what compiles for torch and Triton; nothing where neither is installed."""
+    """Yield the compilers for torch and Triton, if these are installed."""
     torch, triton = toolchain.torch, toolchain.triton
     if torch is not None and torch.cuda is not None:
         yield f"torch for CUDA {torch.cuda}"
@@ -205,7 +205,7 @@ def _tools(toolchain: Toolchain) -> Iterator[str]:
 
 def _cuda(program: Program) -> str:
     if program.cuda is None:
-        return "of an unknown CUDA"
+        return "of an unknown CUDA version"
     return f"of CUDA {program.cuda}"
 
 
@@ -222,7 +222,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 
 def _commands(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the commands that fix all of several findings."""
+    """Yield the commands that fix several findings together."""
     from ..doctor.model import commands_of
 
     commands = commands_of(diagnosis.findings)
@@ -232,7 +232,7 @@ def _commands(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _live_lines(live: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the GPUs have shown.
+    """Yield the lines of the live-check results.
 
     :param live: ``data.live`` of the report.
     """
@@ -307,11 +307,11 @@ def _duration(trial: Mapping[str, Any]) -> str:
 
 
 def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | None:
-    """Return what the options ask for; ``None`` where they ask for nothing.
+    """Return the requested evidence; ``None`` without such options.
 
     :param is_here: whether the diagnosis is about this machine.
-    :raises UsageError: the options do not go together, or a command is malformed.
-    :raises InputError: there is no such receipt, or none can be written.
+    :raises UsageError: options contradict each other, or a command is malformed.
+    :raises InputError: a receipt cannot be read or written.
     """
     if options.reason and not options.receipt:
         message = "--reason: there is no receipt that would have it"
@@ -363,9 +363,9 @@ def _workload_lines(diagnosis: Diagnosis) -> Iterator[str]:
 def _write_receipts(
     diagnosis: Diagnosis, paths: Sequence[str]
 ) -> tuple[list[str], list[InputError]]:
-    """Write the receipt of a diagnosis, each file completely or not at all.
+    """Write the receipt of a diagnosis, each file atomically.
 
-    :returns: what people read about it, and the errors.
+    :returns: messages for users, and the errors.
     """
     from ..doctor.receipts.document import to_text
     from ..files import replace_file
@@ -384,7 +384,7 @@ def _write_receipts(
 
 @contextlib.contextmanager
 def _collecting(errors: list[InputError]) -> Iterator[None]:
-    """Keep an error: the findings and the other files must not be lost for it."""
+    """Collect an error, so that findings and other files are not lost."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,4 @@
-"""``fleet``: which build each machine of a fleet gets, and the fewest for all."""
+"""``fleet``: show the build of each machine, and the smallest set for all."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that would change nothing."""
+    """Reject options without effect."""
     if options.emit is None and options.node is not None:
         hint = "give --emit as well, or --per-machine to see every machine"
         raise UsageError("it is for --emit", path="--node", hint=hint)
     if options.emit is not None and options.format not in ("text", "json"):
-        message = "what --emit prints has a form of its own"
+        message = "the output of --emit has its own form"
         raise UsageError(message, path="--format", hint="leave one of them out")
 
 
@@ -170,7 +170,7 @@ def _emit(
         build = served.selection.gpu[0]
     if options.emit == "dockerfile":
         if options.project is not None:
-            # A build of a project is called by its version and its label.
+            # A build of a project is named by its version and its label.
             version = served.selection.versions.get(build, build)
             project = f"{project.partition('==')[0].strip()}=={version}"
         return dockerfile_lines(environment, project, options.index_url)
@@ -261,9 +261,9 @@ def _notes(fleet: Fleet) -> Iterator[str]:
 
 
 def _changes(served: Served) -> Iterator[str]:
-    """Say what gets a build for the GPU, the smallest change first."""
+    """Yield changes that lead to a GPU build, the smallest first."""
     if served.of_another_release is not None:
-        yield f"{served.of_another_release} runs with the driver that is there"
+        yield f"{served.of_another_release} runs with the installed driver"
     if served.with_compatibility is not None:
         yield f"--minor-version-compatibility gets {served.with_compatibility}"
     if served.driver is not None:

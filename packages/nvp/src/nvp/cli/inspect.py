@@ -57,8 +57,8 @@ def execute(
 ) -> Result:
     """Inspect each path; ``data`` has the list ``files``.
 
-    Defects inside of a file are notes, since `validate` is the command that fails for
-    them. A file that cannot be read at all is an error next to the results of others.
+    Defects in a file are notes, because `validate` is the command that fails for them.
+    An unreadable file is an error beside the results of the others.
     """
     from ..gpu_code.describe import as_data
     from ..metadata.checking import to_text
@@ -102,7 +102,7 @@ def execute(
             text += [""] if text else []
             text += _text(report)
     if not files:
-        # The notes repeat the errors, and would print them as warnings too.
+        # The notes repeat the errors and would print them as warnings.
         return Result(exit_code=errors[0].exit_code, errors=errors)
     return Result(
         exit_code=max((error.exit_code for error in errors), default=0),
@@ -111,7 +111,7 @@ def execute(
         notes=notes,
         asides=asides,
         errors=errors,
-        # Programs read the JSON documents.
+        # Programs read JSON documents, so do not wrap them.
         verbatim=options.suggest,
     )
 
@@ -119,7 +119,7 @@ def execute(
 def _expanded(paths: Sequence[str]) -> Iterator[str]:
     """Yield ``paths``, with the wheels in a directory instead of the directory.
 
-    Each wheel is judged on its own, since a release has wheels for different GPUs.
+    Each wheel is judged separately, because a release has wheels for different GPUs.
     """
     for path in paths:
         wheels = []
@@ -146,7 +146,7 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
 def _inspect_url(
     url: str, environ: Mapping[str, str], progress: Progress | None
 ) -> WheelReport:
-    """Inspect a wheel on a server: only members that may have GPU code are read."""
+    """Inspect a wheel on a server, reading only members that may have GPU code."""
     from nvidia_variant_provider.errors import redacted
 
     from ..gpu_code.inspection import inspect_path
@@ -169,7 +169,7 @@ def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> Wheel
 
 
 def _readable(report: WheelReport) -> WheelReport:
-    """Return ``report``, unless the file itself cannot be read, or has another form."""
+    """Return ``report``, unless the file is unreadable or of another form."""
     for defect in report.defects:
         if not defect.path and not report.members:
             hint = "build or download it again"
@@ -182,9 +182,9 @@ def _readable(report: WheelReport) -> WheelReport:
 
 
 def _require_complete(report: WheelReport) -> None:
-    """Refuse to suggest anything for a wheel that could be read only in part.
+    """Refuse a suggestion for a wheel that could be read only in part.
 
-    People run the suggested command as it is, so that it must not leave anything out.
+    Users run the suggested command unchanged, so it must be complete.
     """
     if report.complete:
         return
@@ -211,7 +211,7 @@ def _aside(
     relaxed: bool,
     pyproject: bool,
 ) -> list[str]:
-    """Return what to do with the document, or why there is none."""
+    """Return the next step for the document, or why there is none."""
     from ..gpu_code.claims import find_claim
     from ..gpu_code.describe import cost_lines, how_to_add
 

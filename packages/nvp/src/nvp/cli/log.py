@@ -1,6 +1,6 @@
-"""What ``-v`` and ``-vv`` do: log lines of both packages on stderr.
+"""Log lines of both packages on stderr, for ``-v`` and ``-vv``.
 
-The packages themselves only log; nothing else configures ``logging``.
+Only this module configures ``logging``; all others only log.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SECRET = re.compile(
 
 
 class _Handler(logging.Handler):
-    """Prints to the stderr of the moment, which a progress bar may have replaced."""
+    """Prints to the current stderr, which a progress bar may have replaced."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -49,7 +49,7 @@ class _Handler(logging.Handler):
 def logging_to_stderr(verbosity: int) -> Iterator[None]:
     """Print log lines of nvp and of the provider while the context lasts.
 
-    :param verbosity: how many ``-v`` were given: 1 for INFO, more for DEBUG.
+    :param verbosity: the number of ``-v``: 1 for INFO, more for DEBUG.
     """
     handler = _Handler()
     handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
@@ -129,7 +129,7 @@ def log_start(command: str) -> None:
 def redact(text: str) -> str:
     """Return ``text`` without passwords in URLs, query strings and headers.
 
-    Callers redact what they log. This is the second line of defence, because people
+    Callers also redact their messages. This is a second line of defense, because users
     paste logs into public issues.
     """
     return _SECRET.sub(r"\1****", _CREDENTIALS.sub("****", text))

@@ -108,7 +108,7 @@ def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]
 
 
 def _printed(result: Result) -> str:
-    """Return what `render` prints into a pipe, so that a file holds the same."""
+    """Return the output of `render` for a pipe, to write the same into a file."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         render(result, command="matrix", as_json=False)

@@ -1,4 +1,4 @@
-"""What people read while an installer chooses among the builds that it is shown."""
+"""Messages while an installer selects among the shown builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..index.selection.visibility import PageVerdicts
 
 _MOST = 3
-"""The most reasons that are printed for one project."""
+"""The number of reasons printed for one project."""
 
 _PLURAL = {
     "needs": "need",
@@ -36,7 +36,7 @@ _IT = re.compile(rf"it ({'|'.join(_PLURAL)})\b")
 
 
 class Narration:
-    """Prints what is chosen; the thread that serves the index may call it as well.
+    """Prints selections, also from the thread that serves the index.
 
     :param aside: print blocks on stderr, because stdout is a document.
     :param quiet: print warnings, but no blocks.
@@ -54,19 +54,19 @@ class Narration:
         self.notes: list[str] = []
 
     def start(self, places: Mapping[str, str]) -> None:
-        """Say which local URLs stand for which indexes in the output of pip."""
+        """Print the indexes behind the local URLs in pip's output."""
         if not self._quiet:
             lines = [f"{here} stands for {there}" for here, there in places.items()]
             say(lines, aside=self._aside)
 
     def page(self, judged: PageVerdicts) -> None:
-        """Say what the page of a project shows of its regular wheels."""
+        """Print how the page of a project shows its regular wheels."""
         line = _about_page(judged)
         if line is not None:
             self._tell(line)
 
     def pick(self, shown: ShownRelease, label: str | None) -> None:
-        """Say which build an installer fetches, once for each release."""
+        """Print the build that an installer fetches, once for each release."""
         with self._lock:
             key = (shown.project, shown.version)
             known = self.selected.get(key)
@@ -100,14 +100,14 @@ class Narration:
     def warn(self, message: str, kind: str = "warning") -> None:
         """Print a warning, and keep it for the report.
 
-        :param kind: ``error`` for why the command failed.
+        :param kind: ``error`` for the cause of a failure.
         """
         with self._lock:
             self.warnings.append(message)
             complain(f"{kind}: {message}")
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
-        """Say which builds were installed, and which requested labels do not exist."""
+        """Print the installed builds, and requested labels that do not exist."""
         self._tell_unused(outcome, pins)
         if outcome.status:
             for release in _newest(outcome.seen):
@@ -146,9 +146,9 @@ class Narration:
     def tell_elsewhere(
         self, found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str]
     ) -> None:
-        """Say which newer builds run from indexes of their vendors.
+        """Print newer builds that run from indexes of their vendors.
 
-        :param command: returns the command line that installs what the words say.
+        :param command: returns the command line that installs the given arguments.
         """
         from ..builds.vendors import say_elsewhere
 
@@ -169,7 +169,7 @@ class Narration:
             complain(line)
 
     def _tell_unused(self, outcome: Outcome, pins: Pins) -> None:
-        """Tell each ``--label`` that nothing has, unless the index has told it."""
+        """Report each ``--label`` that no project has, unless the index reported it."""
         for project, label in pins.projects.items():
             if project not in outcome.labels:
                 self.warn(f"--label {project}={label}: pip did not look at {project}")
@@ -181,7 +181,7 @@ class Narration:
 
 
 def find_unused(outcome: Outcome, pins: Pins) -> bool:
-    """Return whether no project has the label that was asked for of all projects."""
+    """Return whether no project has the label that was requested for all."""
     return bool(pins.everywhere and outcome.labels) and not any(
         pins.everywhere in labels for labels in outcome.labels.values()
     )
@@ -192,7 +192,7 @@ def _release(release: ShownRelease) -> str:
 
 
 def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
-    """Return the newest release of each project, which pip would have installed."""
+    """Return the newest release of each project, which pip would install."""
     from packaging.version import Version
 
     newest: dict[str, ShownRelease] = {}
@@ -204,7 +204,7 @@ def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
 
 
 def _why_not_newest(item: InstalledBuild) -> str | None:
-    """Say in one line why the newest is not installed, or not known to run."""
+    """Explain in one line why the newest release was skipped, or is unknown."""
     judgement = item.build.judgement
     name = f"{item.project} {item.version}{_cuda(item.build)}"
     if item.passed_over:
@@ -215,7 +215,7 @@ def _why_not_newest(item: InstalledBuild) -> str | None:
 
 
 def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
-    """Say what pip was not shown, since that may be why it failed."""
+    """Return the releases hidden from pip, which may be why it failed."""
     found = [f"{name} {_reasons(groups)}" for name, groups in hidden.items()]
     more = f"; and releases of {len(found) - _MOST} others" if found[_MOST:] else ""
     return (
@@ -225,13 +225,13 @@ def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
 
 
 def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
-    """Say that a build cannot run, and who required it, or that it has no GPU code.
+    """Explain that a build cannot run, with its dependents, or has no GPU code.
 
     :param driver: the machine has an NVIDIA driver. Without one, a build for GPUs runs
-        on the CPU, as far as anybody knows.
+        on the CPU, as far as known.
     """
     judgement = item.build.judgement
-    # Of libraries that come with a build, nothing is to be said besides.
+    # Libraries that come with a build need no message of their own.
     cannot = judgement.verdict == "cannot" and not (driver and item.brought)
     if not cannot and not (driver and judgement.verdict == "cpu"):
         return None
@@ -250,17 +250,17 @@ def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str 
 
 
 def stays_installed(item: StaleBuild, command: str) -> str:
-    """Say what stays installed, with the command that replaces it."""
+    """Return the message about an outdated build, with the command that replaces it."""
     name = f"{item.project}=={item.version}"
     return f"{name} stays installed, but {item.reason}; to replace it: {command}"
 
 
 def _about_page(page: PageVerdicts) -> str | None:
-    """Say in one line what a page shows; ``None`` where that is what it always does."""
+    """Describe a page in one line; ``None`` if it is unchanged."""
     from ..builds.stepping_back import find_passed_over, newest_for_all, say_lacking
 
     visibility = page.visibility
-    if not visibility.files:  # Nothing is known of its wheels.
+    if not visibility.files:  # there is no evidence about its wheels
         return None
     is_whole = all(item.action == "show" for item in visibility.files.values())
     if visibility.note is not None and not is_whole:
@@ -270,7 +270,7 @@ def _about_page(page: PageVerdicts) -> str | None:
     lacking = best.judgement.lacking if best is not None else ()
     if best is None or (is_whole and not lacking):
         return None
-    # What is passed over is all that there is for a Python that gets nothing.
+    # For a Python without a shown build, all releases were skipped.
     pythons = pythons.union(*(its for its, it in others if it is None))
     over = find_passed_over(visibilities, best, pythons=pythons)
     why = f": {_reasons(over, best)}" if over else ""
@@ -291,7 +291,7 @@ def _find_best(
 ) -> list[tuple[set[int], Build | None]]:
     """Find the newest build that is shown for each Python, the newest one first.
 
-    A client of ``serve`` may be of any Python, and releases have wheels for others.
+    Clients of ``serve`` may use any Python, and releases have wheels for several.
     """
     found: list[tuple[set[int], Build]] = []
     left = {python for build, _ in visibilities for python in build.pythons}

@@ -1,14 +1,14 @@
-"""The commands of the command line, their parsers and the help texts.
+"""The commands, their parsers and the help texts.
 
-Words before the command belong to the program, words after it to the command. Only the
-module of the command that runs is imported: the module in this directory that has its
-name, with ``configure_parser`` and ``execute``. To add a command, add its line to
+Arguments before the command belong to the program, those after it to the command. Only
+the module of the command that runs is imported: the module in this directory that has
+its name, with ``configure_parser`` and ``execute``. To add a command, add its line to
 `GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
 everything else that it needs.
 
-The completion scripts of shells are made by shtab from the parsers. They are static:
-pressing the Tab key runs the shell's code alone, so that completion costs normal calls
-nothing. argcomplete would run the program at each key press.
+shtab makes the completion scripts of shells from the parsers. The scripts are static,
+so completion adds no cost to normal calls; argcomplete would run the program at each
+Tab.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PROGRAM, SECOND_NAME = "nvp", "nvidia-variant-provider"
-"""The two names of the command. Hints use the first one."""
+"""The two names of the program. Hints use the first one."""
 
 GROUPS = {
     "Install": {
@@ -59,7 +59,7 @@ GROUPS = {
         "census": "record the GPU code of a whole index in one file",
     },
 }
-"""Titles in the help text, each with its commands and their summaries."""
+"""Commands and their summaries, by the title of their group in the help text."""
 
 COMMANDS = {
     command: text for commands in GROUPS.values() for command, text in commands.items()
@@ -67,7 +67,7 @@ COMMANDS = {
 """The summary of each command."""
 
 _MEANT = {
-    # The commands of pip, except those that are commands here.
+    # pip's commands, except those that are also commands of nvp.
     **{
         word: ("pip", word)
         for word in (
@@ -80,7 +80,7 @@ _MEANT = {
     "update": ("pip", "install", "--upgrade"),
     "search": ("releases",),
 }
-"""What people mean by words of other programs that are no commands here."""
+"""The commands that users of other programs mean by their words."""
 
 _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 """A line of help with a command and its summary."""
@@ -93,7 +93,7 @@ _SENTENCES = {
     r"^(.+): ignored explicit argument (.+)$": r"\1 takes no value, but has \2",
     r"^(.+): not allowed with argument (.+)$": r"\1 and \2 contradict each other",
 }
-"""Errors of argparse, and what this program says instead."""
+"""Errors of argparse, with better wording."""
 
 _FOOTNOTE = (
     f"'{PROGRAM} help COMMAND' shows the options of a command, with examples. Every "
@@ -108,12 +108,12 @@ _PIPS_OWN = ("-h", "--help", "--json", "-v")
 
 
 class CommandLine(NamedTuple):
-    """The words of the command line, sorted by what they are for.
+    """The arguments of the command line, by their recipient.
 
-    :param program: the words before the command.
-    :param command: the command as it was typed, or ``None``.
-    :param words: the words after the command that the command's own parser reads.
-    :param passed_on: the words for the program that the command runs.
+    :param program: the arguments before the command.
+    :param command: the command as typed, or ``None``.
+    :param words: the arguments for the command's own parser.
+    :param passed_on: the arguments for the program that the command runs.
     """
 
     program: Sequence[str]
@@ -123,7 +123,7 @@ class CommandLine(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises its errors, so that ``--json`` can report them as well.
+    """A parser that raises its errors, so that ``--json`` can report them.
 
     :param command: the command whose words it parses, or ``None`` for the whole
         program.
@@ -135,16 +135,16 @@ class Parser(argparse.ArgumentParser):
         settings.setdefault("prog", f"{program} {command}" if command else program)
         super().__init__(
             formatter_class=_narrow_formatter,
-            # An option that a later version adds could make an abbreviation ambiguous.
+            # A new option in a later version could make an abbreviation ambiguous.
             allow_abbrev=False,
             **settings,
         )
         self.command = command
-        # Python 3.14 colours help texts, but `render` prints no escape sequences.
+        # Python 3.14 colors help texts, but `render` prints no escape sequences.
         self.color = False
 
     def format_help(self) -> str:
-        """Return the help text, as wide as the terminal is."""
+        """Return the help text in the width of the terminal."""
         self.formatter_class = _HelpFormatter
         return super().format_help()
 
@@ -154,7 +154,7 @@ class Parser(argparse.ArgumentParser):
         :raises UsageError: a word is unknown, missing or malformed.
         """
         options, unknown = self.parse_known_args(words)
-        # argparse leaves over what stands behind an option, as in: OLD --diff NEW
+        # argparse does not consume arguments after an option, as in: OLD --diff NEW
         many = [x.dest for x in self._get_positional_actions() if x.nargs in ("*", "+")]
         if many and not any(len(word) > 1 and word[0] == "-" for word in unknown):
             setattr(options, many[0], [*getattr(options, many[0]), *unknown])
@@ -179,7 +179,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
         """Raise the error, with the command that prints the right help as its hint."""
         message = message.removeprefix("argument ")
-        # What argparse says without a word of the user's.
+        # Reword argparse's own messages.
         for theirs, ours in _SENTENCES.items():
             message = re.sub(theirs, ours, message)
         command = f"{PROGRAM} {self.command}" if self.command else PROGRAM
@@ -198,7 +198,7 @@ class _HelpFormatter(argparse.HelpFormatter):
             columns = re.match(_TWO_COLUMNS, line)
             if columns:
                 lines += wrap_line(line, width, hang=" " * (columns.end() - 2))
-            elif line.startswith(" "):  # an example, which people copy
+            elif line.startswith(" "):  # do not wrap an example, which users copy
                 lines.append(line)
             else:
                 lines += wrap_line(line, width, hang="")
@@ -208,13 +208,13 @@ class _HelpFormatter(argparse.HelpFormatter):
 def _narrow_formatter(prog: str) -> _HelpFormatter:
     """Return a formatter for checks, which argparse makes for each option.
 
-    A formatter that is not told its width imports `shutil` to ask the terminal.
+    Without a given width, a formatter imports `shutil` to query the terminal.
     """
     return _HelpFormatter(prog, width=80)
 
 
 def read_command_line(arguments: Sequence[str]) -> CommandLine:
-    """Find the command, and sort the words around it."""
+    """Find the command, and separate the arguments around it."""
     position = 0
     while position < len(arguments) and arguments[position].startswith("-"):
         position += 2 if arguments[position] == _COMPLETION else 1
@@ -228,7 +228,7 @@ def read_command_line(arguments: Sequence[str]) -> CommandLine:
 
 
 def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Separate the words of ``pip`` for this program from the words for pip.
+    """Separate the arguments of ``nvp pip`` from the arguments for pip.
 
     ``--json`` is for this program, except after ``index``, a command of pip that has
     the same option.
@@ -256,15 +256,15 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def has_json_option(line: CommandLine) -> bool:
-    """Return whether the report is to be printed.
+    """Return whether to print the JSON report.
 
-    The parsers cannot tell, because a wrong command line is reported as well.
+    The parsers cannot decide this, because errors of the command line are reported too.
     """
     return "--json" in (*line.program, *_options(line))
 
 
 def has_json_format(line: CommandLine) -> bool:
-    """Return whether a command is to print the report by its option ``--format``."""
+    """Return whether a command prints the report because of ``--format``."""
     words = _options(line)
     pairs = itertools.pairwise(words)
     return "--format=json" in words or ("--format", "json") in pairs
@@ -277,9 +277,9 @@ def _options(line: CommandLine) -> Sequence[str]:
 
 
 def check_command(name: str, words: Sequence[str] = ()) -> None:
-    """Refuse a command that does not exist, and name the command that was meant.
+    """Reject an unknown command, and suggest the intended one.
 
-    :param words: the words after it.
+    :param words: the arguments after it.
     :raises UsageError: there is no such command.
     """
     if name in COMMANDS:
@@ -302,7 +302,7 @@ def find_command(name: str) -> ModuleType:
 
 
 def make_parser() -> Parser:
-    """Return the parser of the words before the command."""
+    """Return the parser of the arguments before the command."""
     parser = Parser(
         usage="%(prog)s [options] COMMAND ...",
         description="Find the build of a GPU package that fits a machine.\n\n"
@@ -321,7 +321,7 @@ def make_parser() -> Parser:
 
 
 def make_command_parser(name: str) -> Parser:
-    """Return the parser of a command's own words.
+    """Return the parser of a command's own arguments.
 
     :raises UsageError: there is no such command.
     """
@@ -342,10 +342,10 @@ def configure_command(parser: Parser, name: str) -> None:
 def add_examples(
     parser: argparse.ArgumentParser, *examples: str, notes: Iterable[str] = ()
 ) -> None:
-    """Give the help of a command its last part.
+    """Add the end of the help of a command.
 
-    :param examples: command lines, without the name of the program.
-    :param notes: sentences that go before the examples.
+    :param examples: command lines without the name of the program.
+    :param notes: sentences before the examples.
     """
     program = parser.prog.partition(" ")[0]
     lines = [f"  {program} {example}" for example in examples]
@@ -356,7 +356,7 @@ def add_examples(
 def whole_number(text: str) -> int:
     """Parse the value of an option; for argparse.
 
-    :raises argparse.ArgumentTypeError: it is no whole number.
+    :raises argparse.ArgumentTypeError: the text is not a whole number.
     """
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number")
@@ -377,8 +377,8 @@ def one_of(words: Sequence[str]) -> Callable[[str], str]:
 
 
 def _add_common_options(parser: Parser) -> None:
-    if parser.command == "pip":  # a -v among the words for pip is pip's own
-        text = "for pip; to log what this program does, give -v before the command"
+    if parser.command == "pip":  # a -v among the arguments for pip is pip's own
+        text = "for pip; put -v before pip to log what nvp does"
         parser.add_argument("-v", action="store_true", help=text)
     else:
         parser.add_argument(
@@ -403,9 +403,9 @@ def _group_text(title: str) -> str:
 def nearest_option(
     name: str, known: Iterable[str], likeness: float = 0.6
 ) -> str | None:
-    """Return the option that a mistyped or abbreviated one resembles, if any does.
+    """Return the option that a mistyped or abbreviated one resembles, or ``None``.
 
-    :param likeness: the lowest ratio of `difflib`; the dashes of options do not count.
+    :param likeness: the lowest ratio of `difflib`, without the dashes of options.
     """
     names = [option[2:] for option in known if option[:2] == "--"]
     word = name.lstrip("-")
@@ -427,7 +427,7 @@ _FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}
 def completion_script(shell: str) -> str:
     """Return the script that completes the command for a shell.
 
-    It completes the name by which the command was called.
+    The script completes the name by which the program was called.
 
     :raises UsageError: the shell is not supported.
     """

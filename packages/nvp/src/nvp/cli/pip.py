@@ -28,15 +28,16 @@ if TYPE_CHECKING:
     from ..index.selection.options import Pins, Selection
 
 _NO_SUCH_OPTION = 2
-"""The exit status of pip at an option that it does not know."""
+"""The exit status of pip for an unknown option."""
 
 _LIKE = 0.8
-"""How alike a word and an option must be; no two options of pip and of this are."""
+"""The minimum similarity of an argument to an option; no option of pip is that
+similar to one of nvp."""
 
 _PIPS_TOO = ("--help", "--json", "--python", "--verbose")
 
 _FOR_PEOPLE = ("install", "download", "wheel")
-"""The commands of pip whose stdout is for people; that of ``list`` is data."""
+"""Commands of pip with messages on stdout; the stdout of ``list`` is data."""
 
 
 _OPTIONS = """
@@ -55,7 +56,7 @@ _OPTIONS = """
 
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command; every other word is for pip."""
+    """Add the options of the command; all other arguments are for pip."""
     parser.usage = f"{parser.prog} [options] ARGS..."
     add_machine_options(parser)
     add_options(parser, _OPTIONS)
@@ -71,7 +72,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Run pip; ``data`` has its ``status``, what was ``chosen`` and ``installed``."""
+    """Run pip; ``data`` has ``status``, ``chosen``, ``installed`` and others."""
     from ..index.pip.command import find_python
     from ..index.pip.process import Pip
     from ..signals import ending
@@ -83,7 +84,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     # A signal that ends this process ends pip first, and removes temporary directories.
     with ending():
         try:
-            # pip takes longest to load: start it before everything else.
+            # pip is slowest to load, so start it first.
             pip.start(quiet=options.json)
             return _execute(pip, options, environ)
         finally:
@@ -103,7 +104,7 @@ def _execute(
         message = "--label and --no-variants contradict each other"
         raise UsageError(message, hint="give one of them")
     with ThreadPoolExecutor(1) as executor:
-        # Import the index while pip parses its command line: both take a moment.
+        # Import the index while pip parses its command line, because both are slow.
         loading = executor.submit(import_module, "nvp.index.pip.session")
         command = pip.understand(options.arguments)
         _check_destination(options, command, environ)
@@ -137,9 +138,10 @@ def _execute(
 def _check_destination(
     options: argparse.Namespace, command: PipCommand, environ: Mapping[str, str]
 ) -> None:
-    """Tell the activated environment, or refuse to install into that of this program.
+    """Print the activated environment, or refuse to install into that of nvp.
 
-    :raises UsageError: pipx or ``uv tool`` made it, and nobody would find the packages.
+    :raises UsageError: pipx or ``uv tool`` created the environment of nvp, where the
+        packages would be useless.
     """
     from ..index.pip.command import find_activated, is_tool_environment
 
@@ -182,10 +184,10 @@ def _run_plain(
 
 
 def _meant(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield each word that is like an option of this command, with that option.
+    """Yield each argument that resembles an option of nvp, with that option.
 
-    pip has refused the words. Its own options are unlike those of this command, and
-    its parser reads abbreviations of them, which therefore do not count here.
+    pip has rejected the arguments, so they are not abbreviations of its own options,
+    none of which resembles an option of nvp.
     """
     known = {*make_command_parser("pip")._option_string_actions} - {*_PIPS_TOO}
     for word in itertools.takewhile(lambda word: word != "--", words):
@@ -205,7 +207,7 @@ def _run(
     from ..index.pip.session import run
 
     report = command.options.json_report_file
-    # Where pip prints a document on stdout, nothing else may be printed there.
+    # If pip prints a document on stdout, print nothing else there.
     aside = options.json or report == "-" or command.command not in _FOR_PEOPLE
     narration = Narration(aside=aside, quiet=bool(command.options.quiet))
     outcome = run(
@@ -245,7 +247,7 @@ def _run(
             line = f": nvp {shlex.join(['pip', command.command or '', *words])}"
             narration.warn(f"{taken.lacking}{line if taken.for_all else ''}")
     for sentence in outcome.failures:
-        # pip may have said another one, such as that a file was tampered with.
+        # pip may have printed another cause, such as a wrong hash.
         narration.warn(sentence, "error")
     if outcome.elsewhere:
         installs = command.command == "install" and not command.options.dry_run
@@ -254,7 +256,7 @@ def _run(
     result = _result(outcome.status, narration, outcome, command)
     if "-" not in (report, command.options.output_file) and not command.options.quiet:
         result = result.replace(following=_following(options, command, outcome.status))
-    # pip has succeeded by then, but not with what the user asked for.
+    # pip has succeeded, but without the requested label.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
 
@@ -262,7 +264,7 @@ def _run(
 def _following(
     options: argparse.Namespace, command: PipCommand, status: int
 ) -> str | None:
-    """Return what to do after a command of pip; ``None`` after one that shows data."""
+    """Return the next step after a command of pip; ``None`` if it prints data."""
     words = ["doctor", *(["--python", options.python] if options.python else [])]
     if command.command not in (*_FOR_PEOPLE, "lock"):
         return None
@@ -280,14 +282,14 @@ def _following(
 
 
 def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) -> str:
-    """Return the user's command line for what ``words`` name."""
+    """Return the user's command line with ``words`` as its requirements."""
     without = ["index_url"] if "--index-url" in words else []
     own = [*map(redacted, _words(command, *without)), *own]
     return shlex.join(["nvp", "pip", command.command or "", *words, *own])
 
 
 def _words(command: PipCommand, *without: str) -> list[str]:
-    """Return the options of pip, except those that say what to install, and whether."""
+    """Return the options of pip, except for requirements and dry runs."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word

@@ -1,4 +1,4 @@
-"""What people read about the releases of a project: a sentence and a table."""
+"""The text about the releases of a project: a sentence and a table."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .render import Table
 _NOTHING_RUNS = 1
 
 _MOST = 20
-"""The rows of the table without ``--all``."""
+"""The number of rows without ``--all``."""
 
 _WIDTH = 80
-"""The columns of a terminal, beyond which a reason stands below the table."""
+"""The width of the table; longer reasons are printed below it."""
 
 _BUT = re.compile(r", but this one is for CUDA [0-9.]+$")
-"""What the first line of the output says too."""
+"""The part of a reason that the first line of the output repeats."""
 
 _SELF = re.compile(r"^it (?:has (?=no ))?")
 
@@ -50,13 +50,13 @@ _WORDS = {
     "cpu": "CPU",
     "unknown": "unknown",
 }
-"""What the table says for each verdict."""
+"""The text in the table for each verdict."""
 
 
 class _Row(NamedTuple):
-    """What the table says of a build, for all releases of which it says the same.
+    """A row of the table, for consecutive releases with the same text.
 
-    :param cuda: that of a build that runs.
+    :param cuda: the CUDA version, if the build runs.
     """
 
     label: str
@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 
 
 _Groups: TypeAlias = Sequence[tuple[tuple[Version, ...], tuple[_Row, ...]]]
-"""The rows of releases in a row that have the same ones."""
+"""The rows of consecutive releases with the same rows."""
 
 
 def say_releases(
@@ -78,12 +78,12 @@ def say_releases(
     labels: Sequence[str],
     platforms: Sequence[str],
 ) -> tuple[list[str | Table], int]:
-    """Return what people read about the releases of a project, and the exit code.
+    """Return the text about the releases of a project, and the exit code.
 
-    :param everything: each release has a row of its own, development releases too.
-    :param every_gpu: only builds that run on each GPU count.
-    :param labels: those that the user asks for.
-    :param platforms: those that the user names, where this machine's does not count.
+    :param everything: show each release in its own row, including development releases.
+    :param every_gpu: count only builds that run on every GPU.
+    :param labels: the labels that the user requested.
+    :param platforms: the platforms that the user named, in place of this machine's.
     """
     where = " or ".join(platforms) or "the platform of this machine"
     facts = _facts(environment, platforms)
@@ -104,7 +104,7 @@ def say_releases(
         text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        # Only for a directory does pip install what is for another platform.
+        # pip installs wheels for another platform only into a directory.
         other = [word for tag in platforms for word in ("--platform", tag)]
         start = ["nvp", "pip", "install"]
         if other:
@@ -122,7 +122,7 @@ def _say_rows(
     if not everything and not Version(table.newest or "0").is_prerelease:
         final = [r for r in shown if not Version(r.version).is_prerelease]
         shown = final or shown
-    # Releases next to each other are in one row as far as they have it in common.
+    # Merge consecutive releases with the same row.
     said = [
         (Version(r.version), tuple(_row(b, briefly=not everything) for b in r.builds))
         for r in shown
@@ -147,7 +147,7 @@ def _table(
     groups: _Groups,
     shown: Sequence[ListedRelease],
 ) -> list[str | Table]:
-    """Return the table, and below it the reasons that do not fit into it."""
+    """Return the table, followed by the reasons that do not fit into it."""
     cuda: dict[tuple[Version, str], str | None] = {
         (Version(release.version), build.label or "plain"): build.cuda
         for release in shown
@@ -176,7 +176,7 @@ def _table(
 def _say_newest(
     table: ReleaseTable, environment: Environment, facts: str, *, every_gpu: bool
 ) -> Iterator[str]:
-    """Name the newest release that runs, and say what is to know of it."""
+    """Yield the newest release that runs, with remarks about it."""
     version = table.taken or table.newest
     newest = next(r for r in table.releases if r.version == version)
     build = newest.builds[0]
@@ -205,7 +205,7 @@ def _say_newest(
 def _say_open(
     table: ReleaseTable, facts: str, where: str, *, has_driver: bool
 ) -> Iterator[str]:
-    """Say what pip takes where nothing is known to be wrong with it."""
+    """Yield what pip selects if no problem with it is known."""
     project, chosen = table.project, table.chosen
     if table.only_source is not None:
         yield (
@@ -250,7 +250,7 @@ def _say_open(
 def _say_none(
     table: ReleaseTable, facts: str, where: str, labels: Sequence[str]
 ) -> str:
-    """Say that no release runs, or is known to run, on the GPU."""
+    """Return the sentence that no release runs, or is known to run, on the GPU."""
     final = [x for x in table.releases if not Version(x.version).is_prerelease]
     verdicts = {release.verdict for release in final or table.releases}
     if verdicts <= {None}:
@@ -266,7 +266,7 @@ def _say_none(
 def _say_required(project: str, required: GpuRequirement, wanted: set[str]) -> str:
     name = required.project
     extras = wanted.intersection(required.extras) or required.extras
-    # Of several extras, the one that the project is named after says the most.
+    # Prefer the extra that the project is named after.
     extra = max(
         extras, key=lambda e: (e in name, len(e) if e in name else -len(e)), default=""
     )
@@ -287,7 +287,7 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
 
 
 def _row(build: ListedBuild, *, briefly: bool) -> _Row:
-    # The name of the library that has no code tells what of a build does not run.
+    # The name of the library without code shows which part does not run.
     is_common = briefly and (build.verdict != "partly" or build.lacking)
     shorten = common_reason if is_common else without_source
     why = [_SELF.sub("", _BUT.sub("", shorten(reason))) for reason in build.reasons]

@@ -106,13 +106,13 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _following(options: argparse.Namespace, status: int) -> str:
-    """Return the command that installs what runs, or that looks for more."""
+    """Return the next command, which installs a build that runs or searches further."""
     given = [word for word in options.ours if word not in ("--all", "--inspect")]
     if status:
         more = "--all" if options.vendor_indexes else "--vendor-indexes"
         words = ["releases", *given, more]
     else:
-        # pip puts what is for another machine into a directory.
+        # pip installs builds for another machine only into a directory.
         other = bool(options.platform or words_of(options))
         binary = ["--only-binary", ":all:"] if options.platform else []
         words = ["pip", "download" if other else "install", *binary, *given]

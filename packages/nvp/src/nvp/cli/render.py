@@ -1,8 +1,8 @@
 """The result of a command, and how to print it: as text or as a JSON report.
 
-On a terminal, sentences are wrapped at words and rich draws the tables. Piped output
-is plain and has one line for each sentence and each row, so that ``grep`` and scripts
-find it whole, whatever the width of the window.
+On a terminal, sentences are wrapped at words, and rich draws the tables. Piped output
+has one line for each sentence and each row, so ``grep`` and scripts find them whole,
+whatever the width of the window.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Raise the version of a command if an existing key is renamed or removed.
 """
 
 _DEFAULT_WIDTH = 80
-"""The columns of a terminal that does not say how wide it is."""
+"""The width of a terminal whose width is unknown, in columns."""
 
 _NARROWEST = 20
-"""Columns below which lines are left to the terminal, which cuts them anywhere."""
+"""The width below which wrapping is left to the terminal, in columns."""
 
 _GAP = 2
 """Columns between two cells of a table."""
 
 _LONG = 24
-"""Letters beyond which a word, such as a path, may be cut where a table is too wide.
+"""The length from which a word, such as a path, may be cut in a table that is too wide.
 
-A shorter word stays whole, since each part of a version reads as another version.
+A shorter word stays whole, because a part of a version looks like another version.
 """
 
 
@@ -51,21 +51,21 @@ class Table(Frozen):
 class Result(Frozen):
     """The outcome of a command.
 
-    :param data: the ``data`` of the JSON report; ``None`` when the command failed.
-    :param text: lines and tables for people, in order.
+    :param data: the ``data`` of the JSON report; ``None`` if the command failed.
+    :param text: lines and tables, in order.
     :param verbatim: the text is a document, such as HTML or a script. Its lines are
-        not wrapped on a terminal, because people copy them.
-    :param notes: sentences for stderr, which are printed with a JSON report as well.
-    :param asides: lines for stderr that stand next to a document on stdout. They are
-        not wrapped, and not printed with a JSON report, whose data has them.
-    :param following: the last line of the text: what to do next. No JSON report has it.
-    :param as_json: the command has an option of its own for the JSON report, and the
-        user gave it.
-    :param said: the command has printed its output already, because it runs until the
+        not wrapped on a terminal, because users copy them.
+    :param notes: sentences for stderr, also printed with a JSON report.
+    :param asides: lines for stderr that accompany a document on stdout. They are not
+        wrapped, and not printed with a JSON report, whose data has them.
+    :param following: the last line of the text, with the next step; not in a JSON
+        report.
+    :param as_json: the command's own option for the JSON report was given.
+    :param said: the command has already printed its output, because it runs until the
         user stops it.
-    :param passed_on: the exit code is that of a program which the command ran.
-    :param errors: what failed. With ``data``, the text and the notes tell people
-        about the errors, and only the JSON report lists them.
+    :param passed_on: the exit code is that of a program that the command ran.
+    :param errors: the failures. With ``data``, the text and the notes describe them,
+        and only the JSON report lists them.
     """
 
     exit_code: int = 0
@@ -119,10 +119,10 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
 
 
 def say(lines: Iterable[str], *, aside: bool = False) -> None:
-    """Print lines while a command is still at work.
+    """Print lines while a command is running.
 
-    The lines are written in one piece, so that the output of another program does
-    not come between them.
+    The lines are written at once, so they do not mix with the output of another
+    program.
 
     :param aside: print to stderr, because stdout is for a document.
     """
@@ -139,12 +139,12 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
 def complain(sentence: str, *, wraps: bool = True) -> None:
     """Print a sentence to stderr.
 
-    Nothing happens where stderr cannot be written, since the exit code says the rest.
+    Failures to write are ignored, because the exit code reports the error.
 
     :param wraps: whether the sentence is wrapped on a terminal.
     """
     width = terminal_width(sys.stderr) if wraps else None
-    # Python refuses to print in a handler of signals that has interrupted printing.
+    # Python cannot print in a signal handler that interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
         waiting_line.clear()
         lines = _lines(printable(sentence), width)
@@ -156,14 +156,14 @@ def _lines(line: str, width: int | None) -> list[str]:
 
 
 def terminal_width(stream: IO[str]) -> int | None:
-    """Return the columns of a terminal, or ``None`` where ``stream`` is not one."""
+    """Return the columns of a terminal; ``None`` if ``stream`` is not one."""
     try:
         if not stream.isatty():
             return None
-    except ValueError:  # it was closed
+    except ValueError:  # the stream is closed
         return None
     try:
-        # shutil.get_terminal_size would ask stdout, which may be a pipe.
+        # shutil.get_terminal_size would query stdout, which may be a pipe.
         columns = int(os.environ.get("COLUMNS") or 0) or _columns_of(stream)
     except ValueError:
         columns = _columns_of(stream)
@@ -180,10 +180,10 @@ def _columns_of(stream: IO[str]) -> int:
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     """Break a line at its spaces.
 
-    A word that is longer than the line, such as a path, is left whole. So is the
-    frame of ``#`` around the properties of a build, which is 80 columns wide.
+    A word longer than the line, such as a path, stays whole. So does the frame of ``#``
+    around the properties of a build, which is 80 columns wide.
 
-    :param hang: what all lines but the first begin with, after the line's own indent.
+    :param hang: the prefix of all lines but the first, after the line's own indent.
     """
     if len(line) <= width or line.startswith("####"):
         return [line]
@@ -201,7 +201,7 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
 
 
 def _print_table(table: Table, width: int | None) -> None:
-    """Print a table, or its rows one below the other where it does not fit."""
+    """Print a table, or its cells below each other if it does not fit."""
     rows = [[printable(cell) for cell in row] for row in (table.header, *table.rows)]
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in columns]
@@ -215,7 +215,7 @@ def _print_table(table: Table, width: int | None) -> None:
     if sum(least) > room:
         _print_stacked(rows, width)
         return
-    while sum(widths) > room:  # the widest column gives way first
+    while sum(widths) > room:  # shrink the widest column first
         wide = [i for i, size in enumerate(widths) if size > least[i]]
         widths[max(wide, key=widths.__getitem__)] -= 1
     _draw(rows, widths)
@@ -238,14 +238,14 @@ def _draw(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     for title, width in zip(rows[0], widths, strict=True):
         drawn.add_column(Text(title), width=width, overflow="fold")
     for row in rows[1:]:
-        # Plain strings would be read as markup, such as [bold].
+        # Strings would be interpreted as markup, such as [bold].
         drawn.add_row(*map(Text, row))
     # rich itself honours NO_COLOR.
     Console().print(drawn)
 
 
 def _print_stacked(rows: Sequence[Sequence[str]], width: int) -> None:
-    """Print each cell on a line of its own, after the title of its column."""
+    """Print each cell on its own line, after the title of its column."""
     header, *others = rows
     for row in others:
         for title, cell in zip(header, row, strict=True):
@@ -310,11 +310,11 @@ waiting_line = _WaitingLine()
 def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar with the file's name and bytes while the context lasts.
 
-    The value of the context is a function that takes the bytes that are done and
-    their total. It is ``None`` where stderr is not a terminal.
+    The context yields a function of the bytes done and their total, or ``None`` if
+    stderr is not a terminal.
 
     :param name: the file's name, without credentials. It is shortened in the middle,
-        since a wheel's name begins with its project and ends with its label.
+        because a wheel's name begins with its project and ends with its label.
     """
     if not sys.stderr.isatty():
         yield None
@@ -348,8 +348,8 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
 def census_bar() -> Iterator[Callable[[int, int | None, int], None] | None]:
     """Show one bar with wheels, bytes, rate and time left while the context lasts.
 
-    The value of the context is a function that takes how many wheels are done, of how
-    many, and the bytes read. It is ``None`` where stderr is not a terminal.
+    The context yields a function of the wheels done, their total, and the bytes read,
+    or ``None`` if stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None
@@ -394,9 +394,9 @@ def readable_size(size: float) -> str:
 
 
 def shortened(name: str, width: int) -> str:
-    """Return the end of a path, with its middle left out where it is too long.
+    """Shorten a path to a width.
 
-    Directories go first: ``dist/torch-2.8.0-py3-none-any-cu129.whl`` becomes
+    Directories are removed first: ``dist/torch-2.8.0-py3-none-any-cu129.whl`` becomes
     ``torch-2.8.0-py3-none-any-cu129.whl`` and then ``torch-2.8...cu129.whl``.
     """
     if len(name) > width:

@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
-            # The reasons of thousands of labels take longer than everything else.
+            # Writing the reasons of thousands of labels is slow.
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _without_gpu(resolution: Resolution) -> list[str]:
-    """Return a note when a machine with a driver gets a build that does not use it."""
+    """Return a note if a machine with a driver gets a build that does not use it."""
     label, variants = resolution.selected, resolution.metadata.variants
     if label is None or resolution.environment.cuda_driver_version is None:
         return []

@@ -1,4 +1,4 @@
-"""``serve``: the index behind ``pip``, for other installers."""
+"""``serve``: serve the local index of ``nvp pip`` to other installers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..index.server.local_index import LocalIndex
 
 _MOST_NAMED = 10
-"""The projects that are named at the end."""
+"""The number of projects named at the end."""
 
 
 _INDEXES = """
@@ -85,7 +85,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """
     from ..signals import ending
 
-    # Until it serves, a signal ends the pip that is asked for the indexes as well.
+    # Until the server runs, a signal also ends the pip that lists the indexes.
     with ending():
         return _execute(options, environ)
 
@@ -98,7 +98,7 @@ def _execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     local_index = _make_local_index(options, client, selection)
     urls = _add_indexes(local_index, indexes)
     result = _describe(urls, remote=remote, private=any(indexes.values()))
-    # Print the result now, not at the end: people need it while the index runs.
+    # Print the result now, because users need it while the index runs.
     _serve(local_index, lambda: render(result, command="serve", as_json=options.json))
     for sentence in _what_lasts([*urls.values()], local_index.passing):
         complain(sentence)
@@ -142,7 +142,7 @@ def _is_remote(options: argparse.Namespace) -> bool:
 def _find_indexes(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[Client, dict[str, tuple[str, str] | None]]:
-    """Return what reads the indexes, and each index with what pip knows of its user.
+    """Return the client, and each index with the credentials from pip.
 
     :raises UsageError: there is no index.
     """
@@ -156,7 +156,7 @@ def _find_indexes(
         python=options.python,
     )
     command, ask_credentials = find_indexes(environ, named)
-    # Other machines must not reach servers of this one through a page of an index.
+    # Other machines must not reach this machine's servers through an index page.
     settings = make_settings(command, environ, trusts_pages=not options.allow_remote)
     return Client(settings, ask_credentials=ask_credentials), {
         url: command.credentials.get(url)
@@ -171,12 +171,12 @@ def _make_local_index(
     from ..index.server.local_index import LocalIndex
     from ..index.server.responses import ANY_HOST, LOOPBACK_NAMES, Access
 
-    # Print no blocks: stdout says where the index is.
+    # Print no blocks, because stdout has the URL of the index.
     narration = Narration(aside=True, quiet=True, brief=True)
     return LocalIndex(
         client,
         selection,
-        # People type these URLs, so there is no secret in them.
+        # Users type these URLs, so they contain no secret.
         Access(
             secret=False, hosts=ANY_HOST if options.allow_remote else LOOPBACK_NAMES
         ),
@@ -192,7 +192,7 @@ def _make_local_index(
 def _add_indexes(
     local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
 ) -> dict[str, str]:
-    """Return the URL here of each index."""
+    """Return the local URL of each index."""
     from nvidia_variant_provider.errors import redacted
 
     from ..index.http.urls import why_no_index
@@ -237,8 +237,8 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
 
     from ..signals import ENDING, handling
 
-    # An event has a lock, which this thread holds for a moment while it waits. A
-    # handler of signals that runs then would wait for that lock for ever.
+    # Do not use an event: its lock is held for a moment while this thread waits, and a
+    # signal handler would then wait for that lock forever.
     told: SimpleQueue[None] = SimpleQueue()
     stops = dict.fromkeys((signal.SIGINT, *ENDING), lambda *_: told.put(None))
     with handling(stops), local_index.serve():
@@ -247,11 +247,11 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
 
 
 def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:
-    """Yield a sentence for each file of this directory that needs the server again.
+    """Yield a sentence for each file in the current directory that needs the server.
 
-    Where the directory has no lock file, there may be one elsewhere.
+    If the directory has no lock file, one may exist elsewhere.
 
-    :param passing: why files of a project had URLs of this server.
+    :param passing: by project, why its files have URLs of this server.
     """
     from pathlib import Path
 
@@ -274,10 +274,10 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
 
 
 def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
-    """Leave out the indexes that this server is itself.
+    """Leave out indexes that are this server itself.
 
-    pip is configured for the server where a service runs it, and must not make it ask
-    itself.
+    If a service runs the server, pip may be configured for it, and the server must not
+    query itself.
     """
     from urllib.parse import urlsplit
 
@@ -301,13 +301,13 @@ def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
 def _examples(urls: Sequence[str]) -> list[str]:
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
-    # For uv the default index comes last, and it asks no further index for a project
-    # that one has; pip compares the releases of all.
+    # For uv, the default index comes last, and the first index with a project is the
+    # only one for it; pip compares the releases of all.
     uv = "".join(f"--index {one} " for one in urls[:-1])
     uv += f"--default-index {urls[-1]}"
     uv += " --index-strategy unsafe-best-match" if others else ""
     docker = f" -e PIP_EXTRA_INDEX_URL='{' '.join(others)}'" if others else ""
-    # poetry and pdm have a name for each index.
+    # Poetry and pdm need a name for each index.
     names = ["variants", *(f"variants-{n}" for n in range(2, len(urls) + 1))]
     poetry = "poetry source add --priority=primary"
     keys = ["pypi.url", *(f"pypi.{name}.url" for name in names[1:])]

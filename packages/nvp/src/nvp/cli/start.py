@@ -1,4 +1,4 @@
-"""The first screen, which ``nvp`` prints without a command: what to do here first."""
+"""The first screen, which ``nvp`` prints without a command: the first steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..files import page_url
 from .render import Result, terminal_width, wrap_line
 
 _WIDTH = 80
-"""The columns where stdout is not a terminal."""
+"""The width if stdout is not a terminal."""
 
 _KINDS = 2
-"""The most kinds of GPUs that are listed: the screen has at most 15 lines."""
+"""The number of listed kinds of GPUs; the screen has at most 15 lines."""
 
 _OTHER = "--cuda-driver 12.8 --sm-arch 9.0"
 
@@ -28,11 +28,11 @@ _ABSENT = {
     f"nvp check uv.lock {_OTHER}": "check a lock file for it",
     "nvp fleet nodes.json --project torch": "plan for a cluster",
 }
-"""The commands for a machine without a GPU, each with what it does."""
+"""The commands for a machine without a GPU, with their purpose."""
 
 
 def start(environ: Mapping[str, str]) -> Result:
-    """Return the screen; an error of the machine is a part of it."""
+    """Return the screen, including an error of detection."""
     width = terminal_width(sys.stdout) or _WIDTH
     commands = _ABSENT
     text = [f"nvp {__version__}: GPU packages for the machine that you have", ""]
@@ -40,7 +40,7 @@ def start(environ: Mapping[str, str]) -> Result:
         from nvidia_variant_provider.detection import detect
 
         environment = detect(environ)
-    except ProviderError as error:  # such as a forced value without its form
+    except ProviderError as error:  # such as a malformed forced value
         text.append(f"Driver: {error}")
     else:
         text += _facts(environment)

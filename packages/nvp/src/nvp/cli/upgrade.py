@@ -1,4 +1,4 @@
-"""The command ``upgrade``: rewrite variant metadata in the current schema version."""
+"""``upgrade``: rewrite variant metadata in the current schema version."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:  # noqa: ARG001
-    """Return each file with what changed, and the document if it is not written."""
+    """Return each file with its changes, and the document if it is not written."""
     from .. import api
 
     refuse_project(options.path, "pip", "install", "--upgrade")
