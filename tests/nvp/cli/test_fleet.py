@@ -166,11 +166,11 @@ def test_a_project_of_ordinary_wheels(
     assert outcome.code == 1
     assert (
         "CUDA 12.9, compute capability 9.0: no build for the GPU fits; 2.14.1+cu126 "
-        "runs with the driver that is there; a driver for CUDA 13.0 gets 2.15.0+cu130\n"
+        "runs with the installed driver; a driver for CUDA 13.0 gets 2.15.0+cu130\n"
     ) in outcome.err
     assert (
         "CUDA 12.2, compute capability 7.0: no build for the GPU fits; 2.14.1+cu126 "
-        "runs with the driver that is there\n"
+        "runs with the installed driver\n"
     ) in outcome.err, "no driver that runs it supports the GPU"
     others = {
         item["name"]: item["of_another_release"]
