@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.records import KNOWLEDGE, MACHINE, SOURCES, read, render
+from tools.records import KNOWLEDGE, MACHINE, SOURCES, is_measured, read, render
 
 __all__ = ["build", "main"]
 
@@ -87,14 +87,16 @@ def build_gpus(
 ) -> list[Record]:
     """Return the GPU table.
 
-    The first and the last toolkit are measured. Where the oldest measured toolkit
-    already knows a GPU, or no longer does, the history of PTX says which release
+    The first and the last toolkit are measured, or announced. If the oldest measured
+    toolkit already has a GPU, or no longer does, the history of PTX says which release
     brought it.
     """
     records = []
+    measured_on = max(kit["date"] for kit in toolkits if is_measured(kit))
     for gpu in sources["gpus"]:
         target = gpu["compute_capability"].replace(".", "")
-        having = [kit["version"] for kit in toolkits if target in kit["targets"]]
+        kits = [kit for kit in toolkits if target in kit["targets"]]
+        having = [kit["version"] for kit in kits]
         ended = gpu.get("last_toolkit")
         if not having and ended is None:
             raise SystemExit(
@@ -103,8 +105,11 @@ def build_gpus(
                 "tools/sources/toolkits.json, and measure it"
             )
         measured = "ptxas of the toolkits on PyPI"
-        dates = [max(kit["date"] for kit in toolkits)]
+        dates = [measured_on]
         basis = f"first and last toolkit: {measured}"
+        if kits and not is_measured(kits[0]):
+            dates = [kits[0]["date"]]
+            basis = f"first toolkit: {kits[0]['source']}"
         if having and having[0] != toolkits[0]["version"]:
             first, last = having[0], having[-1]
         else:

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tools.ptxas import Ptxas, fetch
-from tools.records import KNOWLEDGE, SOURCES, read, render
+from tools.records import KNOWLEDGE, SOURCES, is_measured, read, render
 
 __all__ = ["main", "measure_ptx_targets", "measure_toolkit"]
 
@@ -48,7 +48,7 @@ def main() -> None:
     announced = pins.get("announced", [])
     if options.announced:
         known = read(KNOWLEDGE / "toolkits.json")
-        measured = [kit for kit in known if kit["source"].startswith(_MEASURED)]
+        measured = [kit for kit in known if is_measured(kit)]
         _write("toolkits", with_announced(measured, announced))
         return
     assemblers = [fetch(pin) for pin in pins["toolkits"]]
@@ -58,10 +58,6 @@ def main() -> None:
     by_release = {assembler.release(): assembler for assembler in assemblers}
     chosen = [by_release[release] for release in pins["ptx_targets"]]
     _write("ptx_targets", map(measure_ptx_targets, chosen))
-
-
-_MEASURED = "ptxas of "
-"""How the source of a measured record begins."""
 
 
 def with_announced(
@@ -82,7 +78,7 @@ def measure_toolkit(ptxas: Ptxas) -> dict[str, Any]:
         "version": ptxas.release().rpartition(".")[0],
         "ptx_isa": ptxas.isa(),
         "targets": ptxas.targets(),
-        "source": f"{_MEASURED}{ptxas.requirement}, "
+        "source": f"ptxas of {ptxas.requirement}, "
         "which assembled a kernel for each target",
     }
 

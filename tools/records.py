@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KNOWLEDGE", "MACHINE", "SOURCES", "read", "render"]
+__all__ = ["KNOWLEDGE", "MACHINE", "SOURCES", "is_measured", "read", "render"]
 
 ROOT = Path(__file__).resolve().parents[1]
 KNOWLEDGE = ROOT / "packages" / "nvp" / "src" / "nvp" / "knowledge"
@@ -17,6 +17,12 @@ SOURCES = ROOT / "tools" / "sources"
 def read(path: Path) -> Any:
     """Return the value of a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def is_measured(toolkit: Any) -> bool:
+    """Return whether a record of `toolkits.json` is measured, not announced."""
+    source: str = toolkit["source"]
+    return source.startswith("ptxas of ")
 
 
 def render(value: Any) -> str:

@@ -330,13 +330,11 @@ class TestPtx:
             for targets in assembles.values()
             for target in targets
         }
-        kepler = {
-            "30",
-            "32",
-            "35",
-            "37",
-        }  # dropped before the oldest ptxas of the table
-        assert {t for item in TOOLKITS for t in item.targets} - kepler == reached
+        # Kepler was dropped before the oldest ptxas of the table.
+        kepler = {"30", "32", "35", "37"}
+        # An announced toolkit has no ptxas yet.
+        kits = [x for x in TOOLKITS if x.source[:5] in ("ptxas", "PTX I")]
+        assert {t for item in kits for t in item.targets} - kepler == reached
 
     @pytest.mark.parametrize("ptxas", ptx_targets())
     def test_rules_of_runs_ptx_hold_for_each_ptxas(self, ptxas: str) -> None:
@@ -367,9 +365,9 @@ class TestPtx:
         family = set(members.split())
         source = f"{min(family)}f"
         assert {x for x in NEWEST_PTXAS[source] if x.isdecimal()} == family
-        assert {item.sm for item in CAPABILITIES if runs_ptx(source, item)} == family
-        runs = {item.sm for item in CAPABILITIES if runs_machine_code(source, item)}
-        assert runs == family
+        measured = [item for item in CAPABILITIES if item.sm in NEWEST_TARGETS]
+        assert {item.sm for item in measured if runs_ptx(source, item)} == family
+        assert {x.sm for x in measured if runs_machine_code(source, x)} == family
 
     @pytest.mark.parametrize("item", CAPABILITIES, ids=str)
     def test_runs_ptx_agrees_with_ptxas(self, item: ComputeCapability) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tools import build_tables, measure
 from tools.ptxas import fetch
-from tools.records import KNOWLEDGE, SOURCES, read, render
+from tools.records import KNOWLEDGE, SOURCES, is_measured, read, render
 
 TOOLKITS = read(KNOWLEDGE / "toolkits.json")
 PINS = read(SOURCES / "toolkits.json")
@@ -35,11 +35,8 @@ def test_measured_tables_have_the_form_of_the_script(name: str) -> None:
 
 def test_every_pinned_toolkit_is_measured() -> None:
     """If this fails, run ``python -m tools.measure``."""
-    sources = [row["source"] for row in TOOLKITS]
     measured = [
-        source.split()[2].rstrip(",")
-        for source in sources
-        if source.startswith("ptxas of ")
+        row["source"].split()[2].rstrip(",") for row in TOOLKITS if is_measured(row)
     ]
     assert measured == PINS["toolkits"]
 

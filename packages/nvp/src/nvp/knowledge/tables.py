@@ -143,13 +143,12 @@ def newest_cuda() -> CudaVersion:
 def driver_versions() -> tuple[CudaVersion, ...]:
     """Return the CUDA versions that drivers report, ascending.
 
-    Toolkits are published before drivers for them are in the table, and releases are
-    prepared for the next toolkit. So the list goes on to one minor version past
-    `newest_cuda`.
+    A toolkit may be known before the branch of its driver, and releases are prepared
+    for the next toolkit. So the list goes on to one minor version past `newest_cuda`.
     """
     known, newest = set(driver_branches().values()), newest_cuda()
-    later = {version for version in toolkits() if version > max(known)}
-    return tuple(sorted({*known, *later, CudaVersion(newest.major, newest.minor + 1)}))
+    kits = {version for version in toolkits() if version >= min(known)}
+    return tuple(sorted({*known, *kits, CudaVersion(newest.major, newest.minor + 1)}))
 
 
 @cache
@@ -187,17 +186,19 @@ def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
 def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
     """Return whether a driver that reports ``cuda`` supports a GPU.
 
-    Nothing is known about a driver or a GPU that the tables do not list, and the
-    result is ``True``. But a GPU that a driver has given up does not come back.
+    Any driver may support a GPU that the tables do not list. The branch of an unlisted
+    driver follows that of the nearest older CUDA version, and a GPU that a driver has
+    given up does not come back.
     """
-    branches = [branch for branch, v in driver_branches().items() if v == cuda]
+    branches = [branch for branch, v in driver_branches().items() if v <= cuda]
     drivers = gpu_drivers().get(capability)
-    if drivers is None:
+    if drivers is None or not branches:
         return True
+    follows = cuda not in driver_branches().values()
     last = drivers.last_branch
-    if not branches:
-        return last is None or cuda <= max(driver_branches().values())
-    return drivers.first_branch <= branches[0] and (last is None or branches[0] <= last)
+    return drivers.first_branch <= branches[-1] and (
+        last is None or branches[-1] + follows <= last
+    )
 
 
 @cache
