@@ -1,1 +1,1 @@
-"""Whether an installed stack can use the GPUs of a machine, and proof of it."""
+"""Check whether an installed stack can use the GPUs of a machine, and prove it."""

@@ -1,7 +1,7 @@
-"""What an extension of torch and the installed torch have to agree on.
+"""Check that torch extensions fit the installed torch.
 
 An extension is a distribution with libraries that are linked with those of torch. It
-may need names that the installed torch does not define, and its version may name
+may need symbols that the installed torch does not define, and its version may name
 another torch.
 
 The rules of mangled names are those of the Itanium C++ ABI:
@@ -34,20 +34,20 @@ OF_TORCH = re.compile(
     # The functions of the stable ABI, which C can call, and those for Python.
     rb"|(?:aoti_)?torch_|THP[A-Z]"
 )
-"""What the names that belong to torch begin with."""
+"""The prefixes of symbols that belong to torch."""
 
 _NESTED = re.compile(rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*")
 _TAG = b"B5cxx11"
 _IN_NAMESPACE = b"7__cxx11"
 
 _FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
-"""What a library is named that is for one release, such as 2.10: ``torch210``."""
+"""The name of a library for one release of torch: ``torch210`` for 2.10."""
 
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
     rb"|L[a-z]n?[0-9]{1,20}E"  # a number as the argument of a template
-    rb"|[ST][0-9A-Z]{0,12}_"  # something that has been named before
+    rb"|[ST][0-9A-Z]{0,12}_"  # a substitution of an earlier name
     rb"|(?P<string>Ss)"  # std::string of the old ABI
     rb"|.",
     re.DOTALL,
@@ -55,9 +55,9 @@ _TOKEN = re.compile(
 
 
 def abi_of(name: bytes) -> Abi | None:
-    """Return which ABI the parameters or the result of a function are of.
+    """Return the C++ ABI of a function, from its parameters and result.
 
-    :returns: ``None`` where the name says nothing, as most names do.
+    :returns: ``None`` if the name does not show it, as for most names.
     """
     # GCC: "in the new ABI ... std::string is std::__cxx11::string", and a function
     # that returns one has the tag in its name.
@@ -67,9 +67,9 @@ def abi_of(name: bytes) -> Abi | None:
 
 
 def with_other_tag(name: bytes) -> bytes | None:
-    """Return the name that the same function has in the other ABI.
+    """Return the name of the same function in the other ABI.
 
-    :returns: ``None`` where more than the tag would be different.
+    :returns: ``None`` if more than the tag would differ.
     """
     if _TAG in name:
         return name.replace(_TAG, b"")
@@ -78,9 +78,9 @@ def with_other_tag(name: bytes) -> bytes | None:
 
 
 def qualified_name(name: bytes) -> str:
-    """Return a name for people, such as ``c10::detail::torchCheckFail``.
+    """Return a readable name, such as ``c10::detail::torchCheckFail``.
 
-    What is not a plain name inside of namespaces stays as it is.
+    Only simple names in namespaces are converted; others are returned unchanged.
     """
     match = _NESTED.match(name)
     if match is None:
@@ -90,7 +90,7 @@ def qualified_name(name: bytes) -> str:
 
 
 def _end_of_name(name: bytes) -> int | None:
-    """Return where a plain name inside of namespaces ends."""
+    """Return the end of a simple name in namespaces."""
     match = _NESTED.match(name)
     if match is None:
         return None
@@ -99,7 +99,7 @@ def _end_of_name(name: bytes) -> int | None:
 
 
 def _identifiers(name: bytes, at: int) -> tuple[list[str], int]:
-    """Return the identifiers that stand in a row, and where they end."""
+    """Return consecutive identifiers, and the offset of their end."""
     parts = []
     while match := _LENGTH.match(name, at):
         at = match.end() + int(match[0])
@@ -116,7 +116,7 @@ def _has_old_string(name: bytes) -> bool:
         at = match.end()
         digits = match["length"]
         if digits:
-            # The identifier itself says nothing: it may contain the two letters.
+            # Skip the identifier itself, which may contain the two letters.
             at += int(digits[:6])
     return False
 
@@ -126,27 +126,27 @@ _LIBRARY = re.compile(r"torch/lib/lib[^/]+\.so(\.[0-9.]+)?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchSymbols:
-    """The names in the namespaces of torch that the installed one defines.
+    """The symbols in torch's namespaces that the installed torch defines.
 
-    torch 2.15 has 41,000 of them. A name is kept as 64 bits of its hash.
+    torch 2.15 has 41,000 of them. Each name is stored as 64 bits of its hash.
 
-    :param abi: ``None`` where no name says it.
+    :param abi: ``None`` if no name shows it.
     """
 
     hashes: frozenset[int]
     abi: Abi | None
 
     def defines(self, name: bytes) -> bool:
-        """Return whether a library of torch has a name."""
+        """Return whether a library of torch defines a name."""
         return _hash(name) in self.hashes
 
 
 def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
-    """Read the libraries of torch, or what is kept of them.
+    """Read the symbols of torch from its libraries or from the cache.
 
-    :param folder: where the names are kept; ``None`` keeps nothing.
-    :returns: ``None`` where a library cannot be read, which is a defect of torch, or
-        there is none.
+    :param folder: the directory of the cache; ``None`` disables it.
+    :returns: ``None`` if a library is missing or unreadable, which is a defect of
+        torch.
     """
     files = [item for item in torch.files if _LIBRARY.fullmatch(item.path)]
     path = kept_path(folder, "symbols", torch, files)
@@ -166,8 +166,8 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
         abis.update(filter(None, map(abi_of, defined)))
     if not hashes:
         return None
-    # A few functions with strings of the other ABI come from libraries that are linked
-    # statically.
+    # Statically linked libraries contribute a few functions with strings of the other
+    # ABI.
     common = abis.most_common(1)
     result = TorchSymbols(
         hashes=frozenset(hashes), abi=common[0][0] if common else None
@@ -213,10 +213,10 @@ _TORCH = ("libtorch", "libc10")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """A library of an extension that needs names which torch does not define.
+    """A library of an extension that needs symbols not defined by torch.
 
-    :param path: where the library is.
-    :param other_abi: the names that belong to another C++ ABI than torch's.
+    :param path: the path of the library.
+    :param other_abi: the symbols that have a different C++ ABI from torch's.
     :param missing: the other names.
     """
 
@@ -245,7 +245,8 @@ def torch_libraries(software: Software, distribution: Distribution) -> tuple[str
 def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
     """Yield the libraries that are linked with torch, with the paths of RECORD.
 
-    Of several, each for one release of torch, a program loads the one for its torch.
+    If there is one library for each release of torch, only that for the installed torch
+    is yielded, because programs load that one.
     """
     torch = software.distributions.get("torch")
     own = "".join(torch.version.split(".")[:2]) if torch is not None else ""
@@ -261,12 +262,12 @@ def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, 
 def find_extensions(
     libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
 ) -> Iterator[Extension]:
-    """Yield the libraries that need names of torch which nobody defines.
+    """Yield the libraries that need torch symbols that no library defines.
 
     A name that another extension defines is not missing: torchaudio has a library for
-    its functions, and another one that makes them known to Python.
+    its functions, and another one that registers them in Python.
 
-    :param libraries: as `libraries_of_extensions` yields them.
+    :param libraries: the libraries from `libraries_of_extensions`.
     """
     wanted: list[tuple[Distribution, str, set[bytes]]] = []
     defined: set[bytes] = set()
@@ -293,7 +294,7 @@ def find_extensions(
 
 def _missing(symbols: list[Symbol], torch: TorchSymbols) -> Iterator[bytes]:
     for symbol in symbols:
-        # The loader leaves a weak name empty where nobody defines it.
+        # The loader accepts an undefined weak symbol.
         wanted = not (symbol.is_defined or symbol.is_weak)
         if wanted and not torch.defines(symbol.name):
             yield symbol.name
@@ -305,6 +306,6 @@ def _is_of_other_abi(name: bytes, torch: TorchSymbols) -> bool:
     abi = abi_of(name)
     if abi is not None:
         return abi != torch.abi
-    # The name of a function that returns a string has a tag in the new ABI alone.
+    # Only in the new ABI does the name of a function that returns a string have a tag.
     other = with_other_tag(name)
     return other is not None and torch.defines(other)

@@ -1,12 +1,13 @@
-"""The ptxas that Triton makes machine code with, as Triton itself chooses it.
+"""Find the ptxas that Triton uses, by Triton's own rules.
 
-Triton 3.9 brings two: ``ptxas``, and ``ptxas-blackwell`` of a newer CUDA. Which one is
-for which GPU stands in its function ``get_ptxas`` and changes from release to release:
-3.6 and 3.7 take the newer one from compute capability 10.0 on, 3.9 from 9.0 on. So the
-function is read, and not run.
+Triton 3.9 bundles two: ``ptxas``, and ``ptxas-blackwell`` from a newer CUDA. Its
+function ``get_ptxas`` maps GPUs to programs, and changes between releases: 3.6 and 3.7
+use the newer program from compute capability 10.0, 3.9 from 9.0. The function is
+therefore parsed, but never run.
 
-A variable for each, ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH``, names
-another program. Triton falls back to its own where that one does not exist or fails.
+The variables ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH`` name
+replacements. Triton falls back to its own program if the replacement does not exist or
+fails.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from .programs import Program, find_program
 
 _COMPILER = "triton/backends/nvidia/compiler.py"
 _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
-"""Where the programs are, in releases since 3.0 and in those before."""
+"""The directories of the programs, since Triton 3.0 and before."""
 
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
 _FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
 _LONGEST_FUNCTION = 16 * 1024
-"""The most characters of it; the parser takes a hundred times as much memory."""
+"""The longest function in characters; parsing takes a hundred times as much memory."""
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt,
@@ -50,9 +51,9 @@ class Assembler:
     """One of the programs that Triton uses.
 
     :param tool: its name, such as ``ptxas-blackwell``.
-    :param variable: the environment variable that names another one.
-    :param bundled: the one in Triton's distribution.
-    :param other: the one that the variable names, or that torch brings.
+    :param variable: the environment variable that names a replacement.
+    :param bundled: the program in Triton's distribution.
+    :param other: the program from the variable or from torch.
     :param gpus: the GPUs of the machine that Triton uses it for.
     """
 
@@ -66,19 +67,19 @@ class Assembler:
     def used(self) -> Program:
         """The program that Triton runs."""
         # Triton: "we still add default as fallback in case the pointed binary isn't
-        # accessible". It does so as well where it finds no version in what the program
-        # prints, and it fails where the system refuses to run the program.
+        # accessible". It also does so if the output of the program has no version, but
+        # it fails if the system cannot run the program.
         if self.other is None or self.other.failure in ("missing", "garbled"):
             return self.bundled
         return self.other
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """The one that the variable names or torch brings, and the bundled one."""
+        """The replacement, if any, and the bundled program."""
         return (self.bundled,) if self.other is None else (self.other, self.bundled)
 
     def to_dicts(self) -> Iterator[dict[str, object]]:
-        """Yield each program as it stands in the JSON report."""
+        """Yield each program for the JSON report."""
         for program in self.programs:
             is_used = program is self.used
             yield {
@@ -94,11 +95,11 @@ def find_assemblers(
     environ: Mapping[str, str],
     capabilities: Iterable[ComputeCapability],
 ) -> Iterator[Assembler]:
-    """Yield the programs that Triton may run, and for which GPUs it does.
+    """Yield the programs that Triton may run, with their GPUs.
 
-    Nothing has asked the programs for their versions yet.
+    The versions of the programs are not yet known.
 
-    :param environ: the environment variables that programs of the stack see.
+    :param environ: the environment variables of programs of the stack.
     :param capabilities: the GPUs of the machine.
     """
     folder = next(
@@ -133,12 +134,12 @@ def _find_other(
     path = environ.get(variable)
     if path:
         if not os.path.dirname(path):
-            # Triton starts it as a shell would.
+            # Triton searches PATH for it, as a shell does.
             path = find_program(path, environ) or path
         return Program(path=path, named_by=variable)
     if tool != _PLAIN or torch is None:
         return None
-    # torch.compile sets TRITON_PTXAS_PATH to a ptxas in torch, which some builds have.
+    # torch.compile sets TRITON_PTXAS_PATH to torch's own ptxas, if the build has one.
     path = torch.locate(f"torch/bin/{tool}")
     if not os.access(path, os.X_OK):
         return None
@@ -146,7 +147,7 @@ def _find_other(
 
 
 def _read_function(path: str) -> ast.FunctionDef | None:
-    """Read the function of Triton that chooses; ``None`` where there is none."""
+    """Parse Triton's function ``get_ptxas``; ``None`` if there is none."""
     match = _FUNCTION.search(read_head(path))
     if match is None or len(match[0]) > _LONGEST_FUNCTION:
         return None
@@ -160,8 +161,8 @@ def _read_function(path: str) -> ast.FunctionDef | None:
 def _tool_in(body: Iterable[ast.stmt], number: int) -> str | None:
     """Return the tool that the function returns for a GPU.
 
-    :param number: the compute capability as Triton writes it, such as 90.
-    :returns: ``None`` where the function does something that is not known here.
+    :param number: the compute capability in Triton's form, such as 90.
+    :returns: ``None`` if the function has an unknown form.
     """
     for statement in body:
         if isinstance(statement, ast.Return) and statement.value is not None:

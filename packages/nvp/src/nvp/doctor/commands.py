@@ -1,9 +1,8 @@
-"""Commands that fix what is wrong, as data: hints show them, and reports collect them.
+"""Commands that fix findings, as data: hints show them, and reports collect them.
 
-Each finding has its own commands. Run one after the other, a later command may undo an
+Each finding has its own commands. If they ran one by one, a later command could undo an
 earlier one: pip replaces torch for one extension, and the next extension no longer
-fits. So what is installed is installed by one command, after what is in its way has
-been removed.
+fits. Therefore obstacles are removed first, and one command installs everything.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ class Command:
     """A command line.
 
     :param program: its first words, such as ``nvp pip --python /env``.
-    :param subcommand: such as ``install``; empty for what is no command of pip.
+    :param subcommand: such as ``install``; empty if it is not a command of pip.
     :param options: each option of the subcommand, with its value.
     :param names: the requirements, or the rest of the words.
-    :param machine: options that name the machine it is for.
+    :param machine: options that describe the target machine.
     """
 
     program: tuple[str, ...]
@@ -73,19 +72,20 @@ class Command:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether it stays apart: what it installs is nothing for other commands."""
+        """Whether the command cannot be merged with others."""
         return not self.subcommand or ("--no-deps",) in self.options
 
     @property
     def _indexes(self) -> tuple[tuple[str, ...], ...]:
-        """The options that say where it looks: the rest is not for these indexes."""
+        """The options for indexes; only commands with the same ones can be merged."""
         return tuple(option for option in self.options if option[0] in _OF_INDEXES)
 
 
 class Advice(NamedTuple):
-    """What to do, with the commands as they stand in the text.
+    """A hint, with the commands in its text.
 
-    :param commands: what fixes it, in their order; a text may name other ways besides.
+    :param commands: the commands that fix the finding, in order; the text may mention
+        other ways.
     """
 
     text: str
@@ -93,28 +93,28 @@ class Advice(NamedTuple):
 
     @classmethod
     def of(cls, hint: str | Command | Advice) -> Advice:
-        """Return advice as it is; a command alone is advice."""
+        """Convert a text or a command to advice."""
         if isinstance(hint, Advice):
             return hint
         return cls(str(hint), (hint,) if isinstance(hint, Command) else ())
 
     @classmethod
     def first_of(cls, *ways: str | Command | Advice) -> Advice:
-        """Return advice with several ways, of which the first one is to be run."""
+        """Return advice with several ways; the first one is recommended."""
         advice = [cls.of(way) for way in ways]
         return cls("; or ".join(item.text for item in advice), advice[0].commands)
 
     def after(self, words: str) -> Advice:
-        """Return the same with words that stand before it."""
+        """Return the advice with a text before it."""
         return self._replace(text=f"{words}{self.text}")
 
     def before(self, words: str) -> Advice:
-        """Return the same with words that stand behind it."""
+        """Return the advice with a text after it."""
         return self._replace(text=f"{self.text}{words}")
 
 
 def merge(commands: Iterable[Command]) -> list[Command]:
-    """Return commands that do what others do one by one, in the order to run them."""
+    """Merge commands into fewer with the same effect, in the order to run them."""
     removed: dict[str, None] = {}
     others: dict[Command, None] = {}
     groups: dict[tuple[tuple[str, ...], ...], list[Command]] = {}
@@ -132,17 +132,17 @@ def merge(commands: Iterable[Command]) -> list[Command]:
         merged.append(
             Command(last.program, last.subcommand, last.options, tuple(removed))
         )
-    # What an index is named for, such as torch, is there before what is built for it.
+    # Projects from a named index, such as torch, come before their companions.
     taken: set[str] = set()
     for group in sorted(groups.values(), key=lambda group: not group[0]._indexes):
         merged += _together(group, taken)
-    # What another command installs is not put back as it was.
+    # Do not restore a distribution that another command installs.
     done = {x for x in others if x.names and taken.issuperset(map(project_of, x.names))}
     return [*merged, *(command for command in others if command not in done)]
 
 
 def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
-    """Yield one command that installs what several do, but for what has been taken."""
+    """Yield one command for several, without projects that are already handled."""
     names: list[str] = []
     for name in (name for command in group for name in command.names):
         same = [x for x in names if project_of(x) == project_of(name)]
@@ -153,7 +153,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
             names.append(name)
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
     if ("--force-reinstall",) in options:
-        # What is installed again brings the libraries that it requires.
+        # A reinstalled program brings its required libraries.
         brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
         for name in brought[: len(names) - 1]:
             names.remove(name)
@@ -174,5 +174,5 @@ def _with_extras(requirement: str, other: str) -> str:
 
 
 def project_of(requirement: str) -> str:
-    """Return the project of a requirement, as it is written there."""
+    """Return the name of the project in a requirement, unnormalized."""
     return re.split(r"[\[<>=!~; @]", requirement, maxsplit=1)[0].lower()

@@ -1,10 +1,10 @@
-"""What torch and Triton print about graph breaks, recompilations and autotuning.
+"""Parse torch's and Triton's output on graph breaks, recompilations and autotuning.
 
 The forms are those of torch 2.1 to 2.15 (``torch/_dynamo/symbolic_convert.py``,
 ``convert_frame.py`` and ``guards.py``; the prefix of a line is made in
 ``torch/_logging/_internal.py``), of Triton 3 (``runtime/autotuner.py``) and of Inductor
-(``torch/_inductor/select_algorithm.py``). A line is known by its text and not by its
-prefix, because ``TORCH_LOGS_FORMAT`` changes the prefix.
+(``torch/_inductor/select_algorithm.py``). A line is recognized by its text, because
+``TORCH_LOGS_FORMAT`` changes the prefix.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 MOST = 100
-"""The most entries of each kind that are kept. All of them are counted."""
+"""The number of entries of each kind that are kept; all are counted."""
 
 _LONGEST_TEXT = 500
 _LONGEST_RECORD = 400
-"""The most lines that a message with a traceback takes."""
+"""The maximum number of lines of a message with a traceback."""
 
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d+) [^\]]*?:\d+\]"
@@ -61,14 +61,14 @@ _HINTS = (
     "Triton autotuning",
     "AUTOTUNE",
 )
-"""A line that begins a record has one of these texts."""
+"""The first line of a record contains one of these texts."""
 
 _MARKS = tuple(map(str.encode, _HINTS))
 
 Entry: TypeAlias = dict[str, Any]
 
 _Continue: TypeAlias = Callable[[str], bool]
-"""Takes the next line of a record, and returns whether more lines belong to it."""
+"""Reads the next line of a record; returns whether more lines belong to it."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -101,9 +101,9 @@ class CompileLog:
     _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
-        """Return whether complete lines could say something, without splitting them.
+        """Return whether complete lines may be relevant, without splitting them.
 
-        Most output says nothing about compilation, and there may be gigabytes of it.
+        Most output is not about compilation, and there may be gigabytes of it.
         """
         return any(mark in data for mark in _MARKS) or any(
             key[0] == stream for key in self._open
@@ -131,7 +131,7 @@ class CompileLog:
             del self._open[key]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the entries, with how many there were of each kind in all."""
+        """Return the entries, with the total of each kind."""
         tables: Mapping[str, _Table] = {
             "graph_breaks": self._breaks,
             "recompilations": self._recompilations,
@@ -175,7 +175,7 @@ class CompileLog:
                 if not _GENERIC_REASON.match(match[1]):
                     _explain(entry, match[1])
                     return False
-                # The next paragraph says what could not be traced.
+                # The next paragraph names the code that could not be traced.
                 generic = True
             elif generic and text.strip():
                 _explain(entry, text)
@@ -283,7 +283,7 @@ class CompileLog:
 
 
 def split_prefix(line: str) -> tuple[str, str]:
-    """Return the process that torch names in the prefix of a line, and the text."""
+    """Return the process in torch's prefix of a line, and the text."""
     if match := _PREFIX.match(line):
         return match["process"], line[match.end() :]
     # torch 2.1 and 2.2 name no process.
@@ -293,7 +293,7 @@ def split_prefix(line: str) -> tuple[str, str]:
 
 
 def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _Continue:
-    """Return what reads up to the first line with a pattern, which is acted upon."""
+    """Return a reader up to the first match of a pattern, which ``act`` handles."""
 
     def read(text: str) -> bool:
         match = pattern.match(text)
@@ -305,7 +305,7 @@ def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _C
 
 
 def _explain(entry: Entry, reason: str) -> None:
-    """Set a reason that is not known yet: the first occurrence says most."""
+    """Set the reason if unknown: the first occurrence has most details."""
     if entry["reason"] is None:
         entry["reason"] = _cut(reason.strip())
 

@@ -1,4 +1,4 @@
-"""The distributions that are installed in an environment, and what they require."""
+"""The installed distributions of an environment, and their requirements."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
 _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
 _PROJECT = re.compile(rf"\s*({_NAME})(?![A-Za-z0-9._-])")
 _LEFT = re.compile(r"~.+\.dist-info")
-"""pip gives such a name to what it removes, and leaves it where it is stopped."""
+"""pip renames a distribution like this to remove it; an interrupted pip leaves it."""
 
 BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
-"""What builds are made for one release of, beside NVIDIA's libraries and Triton."""
+"""Projects that builds require in one release, besides NVIDIA's and Triton."""
 
 _NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
 
 
 def is_built_for(name: str) -> bool:
-    """Return whether builds are made for one release of a project.
+    """Return whether builds require exactly one release of a project.
 
-    So they are of what is named after a CUDA, such as rmm-cu12 and jax-cuda12-pjrt.
+    This includes projects named after a CUDA version, such as rmm-cu12.
     """
     own = name in BUILT_FOR or _NAMED.fullmatch(name) is not None
     return own and not name.startswith(_OF_GPUS)
@@ -65,11 +65,11 @@ TRITON = ("triton", "triton-windows", "pytorch-triton")
 """The names of distributions with the package ``triton``."""
 
 _LONGEST = {"METADATA": 1 << 20, "RECORD": 16 << 20}
-"""The most bytes that are read of a file. The RECORD of the largest distribution that
-is known has 4 MB; of METADATA, the headers are read, which have some kilobytes."""
+"""The largest readable file in bytes. The largest known RECORD has 4 MB; the headers of
+METADATA, which alone are read, have some kilobytes."""
 
 _LONGEST_OTHER = 256 << 10
-"""The same for any other file, such as a variant.json, which has one variant here."""
+"""The limit for any other file, such as variant.json with its single variant."""
 
 _PIECE = 64 << 10
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
@@ -81,7 +81,7 @@ class RecordedFile:
     """One line of a RECORD.
 
     :param path: relative to the directory of packages, with ``/``.
-    :param digest: such as ``sha256=...``; empty where RECORD has none.
+    :param digest: such as ``sha256=...``; empty if RECORD has none.
     """
 
     path: str
@@ -91,10 +91,10 @@ class RecordedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """An installed distribution. Its files are read when they are asked for.
+    """An installed distribution, whose files are read on access.
 
     :param name: the normalized name.
-    :param version: as the directory spells it, with the local label.
+    :param version: the version in the directory's spelling, with the local label.
     :param folder: its ``*.dist-info``.
     :param limits: those of the environment.
     """
@@ -107,12 +107,12 @@ class Distribution:
 
     @property
     def root(self) -> str:
-        """The directory of packages that it is installed in."""
+        """The directory of packages in which it is installed."""
         return os.path.dirname(self.folder)
 
     @property
     def title(self) -> str:
-        """Such as ``torch 2.15.0``."""
+        """Name and version, such as ``torch 2.15.0``."""
         return f"{self.name} {self.version}"
 
     @property
@@ -122,17 +122,17 @@ class Distribution:
 
     @property
     def is_library(self) -> bool:
-        """Whether it is one of NVIDIA's libraries, which programs bring with them."""
+        """Whether it is one of NVIDIA's libraries, which are usually dependencies."""
         return self.name.startswith("nvidia-")
 
     @cached_property
     def installer(self) -> str:
-        """The program that has installed it, such as ``pip`` or ``conda``."""
+        """The program that installed it, such as ``pip`` or ``conda``."""
         return (self.read("INSTALLER") or b"").decode("utf-8", "replace").strip()
 
     @cached_property
     def metadata(self) -> bytes:
-        """The headers of METADATA; empty where it cannot be read."""
+        """The headers of METADATA; empty if unreadable."""
         data = self.read("METADATA") or b""
         if not self.limits.take(FILES, data.count(b"\n"), of=self.name):
             return b""
@@ -143,7 +143,7 @@ class Distribution:
 
     @cached_property
     def requires(self) -> tuple[tuple[str, str], ...]:
-        """What ``Requires-Dist`` says, each with the normalized name of the project."""
+        """The ``Requires-Dist`` fields, each with its normalized project."""
         texts = parse_requires(self.metadata)
         return tuple(
             (sys.intern(canonicalize_name(match[1])), text)
@@ -155,8 +155,8 @@ class Distribution:
     def required(self) -> frozenset[str]:
         """The normalized names in ``Requires-Dist``, with those of all extras.
 
-        torch requires ``cuda-toolkit[cublas]``, which requires nvidia-cublas for the
-        extra alone.
+        Extras matter: torch requires ``cuda-toolkit[cublas]``, which requires
+        nvidia-cublas only for that extra.
         """
         return frozenset(name for name, _ in self.requires)
 
@@ -167,7 +167,7 @@ class Distribution:
 
     @cached_property
     def origin(self) -> Mapping[str, object]:
-        """What direct_url.json says (PEP 610); empty for a wheel of an index."""
+        """The content of direct_url.json (PEP 610); empty for a wheel from an index."""
         try:
             document = json.loads(self.read("direct_url.json") or b"{}")
         except (ValueError, RecursionError):
@@ -176,7 +176,7 @@ class Distribution:
 
     @property
     def origin_url(self) -> str:
-        """The URL that it was installed from; empty for a wheel of an index."""
+        """The URL of its origin; empty for a wheel from an index."""
         return str(self.origin.get("url", ""))
 
     @property
@@ -188,7 +188,7 @@ class Distribution:
 
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
-        """The files that RECORD lists; empty where it is missing or malformed."""
+        """The files in RECORD; empty if it is missing or malformed."""
         text = (self.read("RECORD") or b"").decode("utf-8", "replace")
         try:
             return tuple(self._parse_record(text))
@@ -197,7 +197,7 @@ class Distribution:
             return ()
 
     def _parse_record(self, text: str) -> Iterator[RecordedFile]:
-        # Who asks for METADATA alone, as an application does at its start, saves these.
+        # Import late: applications that only need METADATA at start avoid this cost.
         from ..gpu_code.files import MAX_RECORDED, recorded_rows
 
         for number, row in enumerate(recorded_rows(text)):
@@ -217,13 +217,13 @@ class Distribution:
             )
 
     def locate(self, path: str) -> str:
-        """Return where a file of RECORD is."""
+        """Return the path of a file in RECORD."""
         return os.path.normpath(os.path.join(self.root, *path.split("/")))
 
     def read(self, name: str) -> bytes | None:
-        """Read a file of ``*.dist-info``, of METADATA the headers alone.
+        """Read a file of ``*.dist-info``; only the headers of METADATA.
 
-        :returns: ``None`` where it cannot be read, or is too long.
+        :returns: ``None`` if it is unreadable or too long.
         """
         path = os.path.join(self.folder, name)
         most = _LONGEST.get(name, _LONGEST_OTHER)
@@ -246,9 +246,9 @@ class Distribution:
 
 
 def _read_headers(file: BinaryIO, most: int) -> bytes:
-    """Read up to the empty line that the description comes behind.
+    """Read up to the empty line before the description.
 
-    :param most: how many bytes the headers have; the result of longer ones is longer.
+    :param most: the limit in bytes; the result is longer if the headers exceed it.
     """
     data = b""
     while len(data) <= most and (piece := file.read(_PIECE)):
@@ -261,7 +261,7 @@ def _read_headers(file: BinaryIO, most: int) -> bytes:
 def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
     """Return the distributions in some directories of packages, by normalized name.
 
-    Of two distributions of one name, Python imports the one in the earlier directory.
+    Among distributions with one name, the first directory wins, as for imports.
     """
     distributions: dict[str, Distribution] = {}
     limits = Limits()
@@ -288,12 +288,12 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
 
 
 def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
-    """Return the distribution that has the package ``triton``."""
+    """Return the distribution with the package ``triton``."""
     return next(filter(None, map(distributions.get, TRITON)), None)
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each directory that says nothing about what is installed."""
+    """Yield a sentence for each unreadable or leftover directory."""
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -316,7 +316,7 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """One requirement of an installed distribution that holds here.
+    """A requirement of an installed distribution whose marker holds here.
 
     :param user: the distribution that has the requirement.
     :param text: the requirement without its marker, such as ``triton==3.9.0``.
@@ -328,12 +328,12 @@ class Need:
     requirement: Requirement
 
     def allows(self, version: str) -> bool:
-        """Return whether a version satisfies it; one that is malformed does not."""
+        """Return whether a version satisfies it; a malformed version does not."""
         return allows(self.requirement, version)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it allows one version, or those of one release."""
+        """Whether it allows only one version, or only those of one release."""
         items = list(self.requirement.specifier)
         exact = any(item.operator in ("==", "===", "~=") for item in items)
         return exact or len(items) > len({item.version for item in items})
@@ -342,13 +342,14 @@ class Need:
 def find_needs(
     distributions: Mapping[str, Distribution], installation: Installation
 ) -> Iterator[Need]:
-    """Yield the requirements that hold for an environment, and lead to GPU code.
+    """Yield the requirements that hold in an environment and lead to GPU code.
 
-    They are those on what is built for GPUs and on what NVIDIA publishes, and on
-    distributions that require these, directly or not: the parser is slow.
+    They are requirements on GPU projects and NVIDIA's projects, and on distributions
+    that require these, directly or not. All others are skipped, because the parser is
+    slow.
 
-    Requirements of extras count where another installed distribution asks for the
-    extra, such as torch for ``cuda-toolkit[cublas]``.
+    Requirements of an extra count if another installed distribution requests it, such
+    as torch for ``cuda-toolkit[cublas]``.
     """
     variables = installation.marker_variables()
     leading = _leading(distributions.values())
@@ -363,7 +364,7 @@ def find_needs(
             counting = parse_requirements(user, leading.__contains__)
             parsed[user_name] = list(counting)
         for requirement in parsed[user_name]:
-            # What has no marker has been seen without an extra.
+            # A requirement without a marker was already yielded without an extra.
             if requirement.marker is None and extra:
                 continue
             if not user.limits.take(MARKERS, of=user_name):
@@ -383,7 +384,7 @@ def find_needs(
 
 
 def _leading(distributions: Iterable[Distribution]) -> set[str]:
-    """Return the names of GPU code, and of what requires it, through others too."""
+    """Return the names of projects with GPU code, and of all their dependents."""
     users: dict[str, list[str]] = {}
     for distribution in distributions:
         for name in distribution.required:
@@ -401,9 +402,9 @@ def _leading(distributions: Iterable[Distribution]) -> set[str]:
 def parse_requirements(
     user: Distribution, counts: Callable[[str], bool]
 ) -> Iterator[Requirement]:
-    """Yield the requirements of a distribution on projects whose names count.
+    """Yield the requirements of a distribution on the given projects.
 
-    What cannot be read is left out.
+    Malformed requirements are skipped.
     """
     for name, text in user.requires:
         if not counts(name):
@@ -416,12 +417,12 @@ def parse_requirements(
 
 
 def cost_of(text: str) -> int:
-    """Return what parsing a requirement costs: one can be a megabyte long."""
+    """Return the cost of parsing a requirement, which can be a megabyte long."""
     return 1 + len(text) // 200
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
-    """Return whether the marker of a requirement holds, or there is none."""
+    """Return whether the marker of a requirement holds or is missing."""
     if requirement.marker is None:
         return True
     try:
@@ -431,8 +432,8 @@ def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
 
 
 def allows(requirement: Requirement, version: str) -> bool:
-    """Return whether a version satisfies it; one that is malformed does not."""
-    # PEP 440: "Local version identifiers are ignored" where the specifier has none.
+    """Return whether a version satisfies it; a malformed version does not."""
+    # PEP 440: "Local version identifiers are ignored" if the specifier has none.
     try:
         return requirement.specifier.contains(version, prereleases=True)
     except InvalidVersion:  # packaging before 26

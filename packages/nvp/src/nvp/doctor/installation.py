@@ -1,10 +1,10 @@
-"""The Python environment to look at, and how much of it is looked at.
+"""The Python environment to check, and the limits of the checks.
 
-It is found without running any code of it. Anybody can publish a distribution whose
-files take hours to read: METADATA of many megabytes, RECORDs with millions of lines,
+No code of the environment is run to find it. Anybody can publish a distribution that
+takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
 libraries that are linked with hundreds of others and name thousands of directories. All
-checks of one diagnosis share one allowance of each kind. What is left out then is named
-in a note, and never reported as a finding.
+checks of a diagnosis share a limit of each kind. Skipped parts are named in a note, and
+never reported as findings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _VERSION = re.compile(r"python(3\.[0-9]+)(t?)")
 _HINT = "give the path of an interpreter, or of the directory of an environment"
 _HINT_OF_SCRIPT = (
     "where it is a script that starts an interpreter, such as one of pyenv's, give the "
-    "path that its sys.executable says"
+    "path in its sys.executable"
 )
 
 
@@ -35,9 +35,9 @@ class Installation(Reported):
     """A Python environment.
 
     :param prefix: its directory, such as ``/home/me/project/.venv``.
-    :param python: its interpreter; ``None`` where it has none.
-    :param folders: where its packages are installed, in the order of its ``sys.path``.
-    :param version: such as ``3.11``, or ``None`` where nothing says it.
+    :param python: its interpreter, or ``None``.
+    :param folders: the directories of its packages, in the order of its ``sys.path``.
+    :param version: such as ``3.11``, or ``None`` if unknown.
     """
 
     prefix: str
@@ -46,7 +46,7 @@ class Installation(Reported):
     version: str | None = None
 
     def marker_variables(self) -> dict[str, str]:
-        """Return the variables of environment markers that differ from this Python's.
+        """Return the marker variables that differ from this Python's.
 
         The platform is that of this machine.
         """
@@ -57,10 +57,10 @@ class Installation(Reported):
 
 
 def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
-    """Find an environment, and the directories that its packages are in.
+    """Find an environment and the directories of its packages.
 
-    :param path: an interpreter, or the directory of an environment. By default it is
-        the activated environment, and then the running interpreter.
+    :param path: an interpreter, or the directory of an environment; by default the
+        activated environment, or else the running interpreter.
     :raises UsageError: there is no environment.
     """
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
@@ -76,12 +76,12 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     neither = f"{named} is neither an interpreter nor an environment"
     if not given or "\0" in given:
         raise UsageError(neither, hint=hint)
-    # The program in the directory of an environment is a link to the interpreter that
-    # made the environment, so the link itself is what counts.
+    # The interpreter of an environment is a link to the one that created it, so do not
+    # resolve the link.
     try:
         prefix = os.path.abspath(given)
     except FileNotFoundError:
-        message = f"{named} is in the current directory, which is not there any more"
+        message = f"{named} is in the current directory, which no longer exists"
         raise UsageError(message, hint="change to another directory") from None
     program: str | None = None
     if not os.path.isdir(prefix):
@@ -103,7 +103,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
 
 
 def _running() -> Installation:
-    """Return the environment of this program; its ``sys.path`` is known already."""
+    """Return the environment of this program, using its ``sys.path``."""
     import site
 
     folders = list(site.getsitepackages())
@@ -131,16 +131,16 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
         if os.path.dirname(given)
         else find_program(given, {"PATH": os.defpath, **environ})
     )
-    # It may be a file without an ending, or one that nobody can run here.
+    # The file may lack a suffix, or be for another platform.
     program = given if program is None and os.path.isfile(given) else program
     return None if program is None else os.path.abspath(program)
 
 
 def _prefix_of(program: str) -> str:
-    """Return the directory of the environment that an interpreter belongs to.
+    """Return the directory of an interpreter's environment.
 
-    An interpreter stands in ``bin`` or ``Scripts`` of it; Windows has it in the
-    directory itself where there is no virtual environment. A program outside of all
+    An interpreter is in ``bin`` or ``Scripts`` of its environment, or on Windows,
+    without a virtual environment, in the directory itself. A program outside of
     environments may be a link to one inside, such as ``/usr/local/bin/python``.
     """
     folder = os.path.dirname(program)
@@ -166,8 +166,8 @@ def _interpreter(prefix: str) -> str | None:
 def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
     """Return the directories of packages of an environment, and its version.
 
-    A virtual environment that sees the packages of the system says so in its file
-    ``pyvenv.cfg``, with the directory of the interpreter that made it.
+    If a virtual environment uses the packages of the system, its ``pyvenv.cfg`` says
+    so, with the directory of the interpreter that created it.
     """
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
     version = _version(prefix, program, settings)
@@ -187,7 +187,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         f"lib/{python}/site-packages",
         "Lib/site-packages",
         f"lib64/{python}/site-packages",
-        # Debian keeps what its packages install apart from what pip installs.
+        # Debian separates its own packages from those of pip.
         f"local/lib/{python}/dist-packages",
         f"lib/{python}/dist-packages",
         "lib/python3/dist-packages",
@@ -204,7 +204,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
 def _version(
     prefix: str, program: str | None, settings: Mapping[str, str]
 ) -> str | None:
-    """Return such as ``3.11``; ``None`` where nothing says it.
+    """Return the version, such as ``3.11``; ``None`` if unknown.
 
     Free-threaded builds add a ``t``: their directory is ``python3.14t``.
     """
@@ -228,7 +228,7 @@ def _read_settings(path: str) -> dict[str, str]:
 
 
 def read_head(path: str) -> str:
-    """Return the first MiB of a text file; empty where it cannot be read."""
+    """Return the first MiB of a text file; empty if unreadable."""
     try:
         with open_regular(path) as file:
             return file.read(1024 * 1024).decode("utf-8", "replace")
@@ -257,24 +257,24 @@ MOST = {
     OPENED: 1 << 30,
     SYMBOLS: 4_000_000,
 }
-"""An environment of 104 distributions with 43,000 files takes a sixth of any of these
-at most. The libraries of torch 2.15 have 120,000 symbols that count."""
+"""The limits of each kind. An environment of 104 distributions with 43,000 files needs
+at most a sixth of each. The libraries of torch 2.15 have 120,000 relevant symbols."""
 
 _NAMED = 5
-"""How many distributions one note names."""
+"""The number of distributions named in a note."""
 
 
 class Limits:
-    """What may still be spent of each kind in `MOST`."""
+    """The remaining allowance of each kind in `MOST`."""
 
     def __init__(self) -> None:
         self._left = dict(MOST)
         self._without: dict[str, dict[str, None]] = {}
 
     def take(self, kind: str, amount: int = 1, *, of: str) -> bool:
-        """Return whether so much of a kind is left, and take it.
+        """Use an amount of a kind, and return whether it was available.
 
-        :param of: what is left out otherwise, such as the name of a distribution.
+        :param of: the object to skip otherwise, such as the name of a distribution.
         """
         if amount <= self._left[kind]:
             self._left[kind] -= amount
@@ -284,11 +284,11 @@ class Limits:
         return False
 
     def is_used_up(self, kind: str) -> bool:
-        """Return whether anything of a kind has been left out."""
+        """Return whether the limit of a kind has been reached."""
         return kind in self._without
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each kind of which something has been left out."""
+        """Yield a sentence for each reached limit."""
         for kind, names in self._without.items():
             yield (
                 f"only {MOST[kind]:,} {kind} are looked at, and not all of "

@@ -1,4 +1,4 @@
-"""A diagnosis for an issue tracker: what others need, and nothing about the user.
+"""A diagnosis for an issue tracker, without personal information.
 
 Home directories, the names of users and machines, and passwords in URLs are left out.
 """
@@ -19,14 +19,14 @@ from .model import commands_of
 from .runner import Diagnosis
 
 LONGEST_SHARED = 60
-"""The most lines of what is short enough for a comment."""
+"""The maximum number of lines in a comment."""
 
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
 _MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(|`")
-"""What starts a tag, the target of a link or an image, or code."""
+"""The start of a tag, of the target of a link or an image, or of code."""
 
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
-"""What starts a mention. GitHub finds it behind a backslash as well."""
+"""The start of a mention, which a backslash does not disable on GitHub."""
 
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
@@ -37,8 +37,10 @@ def issue_lines(
 ) -> list[str]:
     """Return a diagnosis as lines of Markdown.
 
-    :param environ: environment variables, which name the user and the home directory.
-    :param most: the most lines; findings come first, and versions are left out.
+    :param environ: environment variables, which contain the user and the home
+        directory.
+    :param most: the maximum number of lines; findings come first, and versions are left
+        out.
     """
     personal = [*_personal(environ)]
     lines = [_anonymous(line, personal) for line in _lines(diagnosis)]
@@ -58,9 +60,9 @@ def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> st
 
 
 def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield what names the user or the machine, and what stands there instead."""
+    """Yield patterns of names of the user and the machine, with replacements."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
-    # Paths of an environment are those behind links, as of a home on a file server.
+    # Paths of an environment have links resolved, such as to a home on a file server.
     homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
     for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
@@ -69,7 +71,7 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     names = {environ.get(name, "") for name in variables}
     names |= {platform.node(), _account()}
     for name in map(re.escape, names - {"", "root", "localhost"}):
-        # Directories are often named after users, with a word more.
+        # Directory names often contain the name of the user.
         part = rf"(?<=[/\\])((?:[^\s/\\]*[_.-])?){name}(?![A-Za-z0-9])"
         yield re.compile(part), r"\1USER"
         yield re.compile(rf"(?<![\w.-]){name}(?![\w.-])"), "USER"
@@ -84,7 +86,7 @@ def _account() -> str:
 
 
 def _prose(text: str) -> str:
-    """Return text of a file as Markdown that shows it, and does nothing else."""
+    """Return text from a file as Markdown without any markup."""
     return _MENTION.sub("@<!-- -->", _MARKUP.sub(r"\\\g<0>", printable(text)))
 
 

@@ -1,12 +1,12 @@
-"""The libraries that one process loads, found as glibc finds them.
+"""The libraries that a process loads, by the rules of glibc.
 
 ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
 is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
-file, the default path. What ``LD_PRELOAD`` and ``/etc/ld.so.preload`` name is loaded
-before all of that. One thing of glibc is not followed: the directories for certain
-processors, such as ``glibc-hwcaps``. They hold copies of what is found anyway.
+file, the default path. Libraries in ``LD_PRELOAD`` and ``/etc/ld.so.preload`` are
+loaded first. Directories for certain processors, such as ``glibc-hwcaps``, are ignored,
+because they contain copies of other libraries.
 
-The loader of musl has other rules, and NVIDIA's libraries do not run with it.
+musl's loader has other rules, and NVIDIA's libraries do not run with it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _TOKEN = re.compile(
 class Loaded:
     """A library that a process has loaded.
 
-    :param path: the file, by the path under which the loader opens it.
+    :param path: the path with which the loader opens the file.
     :param place: where it was found: ``RPATH``, ``LD_LIBRARY_PATH``, ``RUNPATH``,
-        ``cache``, ``default``, or ``path`` where a path was given.
+        ``cache``, ``default``, or ``path`` for a given path.
     :param real: the file without links: two paths of one file are loaded once.
     :param loader: the library that needed it first.
-    :param names: the names under which it was asked for.
+    :param names: the names by which it was requested.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Loaded:
 
     @property
     def chain(self) -> Iterator[Loaded]:
-        """The library, the one that needed it, and so on up."""
+        """Yield the library, its user, the user of that, and so on."""
         item: Loaded | None = self
         while item is not None:
             yield item
@@ -58,10 +58,11 @@ class Loaded:
 class Failure:
     """A library that cannot be loaded.
 
-    :param name: as it was asked for.
-    :param user: the file that needs it, or itself where a program asked for it.
-    :param reason: why the file found cannot be loaded; empty where none was found.
-    :param path: the file found.
+    :param name: the requested name.
+    :param user: the file that needs it, or the library itself if a program requested
+        it.
+    :param reason: why the found file cannot be loaded; empty if none was found.
+    :param path: the found file.
     """
 
     name: str
@@ -71,13 +72,13 @@ class Failure:
 
 
 class Process:
-    """What a process has loaded.
+    """A simulated process and its loaded libraries.
 
     :param library_path: the directories of ``LD_LIBRARY_PATH``.
-    :param program: its program, whose RPATH counts for all libraries.
-    :param preload: what ``LD_PRELOAD`` names.
-    :param is_supplied: says of a library that is found nowhere whether it counts as
-        loaded all the same, such as the driver's on a machine without a driver.
+    :param program: its program, whose RPATH applies to all libraries.
+    :param preload: the libraries in ``LD_PRELOAD``.
+    :param is_supplied: returns whether a missing library may be ignored, such as the
+        driver's on a machine without a driver.
     """
 
     def __init__(
@@ -98,27 +99,27 @@ class Process:
         self._by_file: dict[str, Loaded] = {}
         self._searched: dict[Loaded | None, list[tuple[str, str]]] = {}
         if program is not None:
-            # $ORIGIN of a program is the directory that /proc/self/exe is a link into.
+            # $ORIGIN of a program is the directory of the target of /proc/self/exe.
             path = os.path.realpath(program)
             self._open(path, None, path, [])
             self._program = next(iter(self.loaded), None)
-        # ld.so passes over a library that it cannot preload, with a message.
+        # ld.so skips a library that it cannot preload, with a message.
         for name in (*preload, *system.preloaded()):
             self._open(name, self._program, name, [])
         self._open_needed(0, [])
 
     @property
     def is_musl(self) -> bool:
-        """Whether the program runs with the loader of musl instead of that of glibc."""
+        """Whether the program uses musl's loader instead of glibc's."""
         program = self._program
         needed = () if program is None else program.dynamic.needed
         return any(name.startswith("libc.musl-") for name in needed)
 
     def load(self, path: str) -> list[Failure]:
-        """Load a file and what it needs, as ``dlopen`` does.
+        """Load a file and its dependencies, as ``dlopen`` does.
 
-        :param path: its path; a name without a slash is searched for.
-        :returns: what could not be loaded. In that case nothing has been loaded.
+        :param path: its path, or a name without a slash to search for.
+        :returns: the failures, after which no library has been loaded.
         """
         before = len(self.loaded)
         failures: list[Failure] = []
@@ -139,9 +140,9 @@ class Process:
         return self._by_name.get(name)
 
     def _open_needed(self, at: int, failures: list[Failure]) -> None:
-        """Load what the libraries need that have been loaded since ``at``."""
-        # Of a tree, the loader takes first what is near its root: it goes breadth
-        # first. What is appended to the list is visited later.
+        """Load the dependencies of the libraries loaded since ``at``."""
+        # The loader works breadth first: libraries appended to the list are visited
+        # later.
         while at < len(self.loaded):
             user = self.loaded[at]
             for name in user.dynamic.needed:
@@ -163,7 +164,7 @@ class Process:
             failures.append(Failure(name=name, user=asking, reason=reason, path=path))
             return
         if path is None or dynamic is None:
-            # What has not been searched for everywhere may be there.
+            # An incomplete search does not prove that the library is missing.
             searched = self.system.take(STEPS_OF_NAME, name)
             searched = searched and self.system.is_searched
             if searched and not self._is_supplied(name):
@@ -211,7 +212,7 @@ class Process:
                 yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
-        """Yield the directories that are searched first, with what names them."""
+        """Yield the directories that are searched first, with their source."""
         # "Using the directories specified in the DT_RPATH dynamic section attribute of
         # the binary if present and DT_RUNPATH attribute does not exist." DT_RPATH "is
         # applied to searches for all children in the dependency tree".
@@ -235,7 +236,7 @@ class Process:
             yield from self._expand(folder or os.curdir, user)
 
     def _expand(self, text: str, user: Loaded | None) -> Iterator[str]:
-        """Yield the paths that a text with dynamic string tokens may stand for."""
+        """Yield the possible expansions of a text with dynamic string tokens."""
         if "$" not in text:
             yield text
             return
@@ -259,6 +260,6 @@ def split_library_path(value: str) -> tuple[str, ...]:
 
 
 def split_preload(value: str) -> tuple[str, ...]:
-    """Return what ``LD_PRELOAD`` names."""
+    """Return the libraries in ``LD_PRELOAD``."""
     # "The items of the list can be separated by spaces or colons".
     return tuple(filter(None, re.split("[ :]", value)))

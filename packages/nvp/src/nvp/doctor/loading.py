@@ -1,9 +1,9 @@
-"""Which libraries the programs of a stack load, by the rules of the loader.
+"""The libraries that programs of a stack load, by the rules of the loader.
 
-torch and jax load libraries before their own. Both look for NVIDIA's libraries in the
-directories that the distributions ``nvidia-*`` install: ``nvidia/cublas/lib`` and the
-like for CUDA 12, ``nvidia/cu13/lib`` since CUDA 13. Which ones, and in which order, has
-changed from release to release, so that it is read from their source, which is not run.
+torch and jax preload libraries. Both search for NVIDIA's libraries in the directories
+of the distributions ``nvidia-*``: such as ``nvidia/cublas/lib`` for CUDA 12, and
+``nvidia/cu13/lib`` since CUDA 13. The libraries and their order change between
+releases, so they are parsed from the source code, which is never run.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]{0,1000})\]""")
 _JAX_NAME = re.compile(r"""["'](lib[\w-]+\.so[\w.]*)["']""")
 _CUDA = re.compile(r"""^cuda\b[^=\n]*=\s*["']([0-9]{1,3})""", re.MULTILINE)
 _MOST = 100
-"""The most libraries that count of one source; those of torch and jax list fifteen."""
+"""The maximum number of libraries in a source; torch and jax list fifteen."""
 
 _GLOBAL_DEPS = "libtorch_global_deps.so"
 
 
 def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
-    """Do to a process what ``import torch`` does.
+    """Load the libraries that ``import torch`` loads.
 
     :param folders: the ``sys.path``.
-    :returns: what could not be loaded; empty where there is no torch.
+    :returns: the failures; empty without torch.
     """
     home = _first(folders, "torch", "lib", _GLOBAL_DEPS)
     if home is None:
@@ -65,8 +65,8 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         if failures:
             return failures
     elif any("libcudart" in item.path for item in process.loaded):
-        # In case of success, some libraries are loaded so that they are found before
-        # other copies. In older torch these are the ones that the function names.
+        # After success, some libraries are loaded to take precedence over other
+        # copies. In older torch, they are those that the function names.
         if "_preload_cuda_deps(required=False)" not in loading:
             listed = _pairs(loading)
         _load_listed(process, folders, layout, listed)
@@ -82,7 +82,7 @@ def _pairs(source: str) -> list[tuple[str, str]]:
 
 
 def load_jax(process: Process, folders: Sequence[str]) -> None:
-    """Load what the CUDA plug-in of jax loads first; what is missing is passed over."""
+    """Load the libraries that jax's CUDA plug-in preloads, skipping missing ones."""
     for folder in folders:
         pattern = os.path.join(glob.escape(folder), "jax_plugins/xla_cuda*/__init__.py")
         for path in sorted(glob.glob(pattern))[:_MOST_PLUGINS]:
@@ -128,22 +128,22 @@ _MOST_PLUGINS = 8
 _JAX = re.compile(r"jax-cuda[0-9]+-(?:pjrt|plugin)")
 _TORCH = re.compile(r"lib(?:torch|c10)[a-z0-9_]*\.so.*")
 _REPAIRED = re.compile(r".+[-.][0-9a-f]{8,}\.so.*")
-"""The name that a tool gives a library which it copies into a wheel."""
+"""The name of a library that a tool has copied into a wheel."""
 
 _DRIVER = re.compile(r"lib(?:cuda|nvidia-[a-z0-9-]+|nvcuvid|nvoptix)\.so\.\d+")
 _BASE = re.compile(
     r"ld-linux.*|lib(?:c|m|dl|rt|pthread|util|nsl|resolv|gcc_s|stdc\+\+|z|expat|X\w+|GL"
     r"|ICE|SM|glib-2\.0|gobject-2\.0|gthread-2\.0)\.so.*"
 )
-"""What a wheel may expect of every system (PEP 599 and PEP 600)."""
+"""The libraries that every system provides for wheels (PEP 599 and PEP 600)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loading:
-    """What happened when a library of a distribution was loaded on paper.
+    """The simulated loading of a library of a distribution.
 
-    :param alternatives: the files of which a program chooses one by its CUDA version;
-        the library alone where there is no choice.
+    :param alternatives: the files among which a program selects one by its CUDA
+        version; only the library itself if there is no choice.
     """
 
     distribution: Distribution
@@ -155,7 +155,7 @@ class Loading:
 class Libraries:
     """The processes of a stack, each loaded once.
 
-    :param library_path: ``LD_LIBRARY_PATH``; it counts for this machine alone.
+    :param library_path: ``LD_LIBRARY_PATH``, used only for this machine.
     """
 
     def __init__(self, software: Software, library_path: str = "") -> None:
@@ -172,7 +172,7 @@ class Libraries:
 
     @cached_property
     def loadings(self) -> tuple[Loading, ...]:
-        """What happens to each library that uses CUDA, loaded one after another."""
+        """The loading of each library that uses CUDA, one after the other."""
         if self._start().is_musl:
             self.system.notes.append(
                 "which libraries programs load was not checked: the interpreter is of "
@@ -201,17 +201,17 @@ class Libraries:
 
     @cached_property
     def working(self) -> frozenset[str]:
-        """The distributions of which at least one library is loaded."""
+        """The distributions with at least one loaded library."""
         return frozenset(x.distribution.name for x in self.loadings if not x.failures)
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """The processes, with all that has been loaded into each."""
-        _ = self.loadings  # loading makes them
+        """The processes with their loaded libraries."""
+        _ = self.loadings  # creates the processes
         return tuple(self._processes.values())
 
     def owner(self, path: str) -> Distribution | None:
-        """Return the distribution that has installed a library."""
+        """Return the distribution of an installed library."""
         return self._owners.get(os.path.normpath(path))
 
     @cached_property
@@ -250,7 +250,7 @@ class Libraries:
         return name in users or (distribution.is_library and name in needed)
 
     def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
-        """Return a project and the distributions that need it, and what it needs."""
+        """Return a project with its dependents, and its dependencies."""
         if project not in self._known:
             software = self._software
             users = {project, *software.required_by(project)}
@@ -285,11 +285,10 @@ class Libraries:
         )
 
     def _is_supplied(self, name: str) -> bool:
-        """Return whether a library that is not found is no finding.
+        """Return whether a missing library may be ignored.
 
-        The driver brings its own, and each system what wheels may expect of it. Of
-        another machine, what it has is not known, but an environment has to bring what
-        only distributions bring.
+        The driver or the system provides it. The system of another machine is unknown,
+        but libraries that only distributions provide must be in the environment.
         """
         if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
             return True
@@ -301,7 +300,7 @@ class Libraries:
 
 
 def is_of_torch(name: str) -> bool:
-    """Return whether a library is one of torch, by its file name."""
+    """Return whether a library belongs to torch, by its file name."""
     return _TORCH.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""A stack, the checks that look at it, what they report, and what fixes all of it."""
+"""A stack, the checks of it, their findings, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
 @dataclass(frozen=True, kw_only=True)
 class Stack(Software):
-    """A machine with its software, and what its programs load, compile and need.
+    """A machine with its software, and its libraries, compilers and requirements.
 
-    Each part is made when a check asks for it, and once.
+    Each part is computed once, on first access.
     """
 
     @cached_property
     def libraries(self) -> Libraries:
-        """What the programs of the stack load, with ``LD_LIBRARY_PATH`` as it is."""
+        """The libraries that programs load with the current ``LD_LIBRARY_PATH``."""
         return Libraries(self, self.environ.get(LIBRARY_PATH, ""))
 
     @cached_property
@@ -52,16 +52,16 @@ class Stack(Software):
 
     @cached_property
     def torch_symbols(self) -> TorchSymbols | None:
-        """The names that the installed torch defines; ``None`` where nobody knows."""
+        """The symbols that the installed torch defines; ``None`` if unknown."""
         torch = self.distributions.get("torch")
         return None if torch is None else read_torch(torch, self.reader.folder)
 
     def elsewhere(
         self, distribution: Distribution, torch: tuple[int, int] | None = None
     ) -> tuple[Elsewhere, ...]:
-        """Find builds that run from an index of the vendor, and newer than on PyPI.
+        """Find builds on a vendor's index that run and are newer than on PyPI.
 
-        :param torch: the release that the builds have to be for.
+        :param torch: the release of torch that the builds must be for.
         """
         from ..builds.vendors import find_elsewhere
 
@@ -83,7 +83,7 @@ class Stack(Software):
         )
 
     def newest_on_pypi(self, distribution: Distribution) -> str | None:
-        """Return the newest release that the table says to run on each GPU."""
+        """Return the newest release that runs on every GPU, by the table."""
         from ..builds.vendors import newest_in_table
 
         return newest_in_table(
@@ -95,7 +95,7 @@ class Stack(Software):
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:
-        """What the distributions that are linked with torch need of it."""
+        """The symbols that extensions need from torch."""
         libraries = tuple(libraries_of_extensions(self))
         torch = self.torch_symbols if libraries else None
         return () if torch is None else tuple(find_extensions(libraries, torch))
@@ -106,17 +106,17 @@ def platform_of_wheel(distribution: Distribution) -> str:
     wheel = distribution.read("WHEEL") or b""
     found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
     tag = found[1].decode("ascii", "replace") if found else ""
-    # What has no tag was not made by a tool of today.
+    # A wheel without a tag was made by an outdated tool.
     return platform_of(tag) or sysconfig.get_platform().replace("-", "_")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding(findings.Finding):
-    """One thing that is wrong with a stack.
+    """A problem of a stack.
 
-    :param distribution: the normalized name of the distribution that it is about.
-    :param path: the file or the directory that it is about.
-    :param commands: what fixes it, as it stands in the hint.
+    :param distribution: the normalized name of the affected distribution.
+    :param path: the affected file or directory.
+    :param commands: the commands in the hint that fix it.
     """
 
     REPORTED: ClassVar[tuple[str, ...]] = (
@@ -144,7 +144,7 @@ class Finding(findings.Finding):
     ) -> Finding:
         """Return a finding of a check.
 
-        :param severity: by default that of the check.
+        :param severity: the severity, by default that of the check.
         """
         advice = Advice.of(hint)
         return cls(
@@ -159,20 +159,20 @@ class Finding(findings.Finding):
 
 
 def in_order(reported: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order of what to do first: the machine before builds."""
+    """Return findings in the order in which to fix them: the machine before builds."""
     rank = findings.SEVERITIES.index
     return tuple(sorted(reported, key=lambda item: (rank(item.severity), item.code)))
 
 
 Find: TypeAlias = Callable[[Stack], Iterable[Finding]]
-"""Looks at a stack, and yields what is wrong."""
+"""Checks a stack, and yields findings."""
 
 
 class Check(NamedTuple):
-    """One thing that is checked. docs/reference/doctor-checks.md explains it.
+    """A check, explained in docs/reference/doctor-checks.md.
 
-    :param severity: that of its findings, unless a finding itself says otherwise.
-    :param title: when it is reported, in one sentence.
+    :param severity: the default severity of its findings.
+    :param title: the condition for a finding, in one sentence.
     :param find: ``None`` for a check that needs more than a stack, such as a GPU.
     """
 
@@ -205,7 +205,7 @@ def declare(code: str, severity: Severity, title: str) -> None:
 def commands_of(findings: Iterable[Finding]) -> list[str]:
     """Return the commands that fix all findings, in the order to run them.
 
-    What a note says is left to the user.
+    Notes are left to the user.
     """
     commands = [x for item in findings if item.severity != NOTE for x in item.commands]
     return list(map(str, merge(commands)))

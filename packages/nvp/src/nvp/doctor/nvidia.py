@@ -1,4 +1,4 @@
-"""NVIDIA's libraries: which distribution brings each one, and where that puts it.
+"""NVIDIA's libraries: the distribution and directory of each.
 
 The table is compared with the descriptors that cuda-pathfinder publishes.
 """
@@ -21,17 +21,16 @@ from .model import Stack
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """A library of NVIDIA that comes as a wheel.
+    """A library of NVIDIA that is available as a wheel.
 
     :param name: such as ``cublasLt`` for ``libcublasLt.so.13``.
-    :param project: that of the wheel, without the CUDA in its name.
-    :param sonames: its file names, of the newest CUDA first.
-    :param folders: where wheels put it below ``site-packages``, of the newest CUDA
-        first.
-    :param each_cuda: whether a project has the CUDA in its name since CUDA 13 as well.
-        The number of such a library is that of its own release.
-    :param older: the project for CUDA 12, where that is another one.
-    :param source: where it is described.
+    :param project: the project of the wheel, without a CUDA suffix.
+    :param sonames: its file names, newest CUDA first.
+    :param folders: its directories below ``site-packages``, newest CUDA first.
+    :param each_cuda: whether the project still has a CUDA suffix since CUDA 13. The
+        soname of such a library has the number of its own release.
+    :param older: the project for CUDA 12, if different.
+    :param source: the source of this record.
     """
 
     name: str
@@ -44,13 +43,13 @@ class Library:
     date: str
 
     def soname(self, cuda: int) -> str | None:
-        """Return the file name for a CUDA major; ``None`` where nobody knows."""
+        """Return the file name for a CUDA major; ``None`` if unknown."""
         if self.each_cuda or not self.sonames or self.sonames[-1].endswith(".so"):
             return self.sonames[0] if self.sonames else None
         return self.sonames[0 if cuda > 12 else -1]
 
     def folder(self, cuda: int) -> str:
-        """Return where the wheel for a CUDA major puts it."""
+        """Return the directory of the library in the wheel for a CUDA major."""
         return self.folders[0 if cuda > 12 else -1]
 
     def project_for(self, cuda: int) -> str:
@@ -62,7 +61,7 @@ class Library:
 
 @cache
 def libraries() -> Mapping[str, Library]:
-    """Return the table by the names of the libraries, in small letters."""
+    """Return the table by the names of the libraries, in lower case."""
     records = json.loads(read_resource("knowledge", "nvidia_libraries.json"))
     found = {}
     for record in records:
@@ -91,7 +90,7 @@ def library_of(name: str) -> Library | None:
 
 
 def purpose_of(name: str) -> str | None:
-    """Return what a library is for, such as ``cublas`` for ``libcublasLt.so.13``."""
+    """Return the purpose of a library, such as ``cublas`` for ``libcublasLt.so.13``."""
     library = library_of(name)
     return None if library is None else _purpose(library.project)
 
@@ -101,9 +100,9 @@ def _purpose(project: str) -> str:
 
 
 def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
-    """Return what one of NVIDIA's distributions is for, and for which CUDA major.
+    """Return the purpose and the CUDA major of one of NVIDIA's distributions.
 
-    :returns: ``None`` for a distribution that brings no library of CUDA.
+    :returns: ``None`` for a distribution without a CUDA library.
     """
     match = _NAME.fullmatch(distribution.name)
     if match is None or not any(
@@ -121,8 +120,8 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
 def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
     """Return the installed distribution that has a library, and the file's directory.
 
-    Only the distributions of NVIDIA count, which bring libraries for others, and only
-    files that are there.
+    Only NVIDIA's distributions count, which provide libraries for others, and only
+    existing files.
     """
     for distribution, recorded in stack.nvidia_files.get(name, ()):
         path = distribution.locate(recorded)
@@ -132,7 +131,7 @@ def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
 
 
 def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
-    """Return the requirement by which a distribution gets a library.
+    """Return the requirement that provides a library to a distribution.
 
     :param name: the library, such as ``libcublas.so.13``.
     :param user: the distribution that is linked with the library.
@@ -141,8 +140,8 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     if purpose is None:
         return None
     pattern = re.compile(rf"(?:nvidia-)?{purpose}(?:-cu[0-9]+)?")
-    # torch requires cuda-toolkit, which requires nvidia-cublas for an extra. An extra
-    # that no distribution asks for does not count.
+    # Follow extras: torch requires cuda-toolkit, which requires nvidia-cublas for an
+    # extra. An extra that no distribution requests does not count.
     users = {user.name, *stack.needed_names.get(user.name, ())}
     fitting = [
         (place, need)
@@ -159,9 +158,9 @@ def project_for(
     """Return the project that has a library.
 
     :param user: the distribution that is linked with the library.
-    :param cuda: the CUDA major that the library is for; ``None`` where only what the
-        distribution needs says it.
-    :returns: ``None`` where nobody knows it.
+    :param cuda: the CUDA major that the library is for; ``None`` to derive it from the
+        distribution.
+    :returns: ``None`` if unknown.
     """
     if is_of_torch(name):
         return "torch"
@@ -175,7 +174,7 @@ def project_for(
     library = library_of(name)
     if library is None:
         return None
-    # The number of what has a release for each CUDA is that of its own release.
+    # The soname of a library with a project for each CUDA has its own number.
     major = name.rpartition(".so.")[2].partition(".")[0]
     pin = f"=={major}.*" if library.each_cuda and major.isdecimal() else ""
     return f"{library.project_for(cuda)}{pin}"
@@ -190,6 +189,6 @@ def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
 
 
 def find_in_system(stack: Stack, name: str) -> str | None:
-    """Return the library that a program gets which opens it by its name."""
+    """Return the library that a program gets when it opens the name."""
     folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
     return stack.libraries.system.find(name, folders if stack.is_here else ())

@@ -1,6 +1,6 @@
-"""Programs that are found and started for the user; none outlives this program.
+"""Find and start programs for the user; none outlives this process.
 
-Programs of CUDA are started to ask them for their versions.
+Programs of CUDA are run to get their versions.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, *ENDING)
 
 _GRACE = 5.0
-"""The seconds that a killed process has to end."""
+"""The time limit for a killed process to end, in seconds."""
 
 _ROUNDS = 10
-"""How often the processes of a family are looked for. A process can start another one
-while they are ended."""
+"""How often the processes of a family are searched, because a process can start another
+one while they are killed."""
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Return the path of a program; ``None`` where there is none.
+    """Return the path of a program, or ``None``.
 
-    The directories of ``PATH`` are looked into, and never the current directory, which
-    may be somebody else's: `shutil.which` and Windows itself look there first.
+    Only the directories of ``PATH`` are searched, never the current directory, which
+    may be untrusted. On Windows, the system and `shutil.which` search it first.
 
-    :param name: its name, or its path where it has a directory.
+    :param name: its name, or a path with a directory.
     """
     places = places_of_program(name, environ, windows=sys.platform == "win32")
     return next(
@@ -56,7 +56,7 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
 def places_of_program(
     name: str, environ: Mapping[str, str], *, windows: bool
 ) -> Iterator[str]:
-    """Yield where a program may be, in the order of a shell."""
+    """Yield the possible paths of a program, in the order of a shell."""
     if "\0" in name:
         return
     flavour = ntpath if windows else posixpath
@@ -70,7 +70,7 @@ def places_of_program(
     if not flavour.dirname(name):
         entries = environ.get("PATH", "").split(flavour.pathsep)
         entries = [entry.strip('"') if windows else entry for entry in entries]
-        # On Windows, "C:folder" and "\\folder" depend on where the program is called.
+        # On Windows, "C:folder" and "\\folder" depend on the current directory.
         folders = [
             entry
             for entry in entries
@@ -87,21 +87,21 @@ def started(
     end: Callable[[subprocess.Popen[bytes]], object],
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a program in a session of its own, and end it after the block.
+    """Start a program in its own session, and end it after the block.
 
-    :param end: ends the program and what it has started; called in any case.
-    :param options: those of `subprocess.Popen`.
-    :raises OSError: it cannot be started.
+    :param end: ends the program and its children; always called.
+    :param options: arguments of `subprocess.Popen`.
+    :raises OSError: the program cannot be started.
     """
     waiting: list[int] = []
     process: subprocess.Popen[bytes] | None = None
     is_known = False
     try:
-        # The exception of a signal could come when the program runs and its number is
-        # not known yet. So signals wait until it is.
+        # A signal could raise an exception after the program has started but before its
+        # process id is known, so delay signals.
         later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
         with handling(later):
-            made: Any = subprocess.Popen(  # noqa: S603  # what the user's stack runs
+            made: Any = subprocess.Popen(  # noqa: S603  # a program of the user's stack
                 list(words), stdin=subprocess.DEVNULL, start_new_session=True, **options
             )
             process = cast("subprocess.Popen[bytes]", made)
@@ -127,14 +127,14 @@ def end_family(
     pipes: Collection[str],
     variable: str | None = None,
 ) -> None:
-    """Kill a process and those that it has started.
+    """Kill a process and its descendants.
 
-    A daemon leaves the session, but it keeps the variables or the pipes of its parent.
-    On Linux, ``/proc`` shows both, so that the daemon is killed too. A daemon that has
-    cleared both looks like a process of somebody else, and stays.
+    A daemon leaves the session, but keeps the variables or the pipes of its parent. On
+    Linux, ``/proc`` shows both, so daemons are killed too. A daemon that has cleared
+    both cannot be recognized and survives.
 
-    :param pipes: the names of the pipes that only this family writes to.
-    :param variable: ``NAME=VALUE``, which only this family has.
+    :param pipes: the names of the pipes to which only this family writes.
+    :param variable: a variable ``NAME=VALUE`` that only this family has.
     """
     if sys.platform == "win32":
         program = find_program("taskkill", {"PATH": ";".join(os.get_exec_path())})
@@ -149,13 +149,13 @@ def end_family(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         end_strays(pipes, variable)
-    # A process that is stuck in the driver cannot be killed; it is abandoned.
+    # A process that is stuck in the driver cannot be killed, so abandon it.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_GRACE)
 
 
 def end_strays(pipes: Collection[str], variable: str | None) -> None:
-    """Kill the processes that have such a pipe or variable, as far as /proc tells.
+    """Kill the processes with such a pipe or variable, according to /proc.
 
     The parameters are those of `end_family`.
     """
@@ -181,7 +181,7 @@ def _find_family(variable: bytes | None, pipes: Collection[str]) -> Iterator[int
             continue
         with contextlib.suppress(OSError):
             is_one = _has_variable(name, variable) or _has_pipe(name, pipes)
-            # A zombie has ended; its parent has not collected it yet.
+            # A zombie has ended, but its parent has not reaped it yet.
             if is_one and not _is_zombie(name):
                 yield int(name)
 
@@ -196,7 +196,7 @@ def _has_variable(name: str, variable: bytes | None) -> bool:
 def _has_pipe(name: str, pipes: Collection[str]) -> bool:
     folder = f"/proc/{name}/fd"
     for number in os.listdir(folder):
-        with contextlib.suppress(OSError):  # it has been closed in the meantime
+        with contextlib.suppress(OSError):  # the file has been closed
             if os.readlink(f"{folder}/{number}") in pipes:
                 return True
     return False
@@ -209,14 +209,14 @@ def _is_zombie(name: str) -> bool:
 
 
 DEADLINE = 10.0
-"""Seconds that programs have to say their versions. They take a twentieth of one, and
-longer on a file system that is far away."""
+"""The time limit for the versions of programs, in seconds. They need a twentieth of a
+second, but more on a slow file system."""
 
 _MOST = 64 * 1024
-"""The most bytes that are read of what it prints; five lines are usual."""
+"""The maximum output to read, in bytes; five lines are usual."""
 
 _LINGER = 1.0
-"""Seconds until the output of programs that were ended is left open."""
+"""Seconds to wait for the output of ended programs before it is abandoned."""
 
 _RELEASE = re.compile(rb"release ([0-9]{1,3}\.[0-9]{1,3})(?:, V([0-9][0-9.]{0,30}))?")
 
@@ -226,14 +226,14 @@ Failure: TypeAlias = Literal["missing", "refused", "foreign", "hangs", "garbled"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program of CUDA; `ask_versions` finds out of which one.
+    """A program of a CUDA toolkit; `ask_versions` finds its version.
 
     :param named_by: the variable or the distribution that names it, or ``PATH``.
-    :param cuda: the CUDA version that it is of; ``None`` where nobody knows.
+    :param cuda: the CUDA version of its toolkit; ``None`` if unknown.
     :param release: its full version, such as ``12.9.86``.
-    :param problem: why its version is not known, as a clause.
+    :param problem: why its version is unknown, as a clause.
     :param failure: the kind of the problem. ``foreign`` is a program for another
-        processor or system, and ``garbled`` is one that prints something else.
+        processor or system, and ``garbled`` means unexpected output.
     """
 
     path: str
@@ -244,7 +244,7 @@ class Program:
     failure: Failure | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return the program as it stands in the JSON report."""
+        """Return the program for the JSON report."""
         return {
             "path": self.path,
             "named_by": self.named_by,
@@ -259,21 +259,20 @@ def ask_versions(
 ) -> dict[Program, Program]:
     """Run ``PATH --version`` of all programs, and read the CUDA versions they print.
 
-    They run side by side, so that several programs that hang take no longer than one.
+    They run in parallel, so several hanging programs take no longer than one.
 
-    :param deadline: seconds after which those that still run are ended, with what they
-        have started.
-    :returns: each program with its version; with a ``problem`` where it cannot be run,
-        hangs, or prints something else.
+    :param deadline: seconds after which running programs and their children are killed.
+    :returns: each program with its version, or with a ``problem`` if it cannot be run,
+        hangs, or has unexpected output.
     """
     asked: dict[Program, Program] = {}
     runs: dict[Program, _Run] = {}
     with contextlib.ExitStack() as stack:
-        # This comes last, when all have ended.
+        # Close the outputs last, after all programs have ended.
         stack.callback(lambda: _close(runs.values()))
         for program in dict.fromkeys(programs):
             path = program.path
-            # Windows would look for a bare name in the current directory.
+            # Windows would search for a bare name in the current directory.
             named = "\0" in path or not os.path.dirname(path)
             if named or not os.path.exists(path):
                 asked[program] = _failed(program, "missing", "there is no such file")
@@ -299,7 +298,7 @@ def _refused(program: Program, error: OSError) -> Program:
 
 
 def _parse(program: Program, output: bytes | None, deadline: float) -> Program:
-    """Read a version in what a program printed; it printed ``None`` if it hangs."""
+    """Parse the version in the output of a program; ``None`` means that it hangs."""
     if output is None:
         return _failed(program, "hangs", f"it did not reply in {deadline:g} seconds")
     match = _RELEASE.search(output)
@@ -321,10 +320,10 @@ def _failed(program: Program, failure: Failure, problem: str) -> Program:
 
 
 class _Run:
-    """What a program prints, which a thread reads.
+    """The output of a program, read by a thread.
 
-    Nothing bounds what it prints, and no other way to wait for output with a deadline
-    works on Windows as well.
+    The output is unbounded, and only a thread can wait for it with a deadline on
+    Windows too.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -337,26 +336,26 @@ class _Run:
         self._pieces.append(self._stream.read(_MOST))
 
     def wait(self, latest: float) -> None:
-        """Wait until it has printed all, or enough, or up to a time."""
+        """Wait until the output is complete or long enough, or until a time."""
         self._reader.join(max(0.0, latest - time.monotonic()))
 
     def output(self) -> bytes | None:
-        """Return the first bytes that it printed; ``None`` where it hangs."""
+        """Return the first bytes of the output; ``None`` if the program hangs."""
         return None if self._reader.is_alive() else b"".join(self._pieces)
 
     def close(self, latest: float) -> None:
         self.wait(latest)
         if not self._reader.is_alive():
-            # Otherwise a process that has left the session holds the pipe, and closing
-            # it would wait for that process.
+            # Otherwise a process outside the session holds the pipe, and closing would
+            # wait for it.
             self._stream.close()
 
 
 @contextlib.contextmanager
 def _running(path: str) -> Iterator[_Run]:
-    """Start a program, and end it after the block, with what it has started.
+    """Start a program, and end it and its children after the block.
 
-    :raises OSError: it cannot be started.
+    :raises OSError: the program cannot be started.
     """
     pipes: set[str] = set()
     with started(

@@ -1,6 +1,6 @@
-"""Run the checks on a stack, and put together what they found.
+"""Run the checks on a stack, and collect the findings.
 
-What the user's own commands prove is added to that, and the receipt of it.
+Optionally, run workloads and make a receipt.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from .workloads import (
 logger = logging.getLogger(__name__)
 
 _MOST_NOTES = 500
-"""How many notes there are of what could not be read."""
+"""The number of notes about unreadable files."""
 
 _NAMED = 5
-"""How many distributions one note names."""
+"""The number of distributions named in a note."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """What is wrong with a stack, and what it consists of.
+    """The problems of a stack, and its content.
 
-    :param findings: the worst first, and of one severity in the order of their codes.
-    :param notes: what could not be read, in sentences.
-    :param toolchain: the compilers and the assemblers that would be used.
-    :param live: what the GPUs themselves have shown; ``None`` where nobody asked.
-    :param workloads: what the user's own commands did.
-    :param receipt: the receipt of the stack; ``None`` where nobody asked for one.
+    :param findings: the findings, most severe first, then by code.
+    :param notes: sentences about unreadable files.
+    :param toolchain: the compilers and the assemblers in use.
+    :param live: the results of the live proof; ``None`` if not requested.
+    :param workloads: the results of the workloads.
+    :param receipt: the receipt of the stack; ``None`` if not requested.
     """
 
     stack: Stack
@@ -107,7 +107,7 @@ def diagnose_installation(
 ) -> Diagnosis:
     """Find an environment with what is installed in it, and run the checks.
 
-    :param cache: the directory for what is read once; ``None`` keeps nothing.
+    :param cache: the cache directory; ``None`` disables the cache.
     :param live: the deadline of the live proof in seconds; ``None`` for no proof. The
         other arguments are those of `api.doctor`.
     """
@@ -168,7 +168,7 @@ def diagnose(stack: Stack) -> Diagnosis:
 
 
 def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
-    """Add what the GPUs of this machine show when code runs on them.
+    """Add the results of running code on the GPUs of this machine.
 
     :param seconds: the deadline for each GPU, and for torch.
     """
@@ -207,8 +207,8 @@ def _unreadable(stack: Stack) -> list[str]:
 def _foreign_provider(stack: Stack) -> list[str]:
     """Return a note if the environment's own ``nvp`` cannot start.
 
-    Installers put another release of the provider, or a successor with the same name,
-    where ``nvp`` expects the provider of its own version.
+    Installers may replace the provider by another release, or by a successor with the
+    same name, but ``nvp`` needs the provider of its own version.
     """
     command = stack.distributions.get("nvp")
     provider = stack.distributions.get("nvidia-variant-provider")
@@ -222,20 +222,20 @@ def _foreign_provider(stack: Stack) -> list[str]:
 
 
 _NOT_IN_RECEIPTS = ("ND604", "ND605", "ND701")
-"""Checks whose findings are not in a receipt. The workloads in the receipt say the same
+"""Checks whose findings are left out of a receipt: its workloads contain the same
 without the output of the user's programs, and a difference from another receipt does
-not belong in this one."""
+not belong into it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """What to add to a diagnosis.
 
-    :param workloads: command lines that are run in the environment.
-    :param deadline: the seconds that each of them has; by default those that the
-        receipt gives it, and else `workloads.DEADLINE`.
-    :param reasons: why the stack is as it is; see `receipts.making.parse_reasons`.
-    :param with_receipt: whether the diagnosis gets a receipt.
+    :param workloads: command lines to run in the environment.
+    :param deadline: the time limit of each in seconds; by default that in the receipt,
+        or else `workloads.DEADLINE`.
+    :param reasons: reasons for the receipt; see `receipts.making.parse_reasons`.
+    :param with_receipt: whether to make a receipt.
     :param against: a receipt to compare the stack with. Its workloads are run again.
     :param starting: called before each workload is run.
     """
@@ -251,14 +251,14 @@ class Evidence:
 def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Run the workloads, make the receipt, and compare it with another one.
 
-    :raises UsageError: a workload or a reason is malformed. Nothing has been run then.
+    :raises UsageError: a workload or a reason is malformed; raised before running any.
     """
     stack = diagnosis.stack
     reasons = parse_reasons(evidence.reasons, stack)
     against = evidence.against
     notes = list(diagnosis.notes)
     if against is not None and not stack.is_here:
-        # What runs here proves nothing about another machine.
+        # A workload on this machine is no evidence about another one.
         if against["workloads"]:
             notes.append(
                 "the workloads of the receipt were not run: this is not the "
@@ -303,7 +303,7 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
 
 
 def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
-    """Return each command with its deadline; one that is given twice is run once."""
+    """Return each command with its deadline; duplicates run once."""
     earlier = [] if against is None else against["workloads"]
     deadlines: dict[str, float] = dict.fromkeys(evidence.workloads, DEADLINE)
     for record in earlier:
@@ -314,7 +314,7 @@ def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
 
 
 def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
-    """Add the command that brings a distribution back to what a receipt says."""
+    """Add the command that restores the version of a distribution in a receipt."""
     name = finding.distribution
     if name is None:
         return finding
@@ -322,7 +322,7 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
     if name not in versions:
         command = stack.pip("uninstall", "--yes", name)
     else:
-        # A receipt may come from anywhere, and a word of it must not be an option.
+        # A receipt is untrusted, so its words must not become options.
         wanted = f"{name}=={versions[name]}"
         if parse_requirement(wanted) is None:
             return finding

@@ -1,7 +1,6 @@
-"""The software that is installed on a machine, and the GPU code in it.
+"""The installed software of a machine, and its GPU code.
 
-The code is read once for each content: what is read of installed files is kept in a
-cache until one of the files changes.
+Results about installed files are cached until one of the files changes.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 
 _LONGEST = 16 * 1024 * 1024
-"""The most bytes that are kept of one distribution. The report of 10,560 loose cubins
-has 6 MB."""
+"""The largest cached result of a distribution, in bytes. The report of 10,560 loose
+cubins has 6 MB."""
 
 
 def kept_path(
@@ -47,14 +46,14 @@ def kept_path(
     distribution: Distribution,
     files: Iterable[RecordedFile],
 ) -> str | None:
-    """Return where what was read of exactly these files is kept.
+    """Return the cache path for these files.
 
-    RECORD has the hash of each file. A file that was changed after it had been
-    installed has another size or another time.
+    RECORD has the hash of each file. A file that was changed after its installation has
+    another size or time.
 
-    :param folder: ``None`` keeps nothing.
-    :param kind: what was read.
-    :returns: ``None`` where nothing is kept, or a file is missing.
+    :param folder: the cache directory; ``None`` disables the cache.
+    :param kind: the kind of result.
+    :returns: ``None`` without a cache, or if a file is missing.
     """
     if folder is None:
         return None
@@ -71,21 +70,21 @@ def kept_path(
 
 
 def read_kept(path: str | None) -> Any:
-    """Read what is kept; ``None`` where there is nothing that can be used."""
+    """Read the cache entry; ``None`` if unusable."""
     content = load(path, _LONGEST)
     if content is None:
         return None
     try:
         return json.loads(content)
     except ValueError as error:
-        # A full disk may have cut it.
+        # A full disk may have truncated the file.
         logger.info("%s cannot be used: %r", path, error)
         return None
 
 
 def write_kept(path: str | None, document: object) -> None:
-    """Keep a document; a cache that cannot be written is not an error."""
-    # The report of 10,560 cubins takes long to write as JSON, so look first.
+    """Cache a document; failing to write it is not an error."""
+    # Check first, because converting the report of 10,560 cubins to JSON is slow.
     if path is None:
         return
     store(path, json.dumps(document, separators=(",", ":")).encode())
@@ -93,23 +92,22 @@ def write_kept(path: str | None, document: object) -> None:
 
 _CUDA = ("nvidia-", "cuda-")
 _PARTS = 2
-"""By what the budget of one report is divided for all distributions together."""
+"""The divisor of the budget of one report, for all distributions together."""
 
 _SEARCHED = 4 << 30
-"""Bytes of files that are searched. The parts of a library that programs cannot hand to
-CUDA, its machine code for GPUs and the holes of a file do not count; the libraries of
-torch have 400 MB."""
+"""The limit of searched bytes. Parts of a library that programs cannot pass to CUDA,
+its GPU code, and holes of a file do not count; the libraries of torch have 400 MB."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
-"""Called with the name of a distribution, and returns what takes the progress."""
+"""Called with the name of a distribution; its context yields a progress function."""
 
 
 class CodeReader:
-    """Reads the GPU code of distributions, and keeps what it finds.
+    """Reads the GPU code of distributions, and caches the reports.
 
-    :param folder: where reports are kept; ``None`` keeps none.
-    :param jobs: how many files are read at the same time.
-    :param watch: returns what takes the progress of reading it.
+    :param folder: the cache directory; ``None`` disables the cache.
+    :param jobs: the number of files to read at the same time.
+    :param watch: see `Watch`.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class CodeReader:
     ) -> None:
         self.folder = folder
         self._jobs = jobs
-        # All distributions share it, and it is used up in seconds.
+        # All distributions share the budget, which is used up in seconds.
         self._budget = Budget(_PARTS)
         self._budget.searched = _SEARCHED
         self._watch = watch or (lambda _: contextlib.nullcontext())
@@ -129,8 +127,8 @@ class CodeReader:
     def read(self, distribution: Distribution) -> WheelReport | None:
         """Find the GPU code of a distribution.
 
-        :returns: ``None`` where it has no file that could hold any, or no RECORD. What
-            cannot be read is a defect of the report.
+        :returns: ``None`` if no file could contain any, or without a RECORD. Unreadable
+            files are defects in the report.
         """
         files = [
             item
@@ -145,7 +143,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The report says which CUDA they ask for.
+        # The report includes the CUDA version of these requirements.
         texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
         cost = sum(map(cost_of, texts[:MAX_PARSED]))
         limits = distribution.limits
@@ -168,7 +166,7 @@ class CodeReader:
 
 
 def may_have_gpu_code(path: str) -> bool:
-    """Return whether a file of a RECORD is looked into, by its name."""
+    """Return whether to inspect a file of a RECORD, by its name."""
     if path.startswith("../") or path.endswith(".pyc"):
         return False
     return not is_text(path)
@@ -187,17 +185,17 @@ def _load(path: str | None) -> WheelReport | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Software:
-    """A machine with the software that is installed on it.
+    """A machine with its installed software.
 
-    The files of a distribution are read when they are asked for, and once.
+    The files of a distribution are read once, on first access.
 
-    :param environment: the driver and the GPUs, of this machine or of another one.
-    :param is_here: whether the software runs on ``environment``, so that the files of
-        the system count as well.
-    :param environ: the environment variables that its programs see.
-    :param root: the root directory of the system; tests name another one.
-    :param machine_options: the options of a command line that name ``environment``.
-    :param everything: check compilers too where nothing is built with them.
+    :param environment: the driver and the GPUs, of this machine or another one.
+    :param is_here: whether ``environment`` is this machine, so the files of its system
+        are checked too.
+    :param environ: the environment variables of its programs.
+    :param root: the root directory of the system, which tests replace.
+    :param machine_options: the command-line options that describe ``environment``.
+    :param everything: check compilers even if they are not used.
     """
 
     environment: Environment
@@ -218,13 +216,13 @@ class Software:
 
     @cached_property
     def limits(self) -> Limits:
-        """What may be read of the environment; its distributions share it."""
+        """The limits of reading the environment, which all distributions share."""
         return next((x.limits for x in self.distributions.values()), Limits())
 
     def code_of(self, distribution: Distribution) -> WheelReport | None:
         """Return the GPU code of a distribution.
 
-        :returns: ``None`` where no file could hold any, or its files are not known.
+        :returns: ``None`` if no file could contain any, or its files are unknown.
         """
         name = distribution.name
         if name not in self._reports:
@@ -232,10 +230,9 @@ class Software:
         return self._reports[name]
 
     def needs_of(self, distribution: Distribution) -> Needs | None:
-        """Return what a distribution needs of a machine, by the files installed.
+        """Return a distribution's requirements on a machine, from its installed files.
 
-        :returns: ``None`` where its files could not be read completely, or hold
-            nothing that counts.
+        :returns: ``None`` if its files are not completely readable or irrelevant.
         """
         name = distribution.name
         if name not in self._needs:
@@ -257,13 +254,13 @@ class Software:
 
     @cached_property
     def requirements(self) -> tuple[Need, ...]:
-        """What the distributions require of each other."""
+        """The requirements of the distributions on each other."""
         return tuple(find_needs(self.distributions, self.installation))
 
     def pip(self, subcommand: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
 
-        What it installs is for the machine that the checks are about.
+        It installs for the machine that is checked.
         """
         program = ["nvp", "pip"]
         python = self.installation.python or self.installation.prefix
@@ -273,31 +270,31 @@ class Software:
         return Command.of_pip(program, subcommand, *words, machine=machine)
 
     def reinstall(self, *names: str, words: Sequence[str] = ()) -> Command:
-        """Return the command line that chooses builds of projects again.
+        """Return the command line that selects builds of projects again.
 
-        Files that conda has installed are known to conda, and not to pip.
+        For packages from conda, the command uses conda.
 
-        :param words: more words for pip.
+        :param words: further arguments of pip.
         """
         installed = [x for n in names if (x := self.distributions.get(project_of(n)))]
         if any(item.installer == "conda" for item in installed):
             prefix = self.installation.prefix
-            # The package of torch has another name, and a build without CUDA as well.
+            # In conda, torch has another name, and also has builds without CUDA.
             packages = ["pytorch=*=cuda*" if x == "torch" else x for x in names]
             return Command(("conda", "install", "--prefix", prefix), names=(*packages,))
         options = ["--upgrade", "--force-reinstall"]
-        # The checks are about each GPU of the machine.
+        # The checks cover every GPU of the machine.
         options += ["--every-gpu"] if self.has_several_gpus else []
         return self.pip("install", *options, *words, *names)
 
     def restore(self, distribution: Distribution) -> Command:
-        """Return the command line that installs the files of a release once more."""
+        """Return the command line that reinstalls the files of a release."""
         wanted = f"{distribution.name}=={distribution.public_version}"
         return self.pip("install", "--force-reinstall", "--no-deps", wanted)
 
     @cached_property
     def builds_here(self) -> bool:
-        """Whether compilers of this machine matter: something is built with them."""
+        """Whether packages are built with the compilers of this machine."""
         return self.everything or any(
             item.is_from_source for item in self.distributions.values()
         )
@@ -314,14 +311,14 @@ class Software:
         return len(self.environment.compute_capabilities) > 1
 
     def required_by(self, name: str) -> frozenset[str]:
-        """Return the distributions that need another one, through others too.
+        """Return all direct and indirect dependents of a distribution.
 
-        :param name: the normalized name of the distribution that is needed.
+        :param name: its normalized name.
         """
         return _reached([name], lambda item: self._users.get(item, ()))
 
     def needed_for(self, *names: str) -> frozenset[str]:
-        """Return what distributions need, through others too, installed or not."""
+        """Return all direct and indirect dependencies, installed or not."""
 
         def required(item: str) -> Iterable[str]:
             distribution = self.distributions.get(item)
@@ -330,7 +327,7 @@ class Software:
         return _reached(names, required)
 
     def is_required(self, name: str) -> bool:
-        """Return whether any distribution needs another one."""
+        """Return whether any distribution requires this one."""
         return name in self._users
 
     @cached_property
@@ -343,9 +340,9 @@ class Software:
 
     @cached_property
     def nvidia_files(self) -> Mapping[str, list[tuple[Distribution, str]]]:
-        """The libraries in NVIDIA's distributions, by the names of their files.
+        """The libraries in NVIDIA's distributions by file name.
 
-        Each has its distribution, and its path in RECORD.
+        Each has its distribution and its path in RECORD.
         """
         files: dict[str, list[tuple[Distribution, str]]] = {}
         for distribution in self.distributions.values():
@@ -357,7 +354,7 @@ class Software:
 
     @cached_property
     def needed_names(self) -> Mapping[str, frozenset[str]]:
-        """The names of what each distribution requires here, by its name."""
+        """The names of the dependencies of each distribution."""
         names: dict[str, set[str]] = {}
         for need in self.requirements:
             names.setdefault(need.user.name, set()).add(need.name)
@@ -365,9 +362,9 @@ class Software:
 
     @cached_property
     def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
-        """The requirements of NVIDIA's distributions, by the name of who has them.
+        """The requirements on NVIDIA's distributions, by the name of the dependent.
 
-        Each has its place in `requirements`.
+        Each has its index in `requirements`.
         """
         needs: dict[str, list[tuple[int, Need]]] = {}
         for place, need in enumerate(self.requirements):
@@ -379,7 +376,7 @@ class Software:
 def _reached(
     starts: Iterable[str], following: Callable[[str], Iterable[str]]
 ) -> frozenset[str]:
-    """Return what is reached from ``starts``, which do not count by themselves."""
+    """Return the nodes reachable from ``starts``, without ``starts`` themselves."""
     reached: set[str] = set()
     waiting = list(starts)
     while waiting:

@@ -1,7 +1,7 @@
 """The libraries of a machine: their directories, their tables, and ``ld.so.cache``.
 
-Each directory is listed once and each file is read once, and the limits of the
-environment bound how many.
+Each directory is listed once, and each file is read once, within the limits of the
+environment.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from .programs import find_program
 
 _TRIPLETS = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
 _PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
-"""What ``ldconfig -p`` calls each processor."""
+"""The names of processors in the output of ``ldconfig -p``."""
 
 _CACHED = re.compile(r"^\t(\S+) \((.*?)\) => (.*)$", re.MULTILINE)
 _FOLDERS_OF_LDCONFIG = os.pathsep.join(("/sbin", "/usr/sbin", "/usr/local/sbin"))
 _STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME = 20, 100, 10
-"""What counts as much as looking for one name in one listing: reading a directory,
-reading a library, and keeping one name that it is linked with."""
+"""The costs of reading a directory, of reading a library, and of storing a name that it
+is linked with, in units of one lookup in a listing."""
 
 _MOST_NAMES = 20_000
 """The longest directory listing that is cached; Debian's libraries are 4,000."""
 
 _DEADLINE = 10.0
-"""Seconds that ``ldconfig`` has. It takes a hundredth of one."""
+"""The time limit of ``ldconfig`` in seconds; it needs a hundredth of a second."""
 
 
 class LibraryError(Exception):
-    """A file that stops the loader; the message says why."""
+    """A file that makes the loader fail; the message has the reason."""
 
 
 class System:
@@ -46,9 +46,9 @@ class System:
 
     :param root: the root directory of the machine.
     :param machine: its processor, such as ``x86_64``.
-    :param known: whether its files can be looked at; nothing is found on a machine
-        that is known by its properties alone.
-    :param limits: those of the environment whose libraries are loaded.
+    :param known: whether its files are accessible; no file is found on a machine that
+        is only described.
+    :param limits: the limits of the environment.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class System:
 
     @property
     def library_folders(self) -> tuple[str, ...]:
-        """What ``$LIB`` may stand for: the directory depends on how glibc was built."""
+        """The possible values of ``$LIB``, which depend on the build of glibc."""
         return (f"lib/{_TRIPLETS.get(self.machine, self.machine)}", "lib64", "lib")
 
     def cached(self, name: str) -> Iterator[str]:
-        """Yield the libraries of a name in ``ld.so.cache``, the preferred one first."""
+        """Yield the libraries of a name in ``ld.so.cache``, preferred first."""
         for path in (self._cache or {}).get(name, ()):
             yield os.path.join(self._root, path.lstrip("/"))
 
@@ -82,14 +82,14 @@ class System:
     def is_cache_known(self) -> bool:
         """Whether the libraries in ``ld.so.cache`` are known; if not, a note says why.
 
-        Without it, nobody knows of a library that the loader does not find it.
+        Without them, a library cannot be known to be missing.
         """
         return self._cache is not None
 
     def default_folders(self) -> Iterator[str]:
         """Yield ``/lib`` and ``/usr/lib``, by the names that distributions give them.
 
-        Debian builds its loader with the directories of its triplets before them.
+        Debian's loader searches the directories of its triplets before them.
         """
         if self._known:
             for folder in self.library_folders:
@@ -97,10 +97,10 @@ class System:
                 yield os.path.join(self._root, "usr", folder)
 
     def preloaded(self) -> tuple[str, ...]:
-        """Return what ``/etc/ld.so.preload`` names."""
+        """Return the libraries in ``/etc/ld.so.preload``."""
         if not self._known:
             return ()
-        # "a whitespace-separated list"; glibc leaves out comments and takes colons too.
+        # "a whitespace-separated list"; glibc skips comments and also accepts colons.
         path = os.path.join(self._root, "etc/ld.so.preload")
         text = re.sub("#.*", "", read_head(path))
         return tuple(filter(None, re.split(r"[\s:]", text)))
@@ -108,8 +108,8 @@ class System:
     def fits(self, path: str) -> bool:
         """Return whether the loader would stop its search at a file.
 
-        It passes over files for another processor. A file that is no library stops it
-        with an error.
+        The loader skips files for another processor, and fails at a file that is not a
+        library.
         """
         try:
             dynamic = self.read(path)
@@ -120,9 +120,9 @@ class System:
         return dynamic.wide and dynamic.machine == self.machine
 
     def take(self, steps: int, of: str) -> bool:
-        """Return whether the search may go on, and count what it does.
+        """Count steps of the search, and return whether it may continue.
 
-        :param of: the file that is searched for.
+        :param of: the file to search for.
         """
         return self._limits.take(SEARCHES, steps, of=os.path.basename(of))
 
@@ -137,12 +137,12 @@ class System:
         return names is None or bool(names)
 
     def may_have(self, folder: str, name: str) -> bool:
-        """Return whether a directory may have a file, by its listing, which is kept."""
+        """Return whether a directory may have a file, by its cached listing."""
         names = self._list(folder)
         return names is None or name in names
 
     def _list(self, folder: str) -> Collection[str] | None:
-        """Return the names in a directory; ``None`` where they are not known."""
+        """Return the names in a directory; ``None`` if unknown."""
         if folder not in self._names:
             self._names[folder] = self._read_folder(folder)
         return self._names[folder]
@@ -162,13 +162,13 @@ class System:
             return self._listings[place]
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return ()
-        except OSError:  # who cannot list a directory may be able to open its files
+        except OSError:  # the files may be readable even if the directory is not
             return None
 
     def read(self, path: str) -> Dynamic | None:
-        """Read a library; ``None`` where there is no such file.
+        """Read a library; ``None`` if the file does not exist.
 
-        :raises LibraryError: the file is no library, or cannot be read.
+        :raises LibraryError: the file is not a library or cannot be read.
         """
         if path not in self._files:
             result = _read(path) if self.take(_STEPS_OF_FILE, path) else None
@@ -181,7 +181,7 @@ class System:
         return result
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
-        """Return the library that a program gets when it asks for a name itself.
+        """Return the library that a program gets when it opens a name.
 
         :param library_path: the directories of ``LD_LIBRARY_PATH``.
         """
@@ -208,13 +208,13 @@ class System:
 def read_cache(
     path: str, machine: str, program: str | None = None
 ) -> dict[str, tuple[str, ...]]:
-    """Ask ``ldconfig`` for the libraries in a file ``ld.so.cache``.
+    """Run ``ldconfig`` to list the libraries in a file ``ld.so.cache``.
 
-    :param machine: the processor whose libraries are looked for, such as ``x86_64``.
+    :param machine: the processor of the libraries, such as ``x86_64``.
     :param program: ``ldconfig``; by default that of this system.
-    :returns: the paths of the libraries of each name, the preferred one first. Copies
-        for certain processors come last: the loader takes one of them only where it
-        takes the plain one elsewhere.
+    :returns: the paths of the libraries by name, in order of preference. Copies for
+        certain processors come last, because the loader selects them only on machines
+        where others would select the generic one.
     :raises ValueError: there is no ``ldconfig``, or it cannot read the file.
     """
     program = program or find_program("ldconfig", {"PATH": _FOLDERS_OF_LDCONFIG})
@@ -244,14 +244,14 @@ def read_cache(
         if wanted is None or words[0] == f"libc6,{wanted}":
             libraries.setdefault(name, []).append(("hwcap: " in kind, library))
     return {
-        # Sorting is stable: of equal entries the loader takes the first.
+        # The sort is stable, because the loader selects the first of equal entries.
         name: tuple(path for _, path in sorted(paths, key=lambda item: item[0]))
         for name, paths in libraries.items()
     }
 
 
 def _read(path: str) -> Dynamic | LibraryError | None:
-    # Links that go round in circles are an OSError too.
+    # Circular links also raise OSError.
     try:
         with open_regular(path) as file:
             return read_seekable(read_dynamic(), file)

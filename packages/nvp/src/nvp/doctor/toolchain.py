@@ -1,14 +1,14 @@
-"""Everything that makes GPU code for a stack, and the GPUs that it is made for.
+"""The compilers of GPU code for a stack, and their target GPUs.
 
-The installed torch says which CUDA it is for, without running its code. The nvcc that
+The CUDA version of the installed torch is read without running its code. The nvcc that
 builds extensions of torch is a program; NVRTC is an installed library.
 
-The tables name the GPUs that a release of CUDA compiles for. For extensions of torch,
-the variable ``TORCH_CUDA_ARCH_LIST`` does. Its grammar is that of
+The tables list the GPUs that a release of CUDA supports. For extensions of torch, the
+variable ``TORCH_CUDA_ARCH_LIST`` lists the targets. Its grammar is that of
 ``torch.utils.cpp_extension`` in torch 2.15. Entries are separated by semicolons or
 spaces. An entry is a compute capability such as ``8.0``, one with a suffix such as
-``9.0a``, or either with ``+PTX``; or it is the name of an architecture, which stands
-for several.
+``9.0a``, or either with ``+PTX``; or it is the name of an architecture, which means
+several of them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def compiles_for(
 ) -> bool | None:
     """Return whether a release of CUDA makes machine code for exactly one GPU.
 
-    :param suffix: ``a`` for the target that has the features of this GPU alone.
-    :returns: ``None`` where the tables know neither the release nor the GPU.
+    :param suffix: ``a`` for the target with the features of only this GPU.
+    :returns: ``None`` if the tables have neither the release nor the GPU.
     """
     toolkit = toolkits().get(cuda)
     if toolkit is not None:
@@ -57,7 +57,7 @@ def compiles_for(
 def is_older_than(cuda: CudaVersion, capability: ComputeCapability) -> bool:
     """Return whether a release of CUDA came before a GPU.
 
-    It then makes PTX of an older target, which the driver compiles for the GPU.
+    Such a release makes PTX for an older target, which the driver compiles for the GPU.
     """
     model = gpu_models().get(capability)
     return model is not None and cuda < model.first_toolkit
@@ -66,7 +66,7 @@ def is_older_than(cuda: CudaVersion, capability: ComputeCapability) -> bool:
 def driver_for_ptx(cuda: CudaVersion) -> CudaVersion:
     """Return the oldest driver that reads the PTX of a release of CUDA.
 
-    CUDA 12.6 has the PTX version of 12.5, so that a driver for 12.5 reads it.
+    CUDA 12.6 has the PTX version of 12.5, so a driver for 12.5 reads it.
     """
     toolkit = toolkits().get(cuda)
     if toolkit is None:
@@ -93,20 +93,20 @@ _NAMES = {
     "Blackwell": "10.0;10.3;12.0;12.1+PTX",
     "Rubin": "10.7+PTX",
 }
-"""The names of torch 2.15, from ``named_arches``. Those with ``+Tegra`` stand before
-the plain ones: torch replaces them as text, one after the other."""
+"""The names in torch 2.15, from ``named_arches``. Names with ``+Tegra`` come first,
+because torch replaces the names as text, one after the other."""
 
 _ENTRY = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)(\+PTX)?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArchitectureList(Reported):
-    """What the variable says.
+    """The parsed value of ``TORCH_CUDA_ARCH_LIST``.
 
     :param text: its value.
     :param machine_code: the targets of machine code, such as ``80`` and ``90a``.
     :param ptx: the targets of PTX.
-    :param unknown: the entries that torch refuses.
+    :param unknown: the entries that torch rejects.
     """
 
     text: str
@@ -122,7 +122,7 @@ class ArchitectureList(Reported):
     ) -> bool:
         """Return whether an extension gets machine code that runs on a GPU.
 
-        :param toolkit: that of the compiler.
+        :param toolkit: the CUDA version of the compiler.
         """
         return any(
             runs_machine_code(name, capability, toolkit, driver)
@@ -137,7 +137,7 @@ class ArchitectureList(Reported):
 def parse_architectures(text: str) -> ArchitectureList | None:
     """Read the value of the variable.
 
-    :returns: ``None`` where torch chooses by the GPUs itself: the value is empty or
+    :returns: ``None`` if torch selects the targets itself: the value is empty or
         ``native``.
     """
     if not text or text == "native":
@@ -169,8 +169,8 @@ _PINNED = re.compile(r"==\s*([0-9]{1,3}\.[0-9]{1,3})")
 class TorchBuild(Reported):
     """The installed torch.
 
-    :param cuda: ``None`` for a build without CUDA, and where nobody knows.
-    :param source: what says so: ``torch/version.py``, ``label``, ``METADATA`` or
+    :param cuda: the CUDA version; ``None`` for a build without CUDA, or if unknown.
+    :param source: the evidence: ``torch/version.py``, ``label``, ``METADATA`` or
         ``None``.
     """
 
@@ -180,12 +180,12 @@ class TorchBuild(Reported):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known which CUDA it is for, or that it is for none."""
+        """Whether its CUDA version, or the lack of one, is known."""
         return self.source is not None
 
 
 def find_torch(torch: Distribution | None, needs: Iterable[Need]) -> TorchBuild | None:
-    """Find out which CUDA the installed torch is for.
+    """Find the CUDA version of the installed torch.
 
     :param needs: the requirements that hold in the environment.
     """
@@ -216,14 +216,14 @@ _DEFAULT = ("usr", "local", "cuda")
 class Nvrtc:
     """An installed NVRTC, which compiles CUDA C++ while a program runs.
 
-    :param cuda: ``None`` where its version does not say it.
+    :param cuda: its CUDA version; ``None`` if unknown.
     """
 
     distribution: Distribution
     cuda: CudaVersion | None
 
     def to_dict(self) -> dict[str, object]:
-        """Return NVRTC as it stands in the JSON report."""
+        """Return NVRTC for the JSON report."""
         return {
             "distribution": self.distribution.name,
             "version": self.distribution.version,
@@ -232,11 +232,10 @@ class Nvrtc:
 
 
 def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
-    """Yield where each nvcc is that a build may use.
+    """Yield each nvcc that a build may use, in torch's order.
 
-    torch takes the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``,
-    then that of /usr/local/cuda, and the first of these is what this yields first.
-    CMake looks on ``PATH`` first.
+    torch uses the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``, then
+    that of /usr/local/cuda. CMake searches ``PATH`` first.
 
     :param root: the root directory of the system.
     """
@@ -273,7 +272,7 @@ _ELSEWHERE = (
 class Toolchain:
     """The toolchain of a stack.
 
-    Its programs run when one of them is asked for, side by side, and once.
+    Its programs run once, in parallel, when the version of one of them is needed.
     """
 
     software: Software
@@ -301,7 +300,7 @@ class Toolchain:
 
     @cached_property
     def _programs(self) -> tuple[tuple[Assembler, ...], tuple[Program, ...]]:
-        """The assemblers and the compilers, asked for their versions side by side."""
+        """The assemblers and the compilers, with their versions."""
         software = self.software
         found: list[Assembler] = []
         if self.triton is not None:
@@ -325,7 +324,7 @@ class Toolchain:
 
     @cached_property
     def nvrtc(self) -> tuple[Nvrtc, ...]:
-        """The compilers that programs use while they run."""
+        """The compilers that programs use at run time."""
         return tuple(
             Nvrtc(distribution=x, cuda=_cuda_of_version(x.version))
             for x in self.software.distributions.values()
@@ -334,11 +333,11 @@ class Toolchain:
 
     @cached_property
     def architectures(self) -> ArchitectureList | None:
-        """What extensions are compiled for, where a variable says it."""
+        """The targets of extensions, if the variable is set."""
         return parse_architectures(self.software.environ.get(VARIABLE, ""))
 
     def to_dict(self) -> Mapping[str, object]:
-        """Return the toolchain as it stands in the JSON report."""
+        """Return the toolchain for the JSON report."""
         torch, triton = self.torch, self.triton
         architectures = self.architectures
         return {
@@ -354,7 +353,7 @@ class Toolchain:
         }
 
     def unknown(self) -> list[str]:
-        """Return what cannot be known of the toolchain, in sentences."""
+        """Return sentences about unknown facts of the toolchain."""
         sentences = [] if self.software.is_here else [_ELSEWHERE]
         sentences += self.problems()
         if self.torch is not None and not self.torch.is_known:
@@ -364,9 +363,9 @@ class Toolchain:
         return sentences
 
     def problems(self, reported: Collection[str | None] = ()) -> list[str]:
-        """Return what is wrong with programs, in sentences.
+        """Return sentences about problems with programs.
 
-        :param reported: the paths of findings; their programs are left out.
+        :param reported: the paths of findings, whose programs are left out.
         """
         programs = [x for item in self.assemblers for x in item.programs]
         return [

@@ -1,6 +1,6 @@
-"""Run workloads in the environment of a stack, and record what they did.
+"""Run workloads in the environment of a stack, and record the results.
 
-Each has a deadline, and none of its processes is left behind.
+Each workload has a deadline, and all its processes are killed at the end.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from .model import Finding, Stack, declare
 from .programs import end_family, find_program, pipe_name, started
 
 _MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
-"""A variable that all processes of a workload inherit, also those that leave its
-session. Its value differs in each run."""
+"""A variable that all processes of a workload inherit, even those that leave its
+session. Its value is unique for each run."""
 
 _PIECE = 256 * 1024
 _LONGEST_LINE = 64 * 1024
 _TAIL = 16 * 1024
-"""How many bytes of the end of each stream are kept."""
+"""The number of bytes kept from the end of each stream."""
 
 _DRAIN = 5.0
-"""The seconds for what is left in the pipes when all processes have ended."""
+"""Seconds to read the rest of the pipes after all processes have ended."""
 
 _TORCH_LOGS = ("graph_breaks", "recompiles")
 
 
 @dataclass(kw_only=True, slots=True)
 class Outcome:
-    """What a command did.
+    """The outcome of a command.
 
-    :param exit_code: ``None`` where it was killed, or never started.
+    :param exit_code: ``None`` if it was killed or never started.
     :param signal: the number of the signal that ended it.
     :param error: why it could not be started.
-    :param output: the bytes that it printed on both streams.
+    :param output: the number of bytes printed on both streams.
     :param tails: the end of each stream, by name.
     """
 
@@ -62,10 +62,10 @@ class Outcome:
 
 
 def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]:
-    """Return the words of a command line. No shell reads them.
+    """Split a command line into words, without a shell.
 
-    :param windows: whether a backslash is part of a path instead of a quotation.
-    :raises UsageError: there are no words, or a quotation has no end.
+    :param windows: treat a backslash as part of a path, not as an escape.
+    :raises UsageError: there are no words, or a quotation is not closed.
     """
     hint = "give one command line, such as --workload 'python train.py'"
     try:
@@ -73,7 +73,7 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
     except ValueError as error:
         message = f"--workload: {shown(command)}: {str(error).lower()}"
         raise UsageError(message, hint=hint) from None
-    if windows:  # the words still have their quotation marks
+    if windows:  # remove the quotation marks
         words = [
             word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word
             for word in words
@@ -91,8 +91,8 @@ def environment_of(
     :param prefix: the directory of the environment.
     :param python: its interpreter, whose directory comes first in ``PATH``.
     """
-    # A process can inherit a variable whose name is empty or contains "=", but it
-    # cannot pass one on.
+    # A process can inherit a variable whose name is empty or contains "=", but cannot
+    # pass it on.
     variables = {k: v for k, v in environ.items() if k and "=" not in k}
     variables.pop("PYTHONHOME", None)
     folder = os.path.join(prefix, "Scripts" if os.name == "nt" else "bin")
@@ -119,8 +119,8 @@ def run_command(
 ) -> Outcome:
     """Run a command until it ends, and at most for ``deadline`` seconds.
 
-    Its output is read as it comes, and only its end is kept. When the command has
-    ended, or has not ended in time, all processes that it has started are killed.
+    The output is read continuously, but only its end is kept. After the command has
+    ended or the time is over, all its processes are killed.
 
     :param log: reads the output.
     """
@@ -138,7 +138,7 @@ def run_command(
 
     start = time.monotonic()
     try:
-        # All processes end after Ctrl-C too.
+        # Ctrl-C also ends all processes.
         with started(
             [program, *words[1:]],
             end_all,
@@ -170,7 +170,7 @@ def run_command(
 
 
 class _Reader:
-    """Reads one stream in a thread, since no deadline stops a read of a pipe."""
+    """Reads a stream in a thread, because reading a pipe has no timeout."""
 
     def __init__(self, name: str, stream: IO[bytes], log: CompileLog) -> None:
         self.name = name
@@ -195,7 +195,7 @@ class _Reader:
     def _take(self, piece: bytes) -> None:
         lines, end, rest = (self._rest + piece).rpartition(b"\n")
         if end:
-            if self._skips:  # the end of a line that is too long
+            if self._skips:  # skip the rest of an overlong line
                 lines = lines.partition(b"\n")[2]
                 self._skips = False
             if self._log.is_relevant(self.name, lines):
@@ -211,19 +211,19 @@ declare("ND604", "error", "A workload failed.")
 declare("ND605", "warning", "A workload broke its graph or fell back to eager mode.")
 
 DEADLINE = 600
-"""The seconds that a workload has, unless the user says something else."""
+"""The default time limit of a workload, in seconds."""
 
 LONGEST_DEADLINE = threading.TIMEOUT_MAX
-"""The most seconds that a program of this system can wait for another one."""
+"""The longest possible wait for another program, in seconds."""
 
 _LAST_LINES = 20
 _SHOWN = 3
-"""How many places a finding names."""
+"""The number of places that a finding names."""
 
 logger = logging.getLogger(__name__)
 
 Record: TypeAlias = Mapping[str, Any]
-"""What one workload did, as ``schemas/receipt.schema.json`` describes it."""
+"""The result of a workload, as in ``schemas/receipt.schema.json``."""
 
 Starting: TypeAlias = Callable[[str, float], None]
 """Called with the command and the deadline before a workload is run."""
@@ -238,7 +238,7 @@ def run_workloads(
     """Run commands one after the other in the environment of a stack.
 
     :param commands: each with its deadline in seconds.
-    :raises UsageError: a command has no words. Nothing has been run then.
+    :raises UsageError: a command has no words; raised before running any.
     """
     split = [(command, split_command(command)) for command in commands]
     variables = environment_of(
@@ -307,7 +307,7 @@ def _signal_name(number: int | None) -> str | None:
 def _last_lines(outcome: Outcome) -> list[str]:
     """Return the end of stderr, or else of stdout, without the lines of torch's logs.
 
-    A command that has passed says nothing there that anyone needs.
+    Skip this for a command that has passed.
     """
     if outcome.exit_code == 0:
         return []

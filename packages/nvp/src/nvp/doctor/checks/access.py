@@ -1,8 +1,8 @@
-"""ND1xx and ND208: whether programs get to the GPUs of the machine.
+"""ND1xx and ND208: whether programs can access the GPUs of the machine.
 
-The driver may be unusable or hidden. And programs need parts of their own: jax has its
-GPU code in a plug-in, and bitsandbytes a library for each CUDA. Where one is missing, a
-program runs without the GPU and says little about it.
+The driver may be unusable or hidden. Some programs also need a separate part: jax has
+its GPU code in a plug-in, and bitsandbytes has a library for each CUDA. Without that
+part, a program runs without the GPU, almost silently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
 """The variable that each sandbox sets, and its name."""
 
 _FIRST_NEAR = Version("0.49")
-"""Since then, it takes a library for another minor version of the same CUDA."""
+"""The first release that accepts a library for another minor version of its CUDA."""
 
 _INSTALLED = {"Snap": "/snap/", "Flatpak": "/var/lib/flatpak/"}
 _GIVEN = "NVIDIA_VISIBLE_DEVICES"
@@ -54,7 +54,7 @@ _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 
 _DRIVER = "libcuda.so.1"
 _SMALLEST_DRIVER = 1024 * 1024
-"""The stub of a toolkit has some 60 kB, and a driver's library has 20 MB and more."""
+"""The size that tells a driver's library (20 MB or more) from a stub (about 60 kB)."""
 
 _CONSUMER = ("GeForce", "TITAN")
 """CUDA Compatibility: "The forward compatible upgrade is supported on data center GPUs
@@ -76,7 +76,7 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
     for code, subject in codes:
         if is_failure(code):
             sentence, step = reasons.explain(code)
-            # systemd takes the devices of a container away when it is reloaded.
+            # A reload of systemd removes the devices of a container.
             if code in _OF_LOST_DEVICES and stack.is_here and _is_container(stack):
                 step = _LOST_DEVICES
             message = f"{subject}{sentence} ({code})"
@@ -86,9 +86,10 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
 
 
 def _find_other_driver(stack: Stack) -> Iterator[Finding]:
-    """Yield that CUDA is of another driver than the kernel's, which NVML may be of.
+    """Report a libcuda from a different driver than the kernel's.
 
-    CUDA then says 803, or 804 on GPUs that forward compatibility is not for.
+    CUDA then returns 803, or 804 on GPUs without forward compatibility. NVML may still
+    be from the right driver.
     """
     path, loaded = _first_driver(stack), stack.environment.kernel_driver_version
     real = "" if path is None else os.path.realpath(path)
@@ -102,7 +103,7 @@ def _find_other_driver(stack: Stack) -> Iterator[Finding]:
             path=path,
             message=f"{sentence}: programs find that of {match[1]}, and the kernel has "
             f"{loaded} ({reasons.DRIVER_MISMATCH})",
-            hint="take the driver's libraries out of the image of the container: those "
+            hint="remove the driver's libraries from the image of the container: those "
             "of the host are mounted"
             if _is_container(stack)
             else step,
@@ -178,7 +179,7 @@ def _is_container(stack: Stack) -> bool:
 
 
 def _first_driver(stack: Stack) -> str | None:
-    """Return the libcuda that a program of this machine loads, if there is one."""
+    """Return the libcuda that programs of this machine load, if any."""
     return find_in_system(stack, _DRIVER) if stack.is_here else None
 
 
@@ -203,7 +204,7 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
             hint=f"start it with --gpus all, or with -e {_GIVEN}=all",
         )
     python = stack.installation.python or ""
-    # The program of an environment is a link to the one that made it.
+    # The interpreter of an environment is a link to the one that created it.
     paths = (python, os.path.realpath(python))
     for variable, (name, folder) in _SANDBOXES.items():
         inside = stack.environ.get(variable) and any(f"/{folder}/" in x for x in paths)
@@ -219,9 +220,9 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
 
 
 def _hides_all(mask: str, count: int) -> bool:
-    """Return whether no GPU is left.
+    """Return whether a mask hides all GPUs.
 
-    CUDA C++ Programming Guide: only devices before the first invalid index are seen.
+    CUDA C++ Programming Guide: only devices before the first invalid index are visible.
     """
     first = mask.partition(",")[0].strip()
     if first.isdecimal() and first.isascii():
@@ -260,7 +261,7 @@ def find_missing_backends(stack: Stack) -> Iterator[Finding]:
 def _check_jax(stack: Stack) -> Iterator[Finding]:
     jaxlib = stack.distributions.get("jaxlib")
     others = [n for n in stack.distributions if n.startswith(_OTHER_PLUGINS)]
-    # Releases of jaxlib before the plug-ins had the GPU code themselves.
+    # Before the plug-ins, jaxlib itself contained the GPU code.
     if jaxlib is None or others or "cuda" in jaxlib.version or find_form(jaxlib):
         return
     parts: dict[int, dict[str, Distribution]] = {}
@@ -270,7 +271,7 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
     plugins = {cuda: own["plugin"] for cuda, own in parts.items() if "plugin" in own}
     for cuda, plugin in plugins.items():
         lacking = f"jax-cuda{cuda}-pjrt"
-        # jaxlib/plugin_support.py does not use a plug-in of another version.
+        # jaxlib/plugin_support.py rejects a plug-in of another version.
         others = [
             item.title
             for item in parts[cuda].values()
@@ -330,7 +331,7 @@ def _say_two_plugins(stack: Stack, plugins: Mapping[int, Distribution]) -> Findi
 
 
 def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:
-    """Return the command that adds the plug-in, of this release if it runs here."""
+    """Return the command that adds the plug-in, if possible of this release."""
     driver = stack.environment.cuda_driver_version
     platform = platform_of_wheel(jaxlib)
     running: dict[Version, int] = {}
@@ -397,7 +398,7 @@ def _other_bitsandbytes(
             f"no release of bitsandbytes that nvp knows has a library for CUDA {cuda}: "
             "take a build of torch for another CUDA, or another package"
         )
-    # All from the first one of the last row of releases that have it.
+    # Start at the first of the last consecutive releases that have it.
     last = releases.index(fitting[-1])
     first = last
     while first > 0 and having[releases[first - 1]]:

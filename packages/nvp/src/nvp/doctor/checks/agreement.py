@@ -1,8 +1,8 @@
-"""ND304 to ND306, ND403 and ND5xx: whether the installed distributions agree.
+"""ND304 to ND306, ND403 and ND5xx: whether the installed distributions are compatible.
 
-METADATA says what a distribution requires of others, and RECORD which files are its
-own. What two distributions have under one path is what was installed last. Extensions
-of torch have to agree with the torch that is installed.
+METADATA has the requirements of a distribution, and RECORD its files. If two
+distributions have the same path, the file is that of the last installation. Extensions
+must fit the installed torch.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from .replacing import find_companions, replace_extension
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
-"""The most bytes that are read to tell whose file it is."""
+"""The largest file to hash when looking for its owner, in bytes."""
 
 _MOST_HASHED = 4
-"""The most files of two distributions that are read for that."""
+"""The number of files of two distributions to hash for that."""
 
 
 @check("ND304", "error")
@@ -72,7 +72,7 @@ def _find_unmet(
 def _unmet(
     stack: Stack, counts: Callable[[str], bool]
 ) -> Iterator[tuple[Need, Distribution | None]]:
-    """Yield requirements on some projects that what is installed does not meet."""
+    """Yield requirements that the installed distributions do not meet."""
     for need in stack.requirements:
         if counts(need.name):
             installed = stack.distributions.get(need.name)
@@ -90,8 +90,8 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     """A GPU package was built for another release than is installed."""
     unmet: dict[str, list[tuple[Need, Distribution]]] = {}
     for need, installed in _unmet(stack, is_built_for):
-        # What is not there at all, pip and the import say themselves.
-        # The parts of jax are of one version: ND208.
+        # pip and the import itself report missing distributions.
+        # ND208 reports parts of jax with different versions.
         is_other = installed is not None and not need.name.startswith("jax-cuda")
         if installed is not None and is_other and _is_of_gpu(need.user):
             unmet.setdefault(need.name, []).append((need, installed))
@@ -125,16 +125,16 @@ def _is_library(item: RecordedFile) -> bool:
 def _agree(
     stack: Stack, users: list[str], wanted: list[str], installed: Distribution
 ) -> Advice:
-    """Return the commands that replace either side; companions are replaced together.
+    """Return the commands that replace either side, with their companions.
 
-    Nothing is built from source: what is built here is for what is installed here.
+    A package built from source is left out, because it fits the installed packages.
     """
     name = installed.name
     kept = f"{name}=={installed.public_version}"
     only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
     others = [x for x in find_companions(stack, name) if x.name not in users]
-    # Where others require another release, or only this one, no other serves all.
+    # If dependents require different releases, no single release fits all.
     if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
         return Advice(f"{keep}, which keeps {name}", (keep,))
     follow = stack.pip("install", *wanted)
@@ -142,7 +142,7 @@ def _agree(
 
 
 def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
-    """Return whether a release that is required may run here, by the table."""
+    """Return whether a required release may run here, by the table."""
     needed = parse_requirement(wanted)
     rows = [
         row
@@ -159,7 +159,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
     """Two distributions have installed different files under one path."""
     owners: dict[str, list[tuple[Distribution, RecordedFile]]] = {}
     for distribution in stack.distributions.values():
-        # A RECORD that lists a file twice does not make it that of two.
+        # Ignore a file that one RECORD lists twice.
         listed = (x for x in distribution.files if x.digest and _is_library(x))
         own = {distribution.locate(item.path): item for item in listed}
         for path, item in own.items():
@@ -181,7 +181,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         remove = stack.pip("uninstall", "--yes", *names)
         wanted = max(names, key=lambda name: _suitability(stack, name))
         install = stack.pip("install", _required_text(stack, wanted))
-        # All files of one work together, but those for a CPU leave the GPU unused.
+        # Files of one distribution fit together, but a CPU build leaves the GPU unused.
         suits = _suitability(stack, wanted)[:2]
         unsuitable = any(_suitability(stack, name)[:2] < suits for name in winners)
         broken = len(winners) > 1 or (stack.has_gpu and unsuitable)
@@ -202,7 +202,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
 def _find_winner(
     path: str, pairs: Iterable[tuple[Distribution, RecordedFile]]
 ) -> Distribution | None:
-    """Return whose file it is that is there; ``None`` where nobody can tell."""
+    """Return the owner of the installed file; ``None`` if unknown."""
     (first, _), *_ = pairs
     try:
         with open_regular(path) as file:
@@ -226,10 +226,10 @@ def _find_winner(
 
 
 def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
-    """Return how well a distribution suits this machine, the best one sorting last.
+    """Return a sort key of how well a distribution fits this machine; best is last.
 
-    :return: whether the driver runs its CUDA; whether it uses the GPU, where there is
-        one; and what else says which of several is meant.
+    :return: whether the driver runs its CUDA; whether it uses the GPU, if there is one;
+        and a tiebreaker.
     """
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch
@@ -318,7 +318,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
 
 
 def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
-    """Yield one library of each distribution that has names of a kind."""
+    """Yield one library of each distribution with symbols of a kind."""
     seen: set[str] = set()
     for extension in stack.extensions:
         name = extension.distribution.name
@@ -339,7 +339,7 @@ def _differences(stack: Stack, label: Backend) -> Iterator[str]:
     if torch is None:
         return
     installed = _release(torch.version)
-    # The ABI of torch is that of a minor release: patches keep it.
+    # Patch releases of torch keep the ABI of their minor release.
     if label.torch is not None and installed not in (None, label.torch):
         yield f"torch {label.torch[0]}.{label.torch[1]} ({torch.version} is installed)"
     # Minor-version compatibility holds for libraries of one CUDA major version.
@@ -364,7 +364,7 @@ def _release(version: str) -> tuple[int, int] | None:
 
 
 def _labels(distribution: Distribution) -> Iterator[str]:
-    """Yield the local version labels of a distribution and of the wheel it is from."""
+    """Yield the local version labels of a distribution and of its wheel."""
     _, _, label = distribution.version.partition("+")
     if label:
         yield label

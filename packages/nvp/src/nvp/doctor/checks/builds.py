@@ -1,4 +1,4 @@
-"""ND2xx: whether the builds that are installed run on the machine."""
+"""ND2xx: whether the installed builds run on the machine."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from .replacing import replace_builds, replace_extension
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
-"""How a GPU can run a piece of code, the best way first."""
+"""The ways in which a GPU can run a piece of code, best first."""
 
 _MOST_TOGETHER = 20
-"""How many programs one command replaces, so that hints stay short."""
+"""The number of programs that one command replaces, to keep hints short."""
 
 
 class _Piece(NamedTuple):
     """How one GPU runs one piece of a build.
 
-    :param needed: the CUDA version that a driver needs to compile its PTX.
+    :param needed: the driver's minimum CUDA version to compile its PTX.
     """
 
     code: LibraryCode
@@ -45,11 +45,11 @@ class _Piece(NamedTuple):
 
 
 def _of_programs(find: Find) -> Find:
-    """Leave out findings of a library where the program that brings it has one too.
+    """Omit findings about a library if the program that requires it has one too.
 
-    Replacing the program replaces NVIDIA's libraries as well. Programs of several
-    findings are replaced by one command, since most of them require each other; where
-    there are more than `_MOST_TOGETHER`, each has a command of its own.
+    Replacing the program also replaces NVIDIA's libraries. One command replaces the
+    programs of several findings, because most require each other; beyond
+    `_MOST_TOGETHER`, each has its own command.
     """
 
     @wraps(find)
@@ -101,7 +101,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
     left_out: dict[str, list[tuple[ComputeCapability, list[_Piece]]]] = {}
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         bad = _in_state(pieces, "nothing")
-        # PTX that is newer than the driver has a code of its own.
+        # PTX that is newer than the driver is ND205.
         if (
             bad
             and not _runs_a_larger_one(pieces)
@@ -174,7 +174,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU."""
     for distribution, capability, pieces in _pieces_by_gpu(stack):
-        # What a program brings has to run, and nobody chooses it.
+        # A required library is not the choice of the user.
         if distribution.is_library and stack.is_required(distribution.name):
             continue
         if ptx := _in_state(pieces, "ptx"):
@@ -257,7 +257,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
 
 def _replace_cpu_build(stack: Stack, distribution: Distribution) -> Advice:
     torch = stack.toolchain.torch
-    # An extension stays with a torch that uses the GPU.
+    # Do not report an extension of a torch that uses the GPU.
     if torch is not None and torch.cuda is not None:
         linked = torch_libraries(stack, distribution)
         if linked and distribution.name not in PROJECTS:
@@ -279,8 +279,8 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     if distribution.name == "torch" and torch is not None and torch.is_known:
         return torch.cuda is None
     said = [stack.needs_of(distribution)]
-    # conda and compilers make builds that the table does not have, and without its tag
-    # nobody knows for which platform a wheel is.
+    # The table does not contain builds by conda or from source, and the platform of a
+    # wheel is unknown without its tag.
     is_published = distribution.installer != "conda" and not distribution.is_from_source
     if is_published and (said == [None] or distribution.read("WHEEL")):
         platform = platform_of_wheel(distribution)
@@ -301,7 +301,7 @@ def find_refused(stack: Stack) -> frozenset[str]:
 
 
 def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
-    """Yield the distributions with GPU code that could be read, with their needs."""
+    """Yield the readable distributions with GPU code, with their requirements."""
     for distribution, _ in stack.with_gpu_code():
         needs = stack.needs_of(distribution)
         if needs is not None and needs.gpu:
@@ -313,10 +313,9 @@ def _pieces_by_gpu(
 ) -> Iterator[tuple[Distribution, ComputeCapability, list[_Piece]]]:
     """Yield how each GPU runs the pieces of each build.
 
-    A build that the driver refuses altogether is left out, with the libraries that it
-    brings. NVIDIA's own libraries choose at run time among kernels that they keep in
-    several files: one file of cuDNN has code for Blackwell alone. So the best of their
-    files counts.
+    A build that the driver cannot start is left out, with its libraries. NVIDIA's own
+    libraries select kernels from several files at run time, such as a file of cuDNN
+    only for Blackwell, so their best file counts.
     """
     driver = stack.environment.cuda_driver_version
     if driver is None:
@@ -342,7 +341,7 @@ def _in_state(pieces: list[_Piece], state: _State) -> list[_Piece]:
 
 
 def _runs_a_larger_one(pieces: list[_Piece]) -> bool:
-    """Return whether a GPU runs one of the larger libraries of a build, or may."""
+    """Return whether a GPU may run one of the larger libraries of a build."""
     running = ("native", "ptx", "unknown")
     return any(p.state in running and not p.code.minor for p in pieces)
 

@@ -1,4 +1,4 @@
-"""Distributions that compute without a GPU, of projects with another form that does."""
+"""CPU-only distributions of projects that also have one for GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..model import Finding, Stack, platform_of_wheel
 
 @cache
 def _forms() -> Mapping[str, Mapping[str, Any]]:
-    """Return the rows of the table by project: what is for CPUs, and what is for GPUs.
+    """Return the table by project, with distributions for CPUs and for GPUs.
 
-    Where ``gpu`` is missing, there is none for the platform, and ``advice`` says more.
+    If ``gpu`` is missing, the platform has none, and ``advice`` explains it.
     """
     rows = json.loads(read_resource("knowledge", "cpu_forms.json"))
     return {row["project"]: row for row in rows}
 
 
 def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
-    """Return the row of a distribution; ``None`` for what is no form for CPUs."""
+    """Return the row of a CPU-only distribution; ``None`` for any other."""
     row = _forms().get(distribution.name)
     if row is None or row.get("platform") not in (
         None,
@@ -42,7 +42,7 @@ def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
 
 
 def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
-    """Yield what is there in a form for CPUs, and what takes its place."""
+    """Yield a finding for each CPU-only distribution, with its replacement."""
     for name in _forms():
         own = stack.distributions.get(name)
         row = None if own is None else find_form(own)
@@ -50,7 +50,7 @@ def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
             continue
         wanted = row.get("gpu", "")
         other = wanted.partition("[")[0]
-        # Two of one project have a finding of their own.
+        # Another finding reports both distributions of one project.
         if other in stack.distributions:
             continue
         message = f"{own.title} computes without the GPU of this machine"

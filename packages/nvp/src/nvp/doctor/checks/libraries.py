@@ -1,4 +1,4 @@
-"""ND301 to ND303: whether programs find the libraries of CUDA, and which they load."""
+"""ND301 to ND303: whether programs find CUDA's libraries, and which they load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .builds import find_refused
 from .replacing import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
-"""Projects that use it look for NVIDIA's libraries themselves when they need them."""
+"""The project with which others search for NVIDIA's libraries on demand."""
 
 
 @check("ND301", "error")
@@ -42,13 +42,13 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
     groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
     refused = find_refused(stack)
     for loading, failure in _failures(stack):
-        # What cannot start is replaced, whatever it lacks: ND201.
+        # ND201 replaces a build that cannot start, whatever it lacks.
         if loading.distribution.name in refused:
             continue
-        # What a library is linked with is missing for all that load the library.
+        # A missing dependency of a library affects all that load the library.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
-            # Plug-ins, such as those for networks, are next to NVIDIA's libraries.
+            # NVIDIA's libraries include optional plug-ins, such as for networks.
             continue
         severity = _severity_of_missing(stack, owner, loading, failure)
         place = find_installed(stack, failure.name)
@@ -102,7 +102,7 @@ def _keep_apart(stack: Stack, installed: Iterable[Distribution]) -> Advice:
 
 
 def _loaded_together(stack: Stack, purpose: str) -> str:
-    """Return which libraries of different CUDA majors one process loads, if any."""
+    """Return the libraries of different CUDA majors that one process loads, if any."""
     for process in stack.libraries.processes:
         by_cuda: dict[int, str] = {}
         for item in process.loaded:
@@ -156,7 +156,7 @@ def _entry(folder: str) -> str:
 
 
 def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
-    """Yield what cannot be loaded, leaving out what another failure explains."""
+    """Yield failures to load libraries, without consequences of other failures."""
     loadings = stack.libraries.loadings
     paths = {(x.distribution.name, x.library.path): x for x in loadings}
     torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")
@@ -174,12 +174,12 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
 
 
 def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | None:
-    """Return the library that a program takes of several for different CUDA versions.
+    """Return the library that a program selects among those for several CUDA versions.
 
-    It takes the one for its CUDA, which can be loaded; where none can, the newest that
-    the driver supports is what the user has to make work.
+    The program selects the loadable one for its CUDA. If none can be loaded, the newest
+    that the driver supports is the one to fix.
 
-    :returns: ``None`` where none is for the CUDA of torch, which is another finding.
+    :returns: ``None`` if none is for the CUDA of torch, which is another finding.
     """
     driver, torch = stack.environment.cuda_driver_version, stack.toolchain.torch
     program = alternatives[-1].distribution
@@ -199,7 +199,7 @@ def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | 
 
 
 def _search_outcome(stack: Stack, failures: Sequence[Failure]) -> str:
-    """Return why libraries are not loaded, which is the same for all of them."""
+    """Return why libraries are not loaded, if the reason is the same for all."""
     if failures[0].reason:
         return failures[0].reason
     places = [find_installed(stack, failure.name) for failure in failures]
@@ -216,14 +216,14 @@ def _severity_of_missing(
     if need_of(stack, failure.name, owner) is not None or failure.reason:
         return "error"
     if find_installed(stack, failure.name) is not None:
-        # A program that is imported before may load it.
+        # A program that is imported earlier may load it.
         return "warning"
     other = _find_other_cuda(stack, owner, loading.failures)
     if other is None and not stack.is_here:
         # Another machine may have the library in its system.
         return "note"
     if loading.distribution.name in stack.libraries.working:
-        # onnxruntime-gpu has a part for TensorRT, and does without it.
+        # onnxruntime-gpu works without its optional part for TensorRT.
         return "warning"
     is_possible = other is not None and other.runs and not stack.is_here
     return "warning" if is_possible else "error"
@@ -252,7 +252,7 @@ def _hint_for_missing(
     for failure, need in zip(failures, needs, strict=True):
         known = None if need is None else stack.distributions.get(need.name)
         if known is not None and _has_recorded(known, failure.name):
-            # It is installed, and the file is not there.
+            # Installed, but the file is missing.
             return stack.restore(known)
         if need is not None and known is None:
             texts[need.text] = None
@@ -264,7 +264,7 @@ def _hint_for_missing(
         )
     install = stack.pip("install", *sorted(texts))
     if not any(needs) and not owner.is_library:
-        # No METADATA says that the program looks there.
+        # No METADATA shows that the program searches there.
         later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
         path = os.pathsep.join(dict.fromkeys(later))
         added = f", and add its directory to LD_LIBRARY_PATH: {shlex.quote(path)}"
@@ -280,7 +280,7 @@ def _hint_for_missing(
 
 
 def _has_recorded(distribution: Distribution, name: str) -> bool:
-    """Return whether a release has a library, or none that RECORD could name."""
+    """Return whether RECORD lists a library, or cannot list any."""
     names = {item.path.rpartition("/")[2] for item in distribution.files}
     return name in names or not any(".so" in item for item in names)
 
@@ -294,10 +294,10 @@ def _say_preloading(owner: Distribution) -> str:
 
 
 class _OtherCuda(NamedTuple):
-    """A build for another CUDA than what it works with.
+    """A build for a different CUDA than the packages that it works with.
 
-    :param names: what has to be replaced.
-    :param runs: whether it runs all the same, with libraries of its own CUDA.
+    :param names: the distributions to replace.
+    :param runs: whether it runs anyway, with libraries of its own CUDA.
     :param way: another way to fix it.
     """
 
@@ -310,10 +310,10 @@ class _OtherCuda(NamedTuple):
 def _find_other_cuda(
     stack: Stack, owner: Distribution, failures: Sequence[Failure]
 ) -> _OtherCuda | None:
-    """Return with what the CUDA of a build does not agree.
+    """Return the mismatch of a build's CUDA with torch or the driver.
 
-    torch and its extensions share one process, and an extension with libraries of its
-    own does not work there. A driver runs builds for older CUDA majors as well.
+    torch and its extensions share one process, so an extension with libraries of
+    another CUDA does not work. A driver also runs builds for older CUDA majors.
     """
     wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
@@ -350,7 +350,7 @@ def _find_other_cuda(
 
 
 def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
-    """Return whether torch shares a process with what a distribution has."""
+    """Return whether a distribution is loaded into the process of torch."""
     linked = torch_libraries(stack, distribution)
     return "torch" in distribution.required or bool(linked)
 
@@ -392,7 +392,7 @@ def _with_users(stack: Stack, distribution: Distribution) -> str:
 
 
 def _loaded(libraries: Libraries) -> Iterator[tuple[str, Loaded]]:
-    """Yield what the programs load, under each of its names."""
+    """Yield the loaded libraries, under each of their names."""
     for process in libraries.processes:
         for item in process.loaded:
             for name in {*item.names, item.dynamic.soname}:

@@ -1,9 +1,9 @@
 """ND307: whether programs find the libraries that they open by name.
 
-TensorFlow, CTranslate2 and others open NVIDIA's libraries when they are first used, and
-run without the GPU where one is missing. The loader looks for them in the directories
-of ``LD_LIBRARY_PATH`` and in the system. Programs with cuda-pathfinder look into
-NVIDIA's distributions first, and take what they find there, of whatever CUDA it is.
+TensorFlow, CTranslate2 and others open NVIDIA's libraries at first use, and run without
+the GPU if one is missing. The loader searches the directories of ``LD_LIBRARY_PATH``
+and the system. Programs with cuda-pathfinder first search NVIDIA's distributions, and
+use a library from there whatever its CUDA version.
 """
 
 from __future__ import annotations
@@ -50,25 +50,26 @@ _NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
 
 _PIECE = 1024 * 1024
 _OVERLAP = 64
-"""Bytes of a piece that may begin a name, which the next piece ends."""
+"""The overlap of two pieces in bytes, for a name that spans them."""
 
 _MOST_NAMES = 1000
-"""The most names of one file; programs have ten."""
+"""The maximum number of names in a file; programs have ten."""
 
 _LARGEST = ("cublas", "cudnn")
-"""Of what CTranslate2 names, the rest is for other programs or comes with these."""
+"""The libraries of CTranslate2 to check; its others belong to these or to other
+programs."""
 
 
 class _Record(NamedTuple):
-    """What programs open, and where they look.
+    """The libraries that programs open, and where they search.
 
     :param projects: the programs.
-    :param source: where that is described.
-    :param extra: the extra whose requirements bring what they open.
-    :param opens: the names of the libraries; empty where their own code has the names.
-    :param looks: the places, in order: ``wheels``, ``conda``, ``system`` and
-        ``toolkit``. Those with cuda-pathfinder look into all of them.
-    :param install: what brings the libraries, with places for names.
+    :param source: the source of this record.
+    :param extra: the extra whose requirements contain the libraries.
+    :param opens: the names of the libraries; empty if they are in the program's code.
+    :param looks: the locations, in order: ``wheels``, ``conda``, ``system`` and
+        ``toolkit``. Programs with cuda-pathfinder search all of them.
+    :param install: the requirement with the libraries, with placeholders for names.
     """
 
     projects: list[str]
@@ -81,10 +82,10 @@ class _Record(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """A library that a program opens, and that it does not get.
+    """A library that a program cannot open.
 
     :param problem: such as ``libnvvm.so.4, which is found nowhere``.
-    :param folder: where it is, if a program only has to look there.
+    :param folder: its directory, if the program only needs to search there.
     """
 
     name: str
@@ -165,7 +166,7 @@ def _find_missing(
 
 
 def _places(stack: Stack, library: Library, wanted: str, place: str) -> Iterator[str]:
-    """Yield the files of a library in one kind of place, in the order of a search.
+    """Yield the files of a library in one kind of location, in search order.
 
     cuda-pathfinder's search_steps.py: site-packages, then CONDA_PREFIX, then the
     loader, then CUDA_PATH or CUDA_HOME, and the toolkit whose libcudart the loader
@@ -237,7 +238,7 @@ def _advise(
 
 
 def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[_Opened]:
-    """Yield the libraries that an extra would bring, and that are not there."""
+    """Yield the missing libraries of an extra."""
     variables = stack.installation.marker_variables()
     for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
         if not _is_of_extra(requirement, extra, variables):
@@ -270,7 +271,7 @@ _SONAMES: Mapping[str, str] = {
     "nvidia-nccl": "nccl",
     "nvidia-cudnn": "cudnn",
 }
-"""The library that an extra is about, by the project that brings it."""
+"""The library of each project that an extra requires."""
 
 
 def _is_of_extra(
@@ -286,13 +287,13 @@ def _is_of_extra(
 def _missing_of_names(stack: Stack, own: Distribution) -> Iterator[_Opened]:
     """Yield the libraries that the code of a program names, and that are missing.
 
-    The program looks where the loader looks, and not into NVIDIA's distributions.
+    Like the loader, the program does not search NVIDIA's distributions.
     """
     named: set[str] = set()
     for item in own.files:
         if ".so" in item.path:
             named.update(_names_in(own, item.path))
-    # A program names parts of cuDNN, which come with it: one name says enough.
+    # Parts of cuDNN come together, so one name is enough.
     first = {purpose_of(name): name for name in sorted(named, reverse=True)}
     for purpose, name in sorted(first.items(), key=str):
         if purpose in _LARGEST and not _is_in_system(stack, name):
@@ -305,12 +306,12 @@ def _missing_of_names(stack: Stack, own: Distribution) -> Iterator[_Opened]:
 
 
 def _names_in(own: Distribution, path: str) -> Iterator[str]:
-    """Yield the names of libraries in a file, as far as there are few of them."""
+    """Yield the names of libraries in a file, up to a limit."""
     names: set[bytes] = set()
     try:
         with open_regular(own.locate(path)) as file:
             rest = b""
-            # Some files of Linux have no size, and no end: /proc/kmsg waits for more.
+            # Some Linux files have no size and no end: /proc/kmsg waits for more.
             left = os.fstat(file.fileno()).st_size
             while piece := file.read(min(_PIECE, left)):
                 left -= len(piece)

@@ -1,7 +1,7 @@
-"""Which command replaces a build by one that runs on the machine.
+"""Find the command that replaces a build with one that runs on the machine.
 
-A command changes what is installed: what pip would install again as it is, and what no
-index is known to have, is not asked for.
+A command must change the environment, so it never requests a build that pip would
+reinstall unchanged, or that no known index has.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
 
 def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
-    """Return the command that replaces builds, and what is newer elsewhere.
+    """Return the command that replaces builds, and newer builds on other indexes.
 
-    What was built for exactly these releases is replaced with them. An index of a
-    vendor is named where a build from there runs that is newer than all of PyPI that
-    run, or where nothing of PyPI is known to run.
+    Companions of exactly these releases are replaced too. An index of a vendor is named
+    if it has a newer build that runs than PyPI, or if no build on PyPI is known to run.
 
-    :param beside: what is chosen again as well, and may stay as it is.
+    :param beside: further projects to select again, which may remain unchanged.
     """
     installed = [x for name in names if (x := stack.distributions.get(name))]
     if any(item.installer == "conda" for item in installed):
@@ -72,7 +71,7 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
         return command
     again = ("--upgrade", "--force-reinstall")
     there = _elsewhere(stack, elsewhere, again)
-    # Where nothing of PyPI runs, an index such as PyPI would give the same build again.
+    # If no build on PyPI runs, an index such as PyPI would return the same build.
     if not any(map(stack.newest_on_pypi, installed)):
         return there
     return command.after(f"{there.text}; or from your own index: ")
@@ -85,10 +84,10 @@ def _elsewhere(
     instead: Mapping[str, str] = MappingProxyType({}),
     also: Sequence[str] = (),
 ) -> Advice:
-    """Return where builds are, with the commands that install them.
+    """Return indexes with builds, and the commands that install them.
 
-    :param instead: what is asked for in the place of a project.
-    :param also: what is asked for besides.
+    :param instead: by project, the requirement to use in its place.
+    :param also: further requirements.
     """
     from ...builds.vendors import say_elsewhere
 
@@ -103,7 +102,7 @@ def _elsewhere(
 
 
 def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | None:
-    """Return the command for what belongs to a torch that may stay as it is."""
+    """Return the command for companions of a torch that may stay unchanged."""
     torch, build = stack.distributions.get("torch"), stack.toolchain.torch
     if torch is None or build is None or build.cuda is None:
         return None
@@ -119,9 +118,9 @@ def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | No
 
 
 def find_companions(stack: Stack, *names: str) -> list[Distribution]:
-    """Return what was built for exactly the releases of some projects.
+    """Return the companions of some projects, built for exactly their releases.
 
-    It requires one version of them, or is linked with torch.
+    A companion requires one version of them, or is linked with torch.
     """
     found: dict[str, Distribution] = {}
     waiting = list(names)
@@ -148,16 +147,16 @@ def _is_in_table(distribution: Distribution) -> bool:
 
 
 def _nothing_runs(stack: Stack, distribution: Distribution) -> bool:
-    """Return whether the table has a project, and no release that runs here."""
+    """Return whether the table has a project, but no release that runs here."""
     if stack.newest_on_pypi(distribution) is not None:
         return False
     return _is_in_table(distribution) and distribution.variant_json is None
 
 
 def _another(distribution: Distribution) -> str:
-    """Return a requirement on any release but the one that is installed.
+    """Return a requirement on any release except the installed one.
 
-    Of a release with variants, another one may fit.
+    A release with variants is not excluded, because another variant may fit.
     """
     if distribution.variant_json is not None:
         return distribution.name
@@ -171,7 +170,7 @@ _FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
 
 
 def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
-    """Say what to do where no release of a project runs: others are for other CUDAs."""
+    """Return the advice if no release of a project runs, such as a sibling project."""
     driver = stack.environment.cuda_driver_version
     others: dict[str, str] = {}
     for item in stuck:
@@ -201,17 +200,18 @@ def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
     """Return the command that adds an extra to a program, and keeps its version.
 
     :param wanted: such as ``jax[cuda12]``.
-    :param part: has the version of the program, where that is not installed itself.
+    :param part: the distribution with the program's version, if the program itself is
+        not installed.
     """
     program = stack.distributions.get(wanted.partition("[")[0], part)
     return stack.pip("install", f"{wanted}=={program.public_version}")
 
 
 def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
-    """Return what puts an extension in its place that is for the installed torch.
+    """Return the advice to replace an extension with one for the installed torch.
 
-    PyPI has the source alone of what vendors have indexes for: what is built from it
-    needs a compiler.
+    For projects with a vendor's index, PyPI has only the source, which needs a
+    compiler.
     """
     from ...builds.vendors import say_source_build
 
@@ -255,7 +255,7 @@ def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
     if minor is None or python is None or cuda is None:
         return None
     symbols = stack.torch_symbols
-    # The wheels of PyPI and of PyTorch have the new form since torch 2.7.
+    # Wheels on PyPI and PyTorch's index have the new ABI since torch 2.7.
     abi = (
         symbols.abi if symbols and symbols.abi else "new" if minor >= (2, 7) else "old"
     )
@@ -273,6 +273,6 @@ def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
 
 
 def _minor(version: str) -> tuple[int, int] | None:
-    """Return a minor release, such as ``(2, 8)``; a malformed one is none."""
+    """Return a minor release, such as ``(2, 8)``; ``None`` if malformed."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9t])", version)
     return (int(match[1]), int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""ND4xx: whether what makes GPU code for the stack fits the GPUs and the driver."""
+"""ND4xx: whether the toolchain of the stack fits the GPUs and the driver."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
     triton = stack.toolchain.triton
     for assembler in stack.toolchain.assemblers:
         program = assembler.used
-        # The one that torch brings counts before Triton's own.
+        # torch's own program takes precedence over Triton's.
         owner = stack.distributions.get(program.named_by)
         if triton is None or owner is None:
             continue
         if program.problem is not None:
-            # The program for another machine may be right on it.
+            # A program for another platform may be right on that machine.
             elsewhere = program.failure == "foreign" and not stack.is_here
             if assembler.gpus and not elsewhere:
                 yield Finding.of(
@@ -109,13 +109,13 @@ def _may_run(path: str) -> bool:
 def _other_assembler(
     stack: Stack, assembler: Assembler, gpus: list[ComputeCapability]
 ) -> Advice:
-    """Return where a ptxas that knows the GPUs comes from, and how Triton finds it."""
+    """Return the advice to install a ptxas that supports the GPUs."""
     said = f"set {assembler.variable} to the ptxas of CUDA {_needed(gpus)}"
     first = [x for gpu in gpus if (x := first_toolkit(f"{gpu.sm}{_suffix(gpu)}_real"))]
     driver = stack.environment.cuda_driver_version
     if not first or not _needed(gpus).endswith(" or newer"):
         return Advice(said)
-    # A driver does not load what a toolkit of a newer CUDA major version has made.
+    # A driver does not load code from a toolkit of a newer CUDA major version.
     major = max(max(first).major, min(driver.major, 13) if driver else 12)
     floor = max(CudaVersion(major, 0), *first)
     project = "nvidia-cuda-nvcc" + ("" if major > 12 else f"-cu{major}")
@@ -127,7 +127,7 @@ def _other_assembler(
 
 
 def _unknown(program: Program, assembler: Assembler) -> list[ComputeCapability]:
-    """Return the GPUs that a program makes no machine code for."""
+    """Return the GPUs for which a program cannot make machine code."""
     cuda = program.cuda
     return [
         gpu
@@ -146,13 +146,13 @@ def _listed(capabilities: Iterable[ComputeCapability]) -> str:
 
 
 def _needed(capabilities: list[ComputeCapability]) -> str:
-    """Return the CUDA versions that know the GPUs, in words."""
+    """Return the CUDA versions that support the GPUs, in words."""
     last = [
         model.last_toolkit
         for gpu in capabilities
         if (model := gpu_models().get(gpu)) is not None
     ]
-    # CUDA 13 makes no code for GPUs before 7.5, which earlier releases know.
+    # CUDA 13 has dropped GPUs before 7.5.
     ended = [version for version in last if version is not None]
     if ended:
         return f"{min(ended)} or older"
@@ -247,8 +247,7 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
 def _has_nvrtc(stack: Stack) -> bool:
     """Return whether torch has an NVRTC of its own, or METADATA asks for one.
 
-    Some builds have it among their libraries. That of METADATA is the business of
-    ND304.
+    Some builds bundle it. ND304 checks the one that METADATA requires.
     """
     torch = stack.distributions["torch"]
     if any(item.path.startswith("torch/lib/libnvrtc") for item in torch.files):
@@ -260,7 +259,7 @@ def _has_nvrtc(stack: Stack) -> bool:
 
 
 def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
-    """Look at what Triton makes, which is machine code.
+    """Check the machine code that Triton makes.
 
     A driver loads machine code of any minor version of its own CUDA major version, and
     none of a newer major version.
@@ -282,7 +281,7 @@ def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
 
 
 def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
-    """Look at GPUs that NVRTC makes PTX for, since it does not know them."""
+    """Check GPUs that NVRTC does not support, and for which it makes only PTX."""
     for item in stack.toolchain.nvrtc:
         if item.cuda is None or driver_for_ptx(item.cuda) <= driver:
             continue
@@ -332,7 +331,7 @@ def _newer_nvcc(
 def _only_ptx(
     stack: Stack, cuda: CudaVersion, driver: CudaVersion
 ) -> list[ComputeCapability]:
-    """Return the GPUs for which an extension that is built here has only PTX."""
+    """Return the GPUs for which extensions built here have only PTX."""
     architectures = stack.toolchain.architectures
     if architectures is None:
         return _newer_gpus(stack, cuda)

@@ -1,1 +1,1 @@
-"""What the GPUs of this machine show when code runs on them."""
+"""Run code on the GPUs of this machine, and report the results."""

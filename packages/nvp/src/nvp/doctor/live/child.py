@@ -1,14 +1,14 @@
 """Run code on one GPU. This module runs in a child process only, see `processes`.
 
-The driver may hang, crash, or ruin the process for later calls. So the child says what
-it begins before it begins it, and prints the outcome after it. Each line of its output
-is a JSON object:
+The driver may hang, crash, or break the process for later calls. Therefore the child
+announces each task before it starts, and prints the outcome after it. Each line of its
+output is a JSON object:
 
 - ``{"ready": "13.4.4"}``, with the version of cuda-python, before the driver is called;
 - ``{"begin": NAME}``, before a task;
 - ``{"end": NAME, "error": null, "code": 0, "seconds": 0.1, ...}``, after it;
-- ``{"done": true}`` after the last task, or ``{"done": false}`` where a kernel has
-  failed, after which the context cannot be used any more (CUDA driver API: "This leaves
+- ``{"done": true}`` after the last task, or ``{"done": false}`` after a failed kernel,
+  which makes the context unusable (CUDA driver API: "This leaves
   the process in an inconsistent state and any further CUDA work will return the same
   error").
 
@@ -34,10 +34,10 @@ _PTX = "ptx"
 
 
 class _CudaError(Exception):
-    """A call of the driver has failed.
+    """A failed call of the driver.
 
     :param text: such as ``CUDA_ERROR_OUT_OF_MEMORY``.
-    :param code: its number; -1 for what is not an error of the driver.
+    :param code: its number; -1 for other errors.
     """
 
     def __init__(self, text: str, code: int) -> None:
@@ -47,14 +47,14 @@ class _CudaError(Exception):
 
 
 class _BrokenContextError(_CudaError):
-    """A kernel has failed, and nothing else can run in this process."""
+    """A kernel has failed, so nothing else can run in this process."""
 
 
 def main(index: int, seconds: int, file: str) -> None:
-    """Carry out the tasks of a file on a GPU; this function does not return.
+    """Run the tasks of a file on a GPU, and end the process.
 
     :param index: the number of the GPU.
-    :param seconds: after this many seconds the parent no longer waits.
+    :param seconds: the number of seconds that the parent waits.
     :param file: a JSON list of objects with ``name``, ``kind`` (``ptx``, ``link`` or
         ``load``) and ``path``.
     """
@@ -75,8 +75,7 @@ def main(index: int, seconds: int, file: str) -> None:
     say(ready=_version())
     is_whole = _carry_out(index, tasks, say)
     say(done=is_whole)
-    # Skip the exit handlers and the driver's threads: they have crashed processes that
-    # had nothing left to do.
+    # Skip the exit handlers and the driver's threads, which are known to crash at exit.
     os._exit(0)
 
 
@@ -101,8 +100,8 @@ def _carry_out(
         _call(driver.cuInit, 0)
         count = _call(driver.cuDeviceGetCount)
         device = _call(driver.cuDeviceGet, index)
-        # The signature of cuCtxCreate has changed from CUDA 12 to 13. That of the
-        # primary context, which programs of the runtime use as well, has not.
+        # Use the primary context, as programs of the CUDA runtime do: the signature of
+        # cuCtxCreate changed from CUDA 12 to 13.
         context = _call(driver.cuDevicePrimaryCtxRetain, device)
         _call(driver.cuCtxSetCurrent, context)
         _call(driver.cuCtxSynchronize)
@@ -124,7 +123,7 @@ def _try(
     say: Callable[..., None],
     count: Callable[[], int] | None = None,
 ) -> bool:
-    """Carry out a task, and print its outcome."""
+    """Run a task, and print its outcome."""
     say(begin=name)
     started = time.monotonic()
     outcome: dict[str, object] = {"error": None, "code": 0}
@@ -134,7 +133,7 @@ def _try(
     except _CudaError as error:
         outcome.update(error=error.text, code=error.code)
         broken = error if isinstance(error, _BrokenContextError) else None
-    except Exception as error:  # noqa: BLE001  # cuda-python raises any of them
+    except Exception as error:  # noqa: BLE001  # cuda-python may raise anything
         outcome.update(error=f"{type(error).__name__}: {error}"[:300], code=-1)
     if count is not None:
         outcome["count"] = count()
@@ -154,8 +153,8 @@ def _run_task(kind: str, path: str) -> dict[str, object]:
 
 def _run_ptx(text: bytes) -> dict[str, object]:
     started = time.monotonic()
-    # The text of PTX ends with a zero byte. The driver keeps what it compiles in a
-    # cache, which the parent has switched off, so that this is the compiler's time.
+    # PTX text must end with a zero byte. The parent has disabled the driver's cache, so
+    # this measures the compiler.
     module = _call(_driver().cuModuleLoadDataEx, text + b"\0", 0, [], [])
     seconds = time.monotonic() - started
     _run_kernel(module)
@@ -163,14 +162,14 @@ def _run_ptx(text: bytes) -> dict[str, object]:
 
 
 def _run_linked(text: bytes) -> dict[str, object]:
-    """Make machine code of PTX, load it and run it."""
+    """Link PTX to machine code, load it and run it."""
     driver = _driver()
     state = _call(driver.cuLinkCreate, 0, [], [])
     kind = driver.CUjitInputType.CU_JIT_INPUT_PTX
     data = text + b"\0"
     _call(driver.cuLinkAddData, state, kind, data, len(data), _NAME, 0, [], [])
     place, size = _call(driver.cuLinkComplete, state)
-    # The image belongs to the linker's state, so it is copied before it is destroyed.
+    # The image belongs to the linker's state, so copy it before destroying the state.
     image = ctypes.string_at(int(place), size)
     _call(driver.cuLinkDestroy, state)
     _run_kernel(_call(driver.cuModuleLoadData, image))
@@ -178,7 +177,7 @@ def _run_linked(text: bytes) -> dict[str, object]:
 
 
 def _load(image: bytes) -> dict[str, object]:
-    """Load machine code of a library, and run nothing of it."""
+    """Load machine code of a library without running it."""
     driver = _driver()
     module = _call(driver.cuModuleLoadData, image)
     _call(driver.cuModuleUnload, module)
@@ -186,7 +185,7 @@ def _load(image: bytes) -> dict[str, object]:
 
 
 def _run_kernel(module: Any) -> None:
-    """Run the kernel, and compare what it has written."""
+    """Run the kernel, and check its output."""
     driver = _driver()
     kernel = _call(driver.cuModuleGetFunction, module, _NAME)
     numbers = (ctypes.c_uint32 * (_BLOCKS * _THREADS))()

@@ -1,4 +1,4 @@
-"""ND601 to ND603: what the trials of the live proof mean."""
+"""ND601 to ND603: findings from the trials of the live proof."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HINTS = {
     # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
     221: "install the driver's library libnvidia-ptxjitcompiler; in a container, start "
     "it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-    # NVML may be healthy while CUDA says one of these.
+    # CUDA may return these codes while NVML works.
     802: reasons.explain(reasons.NOT_READY)[1],
     803: reasons.explain(reasons.DRIVER_MISMATCH)[1],
     804: "remove the libraries of cuda-compat from the loader path; where there are "
@@ -87,7 +87,7 @@ def _find_contexts(stack: Stack, proof: Proof) -> Iterator[Finding]:
 
 
 def _find_refused(stack: Stack, proof: Proof) -> Iterator[Finding]:
-    """ND602: the driver refuses a version of PTX."""
+    """ND602: the driver rejects a version of PTX."""
     reported: set[tuple[str, ...]] = set()
     for item in proof.gpus:
         refused = tuple(v for v, t in item.ptx.items() if t.status == "refused")
@@ -110,7 +110,7 @@ def _find_refused(stack: Stack, proof: Proof) -> Iterator[Finding]:
 def _find_blocked(
     stack: Stack, capability: ComputeCapability, refused: Sequence[str]
 ) -> Iterator[Finding]:
-    """ND602 as an error: a build has only PTX that the driver has refused."""
+    """ND602 as an error: a build has only PTX that the driver rejects."""
     oldest = parse_isa(refused[0])
     for distribution, report in stack.with_gpu_code():
         units = split_units(report)
@@ -121,7 +121,7 @@ def _find_blocked(
             needed = unit.jit_toolkit(capability)
             if needed is not None and ptx_versions()[needed] >= oldest:
                 blocked.append((unit.libraries[0].path, needed))
-        # NVIDIA's own libraries choose among several files.
+        # NVIDIA's own libraries select among several files.
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
             continue
         path, needed = blocked[0]
@@ -191,7 +191,7 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
                 hint=_torch_hint(stack, name, trial),
             )
     loaded, available = steps["import"], steps.get("available")
-    # A build without CUDA has a code of its own, ND207.
+    # ND207 reports a build without CUDA.
     if (
         available is not None
         and available.more.get("available") is False
@@ -239,7 +239,7 @@ def _whole(stack: Stack, code: str) -> str:
 def _context_hint(stack: Stack, trial: Trial) -> str:
     driver = stack.environment.cuda_driver_version
     if trial.status == "failed" and trial.code < 0 and driver is not None:
-        # An error of cuda-python itself, which may be newer than the driver.
+        # The error comes from cuda-python, which may be newer than the driver.
         return (
             "install cuda-python for the driver: pip install "
             f"'cuda-python<{driver.major + 1}'"
@@ -266,7 +266,7 @@ def _span(versions: Sequence[str]) -> str:
 
 
 def _toolkit(isa: str) -> CudaVersion:
-    """Return the first toolkit that emits a version of PTX that the table has."""
+    """Return the first toolkit in the table that emits a version of PTX."""
     wanted = parse_isa(isa)
     return next(cuda for cuda, isa in ptx_versions().items() if isa == wanted)
 

@@ -1,4 +1,4 @@
-"""Watch how much memory of each GPU is in use. This module runs in the child only.
+"""Watch the memory in use on each GPU. This module runs only in the child.
 
 `processes.watch_memory` starts the child. The child prints a line of JSON at the
 start and whenever a peak has grown; the last complete line counts. It ends with its
@@ -25,7 +25,7 @@ _INTERVAL = 0.1
 def main(seconds: float) -> None:
     """Print the memory in use at the start, and each new peak.
 
-    The driver's own error code stands for the memory where NVML does not say it.
+    If NVML cannot report the memory, its error code is printed instead.
     """
     parent = os.getppid()
     end = time.monotonic() + seconds
@@ -40,13 +40,13 @@ def main(seconds: float) -> None:
     _print({"gpus": documents})
     while time.monotonic() < end and os.getppid() == parent:
         time.sleep(_INTERVAL)
-        # Each GPU is asked, also after one whose memory has grown.
+        # Sample every GPU, even after one whose memory has grown.
         if sum(_grows(gpu, handle) for gpu, handle in gpus):
             _print({"gpus": documents})
 
 
 def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
-    """Yield each GPU that says its memory, with its handle.
+    """Yield each GPU whose memory is readable, with its handle.
 
     A GPU that cannot be read never hides the others.
     """

@@ -1,8 +1,8 @@
-"""The child processes of `doctor`, and what they report.
+"""The child processes of `doctor`, and their reports.
 
-One runs code on a GPU, one runs torch, and one watches the memory of the GPUs. Nothing
-of the driver and nothing of torch is loaded into the process of `doctor`. A child that
-hangs, crashes or prints something else gives an outcome like any other.
+One runs code on a GPU, one runs torch, and one watches the memory of the GPUs. The
+process of `doctor` itself loads neither the driver nor torch. A child that hangs,
+crashes or prints garbage is an outcome like any other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Stop = Literal["timeout", "crashed"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Something that the child does on a GPU.
+    """A task for the child on a GPU.
 
     :param kind: ``ptx`` and ``link`` run the kernel of `proof`, and ``load`` loads
         machine code.
@@ -66,13 +66,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChildReport:
-    """What a child has reported.
+    """The report of a child.
 
     :param first: its first line.
     :param ends: the lines of the steps that ended, by the name of the step.
     :param unfinished: the step that began and did not end.
-    :param done: false where the child has to be started again for the other steps.
-    :param stopped: why it did not come to its end; ``None`` where it did.
+    :param done: false if the child must be started again for the other steps.
+    :param stopped: why it did not finish; ``None`` if it did.
     """
 
     first: Mapping[str, Any] = field(default_factory=dict)
@@ -83,11 +83,11 @@ class ChildReport:
 
 
 def check_possible(environment: Environment, *, is_here: bool) -> None:
-    """Check that there is a GPU to run code on, and what is needed for it.
+    """Check that there is a GPU, and that cuda-python is installed.
 
-    :raises UsageError: the machine is another one.
+    :raises UsageError: the environment describes another machine.
     :raises MissingExtraError: cuda-python is not installed.
-    :raises DetectionError: this machine has no GPU, or the driver cannot be asked.
+    :raises DetectionError: this machine has no GPU, or the driver cannot be queried.
     """
     if not is_here or "forced" in (environment.source or ""):
         raise UsageError(
@@ -114,14 +114,14 @@ def bindings_folders() -> list[str]:
             "--live needs the extra live: cuda-python is not installed",
             hint="pip install 'nvp[live]'",
         )
-    # cuda.bindings imports it, and it is a distribution of its own.
+    # cuda.bindings imports cuda.pathfinder, a separate distribution.
     return list(dict.fromkeys([folder, _folder_of("cuda.pathfinder") or folder]))
 
 
 def _folder_of(module: str) -> str | None:
     try:
         spec = find_spec(module)
-    except ImportError:  # the package around it is missing
+    except ImportError:  # the parent package is not installed
         return None
     if spec is None or spec.origin is None:
         return None
@@ -137,20 +137,20 @@ def ask_driver(
     seconds: float,
     folder: str,
 ) -> ChildReport:
-    """Start a child that makes a context on a GPU, and carries out tasks there.
+    """Start a child that creates a context on a GPU, and runs tasks there.
 
-    :param index: the number of the GPU, by its place on the bus.
+    :param index: the number of the GPU, in the order of the bus.
     :param seconds: the deadline.
-    :param folder: where the list of the tasks is written.
+    :param folder: the directory for the list of tasks.
     """
     descriptor, path = tempfile.mkstemp(".json", dir=folder)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(list(map(asdict, tasks)), file)
     variables = {
         **child_variables(environ, complete=True),
-        # The driver keeps what it compiles, and would compile it once only.
+        # Otherwise the driver would cache compiled code.
         "CUDA_CACHE_DISABLE": "1",
-        # The default since CUDA 12.2 loads a kernel when it is first called.
+        # By default, CUDA 12.2 and newer load a kernel at its first call.
         "CUDA_MODULE_LOADING": "EAGER",
     }
     command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP]
@@ -166,17 +166,17 @@ def ask_torch(
     seconds: float,
     folder: str,
 ) -> ChildReport:
-    """Start the interpreter of a stack, and run a few lines of torch.
+    """Run a few lines of torch with the interpreter of a stack.
 
-    It sees the user's own variables, as programs of the stack do.
+    The program gets the user's environment variables, like other programs of the stack.
 
-    :param folder: where torch and Triton keep what they compile.
+    :param folder: the directory for the caches of torch and Triton.
     """
     variables = {k: v for k, v in environ.items() if k and "=" not in k}
     variables |= {
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
         "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
-        # No pool of processes, which would be started for one small kernel.
+        # Do not start a process pool for one small kernel.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     python = installation.python or ""
@@ -190,7 +190,7 @@ def _ask(
 ) -> ChildReport:
     end = time.monotonic() + seconds
     try:
-        # A compiler of torch starts programs, which must not outlive it.
+        # The compilers of torch start programs, which must not outlive it.
         output, in_time = run(command, variables, seconds, group=True)
     except (OSError, ValueError) as error:
         logger.info("the child process cannot be started: %s", error)
@@ -200,16 +200,15 @@ def _ask(
 
 
 def _parse(output: bytes, stopped: Stop) -> ChildReport:
-    """Read the lines of a child; lines that are something else are left out.
+    """Parse the lines of a child, and skip all others.
 
-    :param stopped: why the child ended, where its last line is missing.
+    :param stopped: why the child ended, if its last line is missing.
     """
     first: Mapping[str, Any] | None = None
     ends: dict[str, Mapping[str, Any]] = {}
     begun: str | None = None
     for text in output.split(b"\n"):
-        # A program that prints without end has millions of lines, and parsing each of
-        # them would take a minute.
+        # Endless output has millions of lines, and parsing each would take a minute.
         if not text.startswith(b"{"):
             continue
         try:
@@ -237,20 +236,21 @@ main(float(sys.argv[1]))
 """The program of the child process; see `detection.probe.BOOTSTRAP`."""
 
 _START = 5
-"""The seconds that NVML has for its start; without persistence it can take longer."""
+"""The time limit for the start of NVML in seconds; without persistence mode it can take
+longer."""
 
 _LATE = 60
-"""The seconds after which the child ends by itself when nobody has ended it."""
+"""The seconds after which a forgotten child ends by itself."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Memory:
-    """What NVML has said; it is complete when the context has ended.
+    """The memory usage from NVML, complete after the context has ended.
 
     :param gpus: for each GPU its ``index``, and the bytes that all programs together
-        have used: ``before`` at the start, and ``peak`` at most. ``None`` where NVML
-        did not say it.
-    :param reason: why there is nothing.
+        used: ``before`` at the start, and ``peak`` as the maximum. ``None`` without a
+        result.
+    :param reason: why there is no result.
     """
 
     gpus: list[dict[str, int]] | None = None
@@ -261,7 +261,7 @@ class Memory:
 def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]:
     """Sample the memory in use of each GPU while the context lasts.
 
-    :param seconds: how long the context lasts at most.
+    :param seconds: the maximum duration of the context.
     """
     memory = Memory()
     bindings = bindings_folder()
@@ -271,7 +271,7 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
         return
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(seconds + _LATE)]
     command += [_PARENT_OF_PACKAGE, bindings]
-    # A file instead of a pipe: the child never waits for a reader.
+    # Use a file instead of a pipe, so the child never waits for a reader.
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(  # noqa: S603  # this interpreter with this package's program
@@ -286,13 +286,13 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
             yield memory
             return
         try:
-            # Without this the program could use memory before the first sample.
+            # Otherwise the program could use memory before the first sample.
             _await_first_line(child, output)
             yield memory
         finally:
             has_crashed = child.poll() not in (None, 0)
             child.kill()
-            # A child that is stuck in the driver cannot be killed; it is abandoned.
+            # A child that is stuck in the driver cannot be killed, so abandon it.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=2)
             output.seek(0)

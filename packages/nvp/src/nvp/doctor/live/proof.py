@@ -1,11 +1,10 @@
 """Trials on each GPU: a context, a kernel in each form, the cubins of libraries.
 
-The kernel is PTX of each version. There is no machine code in this package: the
-driver's own linker makes it from the PTX (``cuLink...``), for exactly the GPU that is
-there, whatever GPU that is. Cubins of a toolkit would be binaries that nobody can
-review, for those GPUs only that the toolkit knew, and a driver runs those of its own
-CUDA major version and of older ones only. The cubins of the installed libraries, one of
-each, show that machine code from toolkits loads.
+The kernel is PTX in every version. This package contains no machine code: the driver's
+linker makes it from the PTX (``cuLink...``) for the actual GPU. Cubins from a toolkit
+would be binaries that nobody can review, only for GPUs that the toolkit knows, and only
+for drivers of the same or a newer CUDA major version. One cubin of each installed
+library shows that machine code from toolkits loads.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from ..model import Stack
 from .processes import ChildReport, Task, ask_driver, ask_torch
 
 _OLDEST_TARGET = 50
-"""Each version of PTX from 4.0 on has the target sm_50, and every GPU since runs it."""
+"""The target of the kernel: every PTX version since 4.0 has it, and every newer GPU
+runs it."""
 
 
 def isa_versions() -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def isa_versions() -> tuple[str, ...]:
 
 
 def ptx_of(isa: str, capability: ComputeCapability) -> str:
-    """Return the kernel in a version of PTX, for a GPU or for those before it."""
+    """Return the kernel in a version of PTX, for a GPU or an older target."""
     target = str(min(_OLDEST_TARGET, int(capability.sm)))
     kernel = read_resource("doctor", "live", "kernel.ptx")
     return kernel.replace("@isa", isa).replace("@target", target)
@@ -50,11 +50,11 @@ def ptx_of(isa: str, capability: ComputeCapability) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """A library of which a cubin is loaded.
+    """A library and the cubin to load from it.
 
     :param path: the library, in its distribution.
-    :param target: that of the cubin; ``None`` where none is loaded.
-    :param task: loads it; ``None`` where there is nothing to load.
+    :param target: the target of the cubin; ``None`` without one.
+    :param task: the task that loads it; ``None`` without a cubin.
     :param why: why there is nothing to load.
     """
 
@@ -70,7 +70,7 @@ def find_libraries(
 ) -> Iterator[Library]:
     """Yield a library for each unit of GPU code in a stack.
 
-    :param folder: where the cubins are written.
+    :param folder: the directory for the cubins.
     """
     number = 0
     for distribution, report in stack.with_gpu_code():
@@ -87,7 +87,7 @@ def _library(
     capability: ComputeCapability,
     path: str,
 ) -> Library:
-    """Take a cubin that fits out of a library, and write it to ``path``."""
+    """Extract a fitting cubin from a library, and write it to ``path``."""
     driver = stack.environment.cuda_driver_version
 
     def fits(target: str) -> bool | None:
@@ -101,14 +101,14 @@ def _library(
         return Library(distribution=name, path=unit.name, why=why)
     library = fitting[0]
     if unit.by_cuda and driver is not None:
-        # A program loads the one that is for its CUDA.
+        # Programs load the library for their CUDA.
         supported = [
             x for x in fitting if max(x.cuda_runtime, default=0) <= driver.major
         ]
         library = (supported or fitting)[0]
     place = distribution.locate(library.path)
     try:
-        # A trial tells whether code runs of which that is not known.
+        # If no cubin is known to fit, try one that may.
         cubin = extract_cubin(place, lambda target: fits(target) is True)
         cubin = cubin or extract_cubin(place, lambda target: fits(target) is None)
         if cubin is not None:
@@ -142,12 +142,12 @@ Status: TypeAlias = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """What came of one trial.
+    """The outcome of a trial.
 
-    :param status: ``refused`` is what the driver does with PTX that is newer than it.
+    :param status: ``refused`` if the PTX is newer than the driver.
     :param error: the name of the driver's error, or a clause; ``None`` if it passed.
     :param code: the number of the driver's error; -1 for other errors.
-    :param seconds: how long it took; ``None`` where it did not end.
+    :param seconds: the duration; ``None`` if it did not end.
     """
 
     status: Status
@@ -162,7 +162,7 @@ class Trial:
         return self.status in ("failed", "timeout", "crashed")
 
     def to_dict(self) -> dict[str, object]:
-        """Return the trial as it stands in the JSON report."""
+        """Return the trial for the JSON report."""
         return {"status": self.status, "error": self.error, "seconds": self.seconds}
 
 
@@ -170,9 +170,9 @@ class Trial:
 class GpuProof:
     """The trials on one GPU.
 
-    :param count: how many GPUs the driver shows; ``None`` where it did not say it.
-    :param bindings: the version of cuda-python; ``None`` where the child did not come
-        that far.
+    :param count: the number of GPUs that the driver shows; ``None`` if unknown.
+    :param bindings: the version of cuda-python; ``None`` if the child did not report
+        it.
     :param ptx: by version of PTX, ascending.
     """
 
@@ -185,7 +185,7 @@ class GpuProof:
     libraries: tuple[tuple[Library, Trial], ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the trials as they stand in the JSON report."""
+        """Return the trials for the JSON report."""
         capability = self.gpu.compute_capability
         return {
             "index": self.gpu.index,
@@ -217,7 +217,7 @@ class GpuProof:
 class Proof:
     """All trials.
 
-    :param torch: the steps of torch by name; ``None`` where it is not installed.
+    :param torch: the steps of torch by name; ``None`` if torch is not installed.
     """
 
     gpus: tuple[GpuProof, ...]
@@ -236,13 +236,13 @@ class Proof:
 
 
 def time_of(line: Mapping[str, Any], name: str) -> float | None:
-    """Return the seconds in a line of a child, which may have anything there."""
+    """Return the seconds in a line of a child; ``None`` if invalid."""
     value = line.get(name)
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:
-    """Return what torch has reported, which may be anything."""
+    """Return the valid parts of torch's report."""
     told: dict[str, Any] = {}
     for step, name, kind in (
         ("import", "version", str),
@@ -263,14 +263,14 @@ _UNSUPPORTED_PTX = 222
 unsupported toolchain"."""
 
 _MOST_STARTS = 8
-"""How often a child is started for one GPU: after a kernel that failed, and after a
-crash, the other tasks need a new one."""
+"""The number of children for one GPU: after a failed kernel or a crash, the remaining
+tasks need a new child."""
 
 _STEP = re.compile("import|arch_list|available|matmul [0-9]{1,4}|compile|end")
-"""The steps of `torch_program`, and what `_trials` calls what comes after them."""
+"""The steps of `torch_program`, and the name of the part after them in `_trials`."""
 
 _LONGEST = 500
-"""The most characters of an error."""
+"""The maximum length of an error in characters."""
 
 
 def prove(stack: Stack, seconds: float) -> Proof:
@@ -307,7 +307,7 @@ def _prove_gpu(
     folder: str,
 ) -> GpuProof:
     capability = gpu.compute_capability
-    assert capability is not None  # noqa: S101  # the caller leaves out the others
+    assert capability is not None  # noqa: S101  # the caller skips other GPUs
     tasks = []
     for version in isa_versions():
         path = os.path.join(folder, f"{capability.sm}-{version}.ptx")
@@ -348,7 +348,7 @@ def _run(
     seconds: float,
     folder: str,
 ) -> tuple[dict[str, Trial], ChildReport]:
-    """Carry out tasks on a GPU, in as many children as that takes."""
+    """Run tasks on a GPU, in as many children as necessary."""
     end = time.monotonic() + seconds
     trials: dict[str, Trial] = {}
     first = ChildReport()
@@ -359,8 +359,8 @@ def _run(
         )
         news = _trials(report, (CONTEXT,), seconds)
         has_context = news[CONTEXT].status == "passed"
-        # The first context tells how long one takes. A later one counts where it fails:
-        # the GPU may have been lost.
+        # The first context gives the duration. A later one counts only if it fails,
+        # because the GPU may have been lost.
         if start == 0:
             first = report
         elif has_context:
@@ -380,7 +380,7 @@ def _trials(
 ) -> dict[str, Trial]:
     """Return the trials of a child by name.
 
-    :param expected: what a child begins with, whatever happens.
+    :param expected: the first task of a child.
     """
     trials = {name: _ended(line) for name, line in report.ends.items()}
     stuck = report.unfinished

@@ -1,8 +1,8 @@
 """Run a few lines of torch. The interpreter of the stack runs this file as a program.
 
-Besides the standard library, it imports nothing but torch. Each line of its output is a
+The program imports only torch and the standard library. Each line of its output is a
 JSON object, as in `child`: ``{"begin": STEP}`` before a step, and ``{"end": STEP,
-"error": null, "seconds": 1.5, ...}`` after it, and at last ``{"done": true}``.
+"error": null, "seconds": 1.5, ...}`` after it, and finally ``{"done": true}``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ _SIZE = 64
 
 
 def main(seconds: int) -> None:
-    """Carry out the steps; this function does not return."""
-    # The directory of a program is the first one of its path, and nothing there is
-    # meant for torch.
+    """Run the steps, and end the process."""
+    # Remove the directory of this program from the path: its modules are not for torch.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [item for item in sys.path if os.path.abspath(item or ".") != here]
     if sys.platform != "win32":
@@ -84,7 +83,7 @@ def _ask() -> dict[str, Any]:
         # `is_available` hides the reason, which this function raises.
         try:
             torch.cuda.init()
-        except Exception as error:  # noqa: BLE001  # any of the driver's
+        except Exception as error:  # noqa: BLE001  # the driver may raise anything
             why = _line(error)
     return {"available": available, "why": why}
 

@@ -1,1 +1,1 @@
-"""Receipts: what a stack consists of, why, and which workloads have run on it."""
+"""Receipts: the content of a stack, the reasons for it, and workloads run on it."""

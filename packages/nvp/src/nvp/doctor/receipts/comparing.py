@@ -21,20 +21,20 @@ declare("ND701", "warning", "The stack differs from the receipt.")
 Change = Literal["lost", "changed", "gained", "same"]
 
 CHANGES: tuple[Change, ...] = ("lost", "changed", "gained", "same")
-"""In the order of reports: the worst first."""
+"""The kinds of change, most severe first."""
 
 _WORSE = {
     "graph_breaks": ("graph break", "graph breaks"),
     "recompilations": ("recompilation", "recompilations"),
     "fallbacks": ("fallback to eager", "fallbacks to eager"),
 }
-"""What a workload should have none of, in the singular and in the plural."""
+"""Problems of a workload, in the singular and in the plural."""
 
 _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
 """Facts whose changes never matter.
 
-A driver of another branch that supports the same CUDA version runs the same code, and
-so does a program of the same version in another directory.
+A driver from another branch with the same CUDA version runs the same code, and so does
+a program of the same version in another directory.
 """
 
 _SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
@@ -52,14 +52,14 @@ _HINT = "find out what has changed, or write a new receipt"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One fact, as both receipts have it.
+    """A fact with its values in both receipts.
 
     :param kind: such as ``distribution``.
-    :param name: such as ``torch``; with the kind it names the fact.
-    :param old: a text for people; ``None`` where the old receipt has no such fact.
-    :param new: the same of the new receipt.
-    :param matters: whether the difference makes it another stack.
-    :param reason: a sentence that says more; ``None`` where the texts say all.
+    :param name: such as ``torch``; kind and name identify the fact.
+    :param old: the value in the old receipt as text; ``None`` if missing.
+    :param new: the value in the new receipt.
+    :param matters: whether the difference is relevant for the stack.
+    :param reason: a sentence with details, or ``None``.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def counts(self) -> dict[Change, int]:
-        """How many facts have each change."""
+        """The number of facts with each change."""
         return {
             change: sum(fact.change == change for fact in self.facts)
             for change in CHANGES
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def has_lost_workloads(self) -> bool:
-        """Whether a workload that has passed does not pass any more."""
+        """Whether a workload that passed before now fails."""
         return any(
             fact.kind == "workload" and fact.change == "lost" for fact in self.facts
         )
@@ -100,12 +100,12 @@ class Comparison:
 def compare(old: Receipt, new: Receipt) -> Comparison:
     """Compare two receipts.
 
-    Durations, times and the tool that made a receipt are not compared, and neither is
-    anything else that is a measurement.
+    Durations, times, other measurements and the tool that made a receipt are not
+    compared.
     """
     before, after = dict(_facts(old)), dict(_facts(new))
     keys = list(dict.fromkeys((*before, *after)))
-    # What only one receipt has stands beside the other facts of its kind.
+    # Place facts of only one receipt beside the others of their kind.
     kinds = list(dict.fromkeys(kind for kind, _ in keys))
     keys.sort(key=lambda key: kinds.index(key[0]))
     facts = [_fact(*key, before.get(key), after.get(key)) for key in keys]
@@ -142,7 +142,7 @@ def _fact(kind: str, name: str, old: str | None, new: str | None) -> Fact:
     change: Change = "gained" if old is None else "lost" if new is None else "changed"
     if old == new:
         change = "same"
-    # A proof that nobody asked for again says nothing about the stack.
+    # A live proof that was not repeated is no difference of the stack.
     matters = kind in ("distribution", "override") or not (
         _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
     )
@@ -180,7 +180,7 @@ def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def _without_prefix(text: str, prefix: str) -> str:
-    """Return a text that does not depend on where the environment is."""
+    """Return a text that does not depend on the path of the environment."""
     return text.replace(prefix, "{environment}") if prefix else text
 
 
@@ -189,13 +189,13 @@ def _distribution(item: Mapping[str, Any]) -> str:
     if item["label"] and not text.endswith(f"+{item['label']}"):
         text += f" ({item['label']})"
     if item["record"]:
-        # Twelve digits tell builds of one version apart, and people can read them.
+        # Twelve digits are enough to distinguish builds of one version.
         text += f" {item['record'][:19]}"
     return text
 
 
 def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of a document with their places, but no measurements.
+    """Yield the values of a document with their paths, without measurements.
 
     A version is a text and a count is a whole number; only times have a point.
     """
@@ -219,14 +219,14 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
 
 
 def _name_of(item: object) -> str | None:
-    """Return what tells an item of a list from the others, wherever it stands.
+    """Return a name that identifies an item of a list independently of its position.
 
-    An item that is new would otherwise make all items behind it different.
+    Otherwise a new item would make all items after it different.
     """
     if not isinstance(item, Mapping):
         return None
     if isinstance(item.get("distribution"), str):
-        # A library has been loaded for a target. A path alone is that of a machine.
+        # A loaded library has a target. Other paths depend on the machine.
         path = item.get("path") if "target" in item else None
         return " ".join(str(word) for word in (item["distribution"], path) if word)
     for key in ("index", "version", "name"):
@@ -271,7 +271,7 @@ def _workload_fact(
 
 
 def _summary(record: Mapping[str, Any]) -> str:
-    """Return what a workload did in a few words."""
+    """Summarize a workload in a few words."""
     words = [str(record["outcome"])]
     if record["signal"] is not None:
         words = [f"killed by {record['signal']}"]

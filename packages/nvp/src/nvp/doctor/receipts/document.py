@@ -1,4 +1,4 @@
-"""Receipts as Markdown for people, and as text."""
+"""Receipts as Markdown and as text."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PLACES = ("graph_breaks", "fallbacks", "recompilations")
 
 
 def check_target(path: str) -> None:
-    """Refuse the name of a receipt that could not be written later.
+    """Reject a path to which the receipt cannot be written later.
 
     A workload may take hours, and its results must not be lost.
 
-    :raises UsageError: the name has no known ending.
+    :raises UsageError: the name has an unknown suffix.
     :raises InputError: there is no such directory, or it cannot be written to.
     """
     if not path.lower().endswith((_JSON, _MARKDOWN)):
@@ -46,10 +46,10 @@ def check_target(path: str) -> None:
 
 
 def to_text(receipt: Receipt, path: str) -> str:
-    """Return the bytes of a receipt in the form that the name of the file says."""
+    """Return the text of a receipt, in the form of the file's suffix."""
     if path.lower().endswith(_MARKDOWN):
         return "\n".join(receipt_lines(receipt)) + "\n"
-    # In ASCII, since a command line need not be text that UTF-8 can hold.
+    # Use ASCII, because a command line need not be valid UTF-8.
     return json.dumps(receipt, indent=2) + "\n"
 
 
@@ -198,7 +198,7 @@ def _cells(*values: object) -> tuple[str, ...]:
 
 
 def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the facts as text, the worst first."""
+    """Return the facts as text, most severe first."""
     lines: list[str] = []
     for fact in _sorted(comparison, with_same=with_same):
         lines.append(f"{fact.change}: {fact.kind} {printable(fact.name)}")
@@ -214,7 +214,7 @@ def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
 
 
 def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the facts as a table in Markdown, the worst first."""
+    """Return the facts as a Markdown table, most severe first."""
     rows = [
         _cells(fact.change, fact.kind, fact.name, fact.old, fact.new, fact.reason)
         for fact in _sorted(comparison, with_same=with_same)
@@ -225,7 +225,7 @@ def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]
 
 def _sorted(comparison: Comparison, *, with_same: bool) -> list[Fact]:
     facts = [fact for fact in comparison.facts if with_same or fact.change != "same"]
-    # The sort is stable: among facts of one change, workloads come last.
+    # The sort is stable, so workloads stay last among facts with one change.
     return sorted(facts, key=lambda fact: CHANGES.index(fact.change))
 
 

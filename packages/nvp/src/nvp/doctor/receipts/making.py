@@ -1,7 +1,4 @@
-"""Make the receipt of a stack, a JSON document of plain values, and read receipts.
-
-Other documents are refused.
-"""
+"""Make the receipt of a stack, a JSON document, and read and validate receipts."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ Receipt: TypeAlias = Mapping[str, Any]
 """A receipt, as ``schemas/receipt.schema.json`` describes it."""
 
 VERSION = 1
-"""The version of receipts that is written. A later major change gets another one."""
+"""The version of written receipts. Raise it for an incompatible change."""
 
 OVERRIDES = (
     "CUDA_FORCE_PTX_JIT",
@@ -60,8 +57,8 @@ OVERRIDES = (
     "TRITON_PTXAS_PATH",
     "XLA_FLAGS",
 )
-"""The environment variables that a receipt records. No other variable gets into it,
-unless ``--reason`` names the variable."""
+"""The environment variables that a receipt records, besides those that ``--reason``
+names."""
 
 _OF_THE_INSTALLER = re.compile(
     r"\.\./|/|.*(?:\.pyc|\.dist-info/(?:INSTALLER|RECORD|REQUESTED|direct_url\.json"
@@ -76,9 +73,9 @@ _WITHOUT_OUTPUT = ("last_lines", "output_bytes")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reasons:
-    """Why a stack is as it is.
+    """The reasons for the content of a stack.
 
-    :param general: what is true of the whole stack.
+    :param general: the reasons for the whole stack.
     :param of: the reason for one distribution or one environment variable, by name.
     """
 
@@ -87,13 +84,12 @@ class Reasons:
 
 
 def parse_reasons(texts: Sequence[str], stack: Stack) -> Reasons:
-    """Sort the values of ``--reason``.
+    """Parse the values of ``--reason``.
 
     ``torch=TEXT`` is about a distribution, ``TRITON_PTXAS_PATH=TEXT`` about a variable,
     and every other text about the whole stack. ``=TEXT`` is always about the stack.
 
-    :raises UsageError: a name stands before ``=``, and nothing of that name is there;
-        or the text is empty.
+    :raises UsageError: the name before ``=`` is unknown, or the text is empty.
     """
     general: list[str] = []
     of: dict[str, str] = {}
@@ -133,8 +129,8 @@ def make_receipt(
 ) -> Receipt:
     """Return the receipt of a stack.
 
-    :param workloads: what `run_workloads` has returned.
-    :param earlier: an earlier receipt, whose reasons hold for what has not changed.
+    :param workloads: the result of `run_workloads`.
+    :param earlier: an earlier receipt, whose reasons apply to unchanged facts.
     :param now: the time of the receipt, by default that of the clock.
     """
     reasons = reasons or Reasons()
@@ -169,7 +165,7 @@ def make_receipt(
 
 
 def _recorded(stack: Stack, reasons: Reasons) -> Iterator[Distribution]:
-    """Yield the distributions that have to do with GPUs."""
+    """Yield the distributions that are relevant for GPUs."""
     with_code = {distribution.name for distribution, _ in stack.with_gpu_code()}
     for distribution in stack.distributions.values():
         name = distribution.name
@@ -220,10 +216,10 @@ def _label(distribution: Distribution) -> str | None:
 
 
 def record_hash(distribution: Distribution) -> str | None:
-    """Return a hash of the files that a wheel brings, as RECORD lists them.
+    """Return a hash of the files of a wheel, from RECORD.
 
-    Two installations of one wheel have the same hash: the scripts of an environment,
-    compiled files and what the installer writes itself are left out.
+    Two installations of a wheel have the same hash, because scripts, compiled files and
+    files of the installer are left out.
 
     :returns: such as ``sha256:...``; ``None`` without a RECORD.
     """
@@ -244,7 +240,7 @@ def _overrides(
     named = {name for name in reasons.of if _VARIABLE.fullmatch(name)}
     for name in sorted({*OVERRIDES, *named}):
         value = stack.environ.get(name)
-        # An empty value counts: CUDA_VISIBLE_DEVICES= hides all GPUs.
+        # Keep an empty value: CUDA_VISIBLE_DEVICES= hides all GPUs.
         if value is None:
             continue
         known = before.get(name, {})
@@ -253,7 +249,7 @@ def _overrides(
 
 
 def _abi(stack: Stack) -> dict[str, object] | None:
-    """Return the C++ ABI of torch, by its symbols, and who relies on it."""
+    """Return the C++ ABI of torch, by its symbols, and the extensions that need it."""
     symbols = stack.torch_symbols
     if symbols is None:
         return None
@@ -266,7 +262,7 @@ def _abi(stack: Stack) -> dict[str, object] | None:
 
 
 MAX_RECEIPT = 32 * 1024 * 1024
-"""The most bytes of a receipt. A workload with all places that are kept has 500 kB."""
+"""The largest receipt in bytes. A workload with the maximum of details has 500 kB."""
 
 _HINT = "give a receipt that doctor --receipt FILE.json has written"
 
@@ -274,8 +270,7 @@ _HINT = "give a receipt that doctor --receipt FILE.json has written"
 def read_receipt(path: str) -> Receipt:
     """Read a receipt, or the report of ``doctor --json`` that has one.
 
-    :raises InputError: the file cannot be read, or holds no receipt of a version that
-        is known.
+    :raises InputError: the file cannot be read, or has no receipt of a known version.
     """
     try:
         data = read_bytes(path, limit=MAX_RECEIPT)
@@ -289,15 +284,15 @@ def read_receipt(path: str) -> Receipt:
 
 
 def is_receipt(document: object) -> bool:
-    """Return whether a JSON document claims to be a receipt, or a report with one."""
+    """Return whether a JSON document looks like a receipt or a report with one."""
     return _receipt_in(document) is not None
 
 
 def receipt_of(document: object, path: str | None = None) -> Receipt:
-    """Return the receipt in a JSON document, after a look at every value of it.
+    """Return the receipt in a JSON document, after validating every value.
 
     :param path: the name of the file for messages.
-    :raises InputError: it is not a receipt, or not valid.
+    :raises InputError: the document is not a valid receipt.
     """
     receipt = _receipt_in(document)
     if receipt is None:
@@ -305,7 +300,7 @@ def receipt_of(document: object, path: str | None = None) -> Receipt:
     try:
         _check(receipt)
     except InputError as error:
-        # Messages about values know their place and not the file.
+        # Errors of values have a place, but no file name.
         raise InputError(
             error.message, path=path, place=error.place, hint=error.hint or _HINT
         ) from None
@@ -370,9 +365,9 @@ def _deadline(value: object, place: str) -> float:
 
 
 _Shape: TypeAlias = "Callable[[object, str], object] | list[_Shape] | dict[str, _Shape]"
-"""A function that refuses values of another type; the shape of each item of a list; or
-the shapes of the values of an object, by key. The value of a key with ``?`` may be
-null. Other keys are left alone: a later version adds some."""
+"""A function that rejects values of another type, the shape of each item of a list, or
+the shapes of an object by key. The value of a key with ``?`` may be null. Unknown keys
+are allowed, because later versions add some."""
 
 _PLACE: dict[str, _Shape] = {
     "path?": as_string,
