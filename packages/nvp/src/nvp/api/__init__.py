@@ -26,6 +26,7 @@ from .machines import (
 )
 from .planning import (
     diff,
+    diff_of_indexes,
     diff_of_projects,
     fleet,
     matrix,
@@ -50,6 +51,7 @@ __all__ = [
     "check_installed",
     "detect",
     "diff",
+    "diff_of_indexes",
     "diff_of_projects",
     "diff_receipts",
     "doctor",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..index.releases.reading import Inspect, Watch
     from ..inventories.model import Machine
     from ..matrix.cells import Matrix
-    from ..matrix.changes import Differences
+    from ..matrix.changes import Differences, IndexDifferences
 
 
 def releases(
@@ -200,6 +200,31 @@ def diff_of_projects(
     """
     judge = _judge_on(index_url, environ, minor_version_compatibility)
     return judge.compare(old, new, all_pairs=all_pairs)
+
+
+def diff_of_indexes(
+    old: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    all_pairs: bool = False,
+    minor_version_compatibility: bool | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> IndexDifferences:
+    """Return which machines get something else from a new state of an index.
+
+    For each project with other files, the picks among all of its releases are compared,
+    for the interpreter and the platform of this machine.
+
+    :param old: a saved page of a project in HTML or JSON, perhaps with files beside it;
+        or a directory of files or pages, in it or in its directories.
+    :param new: the same after the change.
+    :param all_pairs: as for `matrix`, and so are the others.
+    :return: ``projects`` has the `diff` of each project with other files. A machine
+        also loses when it gets an older release, or none.
+    :raises InputError: one of the two cannot be read, or has no file.
+    """
+    judge = _judge_on(None, environ, minor_version_compatibility)
+    return judge.compare_indexes(os.fspath(old), os.fspath(new), all_pairs=all_pairs)
 
 
 def fleet(

@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from ..matrix.changes import Differences
 
 
+_METADATA = "-variants.json"
+
 _OPTIONS = """
 old OLD
   old release: {name}-{version}-variants.json, its URL, a directory with one, - for
-  stdin, a receipt of doctor, or a release on an index, such as torch==2.15.0
+  stdin, a receipt of doctor, a release on an index, such as torch==2.15.0, or an
+  index: a directory of wheels or pages, or a saved page in HTML or JSON
 new NEW
   new release, in the same forms
 --format
@@ -54,9 +57,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "diff old/ new/ --format markdown",
         "diff receipts/monday.json receipts/friday.json",
         "diff torch==2.14.1 torch==2.15.0",
+        "diff index-yesterday/ index/",
         notes=[
             "A pair is one driver with one GPU. The exit code is 1 when a pair "
-            "loses its GPU build.",
+            "loses its GPU build; for two states of an index also when it gets an "
+            "older release, or none.",
             "For two receipts, a row is one fact of the stack or one workload. The "
             "exit code is 1 when a workload that passed before fails.",
         ],
@@ -66,7 +71,8 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return all ``pairs``; the exit code is 1 if one of them is lost.
 
-    For two receipts of ``doctor``, ``receipt_facts`` has the facts.
+    For two states of an index, each pair has its ``project``. For two receipts of
+    ``doctor``, ``receipt_facts`` has the facts.
     """
     from ..matrix.changes import LOST
     from ..matrix.text import WIDTH, markdown_lines, text_lines
@@ -75,6 +81,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         raise UsageError("OLD and NEW are both stdin", hint="name a file for one")
     if _are_receipts(options.old, options.new):
         return _compare_receipts(options)
+    if _are_indexes(options.old, options.new):
+        return _compare_indexes(options, environ)
     differences, names = _compare(options, environ)
     notes = []
     if len(names - {None}) > 1:
@@ -114,6 +122,71 @@ def _compare(
 
     old, new = releases
     return diff(old, new, assume=options.assume, **given), {old.name, new.name}
+
+
+def _are_indexes(old: str, new: str) -> bool:
+    """Return whether OLD and NEW are directories of files, or saved pages."""
+    others = [path for path in (old, new) if not _is_index(path)]
+    if len(others) == 1:
+        raise UsageError(
+            "is no directory of wheels or saved page, and the other one is",
+            path=others[0],
+            hint="compare two states of an index, or two releases",
+        )
+    return not others
+
+
+def _is_index(path: str) -> bool:
+    try:
+        if os.path.isdir(path):
+            names = os.listdir(path)
+            if not _lists_files(names) and any(x.endswith(_METADATA) for x in names):
+                return False
+            places = [os.path.join(path, name) for name in ("", *names)]
+            return any(_lists_files(os.listdir(x)) for x in places if os.path.isdir(x))
+        if not os.path.isfile(path):
+            return False
+        with open_regular(path) as file:
+            head = file.read(65536).lstrip()
+    except (OSError, ValueError):
+        return False
+    # No metadata of a release has such a key.
+    return head.startswith(b"<") or b'"files"' in head
+
+
+def _lists_files(names: list[str]) -> bool:
+    return any(x.endswith(".whl") or x in ("index.html", "index.json") for x in names)
+
+
+def _compare_indexes(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
+    """Return the ``pairs`` of each project; the exit code is 1 when one is lost."""
+    from ..api import diff_of_indexes
+    from ..matrix.changes import LOST
+    from ..matrix.text import index_lines
+
+    for name in ("assume", "index_url"):
+        if getattr(options, name):
+            message = f"--{name.replace('_', '-')} is for releases"
+            raise UsageError(message, hint="leave out the option")
+    differences = diff_of_indexes(
+        options.old,
+        options.new,
+        all_pairs=options.all_pairs,
+        minor_version_compatibility=options.minor_version_compatibility or None,
+        environ=environ,
+    )
+    as_table = options.format == "markdown"
+    width = None if as_table else terminal_width(sys.stdout)
+    return Result(
+        exit_code=1 if differences.counts[LOST] else 0,
+        data=differences.to_dict(),
+        text=index_lines(
+            differences, with_same=options.all, width=width, as_markdown=as_table
+        ),
+        verbatim=as_table,
+        notes=differences.notes,
+        as_json=options.format == "json",
+    )
 
 
 _MARK = b'"receipt_version"'

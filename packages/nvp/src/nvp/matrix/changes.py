@@ -9,8 +9,10 @@ nobody has promised to work (the risk).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import (
     MINOR_VERSION_COMPATIBILITY,
@@ -24,6 +26,7 @@ from nvidia_variant_provider.resolution.resolver import Resolution, resolve_meta
 from ..knowledge.tables import NATIVE, PTX, driver_versions
 from .cells import (
     CPU,
+    UNKNOWN,
     Cell,
     Pair,
     all_capabilities,
@@ -117,6 +120,70 @@ class Differences:
     def to_dict(self) -> dict[str, object]:
         """Return the ``data`` of the report of ``diff --json``."""
         return {"pairs": [pair.to_dict() for pair in self.pairs]}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pick:
+    """What an installer takes of all releases of a project on one machine.
+
+    :param version: the release; ``None`` where no build runs.
+    """
+
+    cell: Cell
+    version: Version | None = None
+    is_variant: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexDifferences:
+    """What a new state of an index changes.
+
+    :param projects: the projects with other files, by name.
+    :param unchanged: the projects whose files stay the same.
+    :param platform: the one whose wheels were compared, such as ``linux_x86_64``.
+    :param notes: sentences about what is unknown, and what could not be read.
+    """
+
+    projects: Mapping[str, Differences]
+    unchanged: tuple[str, ...] = ()
+    platform: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The number of pairs with each change, of all projects with other files."""
+        counters = [Counter(item.counts) for item in self.projects.values()]
+        total = sum(counters, Counter[str]())
+        return {change: total[change] for change in CHANGES}
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the ``data`` of the report of ``diff --json``."""
+        return {
+            "pairs": [
+                {"project": project, **pair.to_dict()}
+                for project, item in self.projects.items()
+                for pair in item.pairs
+            ],
+            "unchanged": list(self.unchanged),
+            "platform": self.platform,
+            "notes": list(self.notes),
+        }
+
+
+def find_index_change(was: Pick, now: Pick) -> str:
+    """Return how a pick among all releases has changed: one of `CHANGES`.
+
+    A machine also loses when it gets an older release, and when it gets a wheel of
+    which nothing is known instead of a variant.
+    """
+    change = find_change(was.cell, now.cell)
+    if was.version is not None and (
+        now.version is None
+        or now.version < was.version
+        or (was.is_variant and not now.is_variant and now.cell.how == UNKNOWN)
+    ):
+        return LOST
+    return CHANGED if change == GAINED and now.cell.how == UNKNOWN else change
 
 
 def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from nvidia_variant_provider.metadata.model import NULL_LABELS
 
 from ..knowledge.tables import NATIVE, PTX
 from .cells import CPU, NO_BUILD, UNKNOWN, Cell, list_gpus, span
-from .changes import CHANGES, LOST, SAME, Differences, PairChange
+from .changes import CHANGES, LOST, SAME, Differences, IndexDifferences, PairChange
 from .grid import (
     UNSUPPORTED,
     Drivers,
@@ -209,6 +209,39 @@ def markdown_lines(differences: Differences, *, with_same: bool = False) -> list
         ]
         lines.append("")
     return [*lines, as_markdown(_counts(differences))]
+
+
+def index_lines(
+    differences: IndexDifferences,
+    *,
+    with_same: bool = False,
+    width: int | None = None,
+    as_markdown: bool = False,
+) -> list[str]:
+    """Return the lines of each project that changes, and then what stays the same."""
+    lines: list[str] = []
+    for item in differences.projects.values():
+        if not with_same and all(pair.change == SAME for pair in item.pairs):
+            continue
+        if as_markdown:
+            lines += markdown_lines(item, with_same=with_same)
+        else:
+            lines += text_lines(item, with_same=with_same, width=width or WIDTH)
+        lines.append("")
+    changed = sum(
+        any(pair.change != SAME for pair in item.pairs)
+        for item in differences.projects.values()
+    )
+    same = len(differences.projects) + len(differences.unchanged) - changed
+    counts = differences.counts.items()
+    counted = ", ".join(f"{n} {change}" for change, n in counts if change != SAME)
+    noun = "project changes" if changed == 1 else "projects change"
+    platform = differences.platform or "this platform"
+    lines.append(
+        f"{changed} {noun} and {same} stay the same, for wheels of {platform}: "
+        f"{counted} pairs"
+    )
+    return lines
 
 
 def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:

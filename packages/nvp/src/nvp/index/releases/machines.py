@@ -6,7 +6,7 @@ and `fleet` for the machines of a fleet. Pages and METADATA are read once for al
 
 from __future__ import annotations
 
-import re
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
@@ -21,24 +22,29 @@ from nvidia_variant_provider.machine.environment import Environment
 from ...builds.releases import ListedBuild, ReleaseTable
 from ...builds.vendors import Elsewhere, find_elsewhere
 from ...fleet.serving import Selected
-from ...knowledge.tables import NATIVE
 from ...matrix.cells import (
-    CPU,
-    NO_BUILD,
-    UNKNOWN,
     Cell,
     Matrix,
     Pair,
     list_pairs,
     machine,
 )
-from ...matrix.changes import CHANGED, LOST, Differences, PairChange, find_change
+from ...matrix.changes import (
+    CHANGED,
+    LOST,
+    Differences,
+    IndexDifferences,
+    PairChange,
+    find_change,
+)
 from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..pip.command import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
 from ..selection.options import Selection, default_platform, parse_pins
+from ..selection.wheel_files import may_be_build
+from .rows import NUMBERS, cell_of, find_pick_change, find_unknown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,8 +58,6 @@ _DEADLINE = 30.0
 
 _MOST_BUILDS = 3
 """The builds that the reason of a lost pair names."""
-
-_NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 
 
 def list_releases(
@@ -212,26 +216,32 @@ class ProjectJudge:
         :raises UsageError: there is no index.
         """
         sources = open_sources(self.indexes, self.environ, self.cache)
-        from .reading import read_tables
-
         if version is not None:
             sources = sources.only(project, Version(version))
+        tables = self._read(project, sources, environments)
+        if version is not None and tables and not any(t.releases for t in tables):
+            message = f"no index has {project} {version}"
+            hint = f"list what there is: nvp releases {project}"
+            raise InputError(message, hint=hint)
+        return tables
+
+    def _read(
+        self, project: str, sources: Sources, environments: Sequence[Environment]
+    ) -> list[ReleaseTable]:
+        from .reading import read_tables
+
+        target = sources.interpreter.target
         selections = [
             Selection(
                 machine=lambda found=environment: found,  # type: ignore[misc]
-                target=sources.interpreter.target,
+                target=target,
                 every_gpu=self.every_gpu,
                 minor_version_compatibility=self.minor_version_compatibility,
                 environ=self.environ,
             )
             for environment in environments
         ]
-        tables = read_tables(project, sources, selections)
-        if version is not None and tables and not any(t.releases for t in tables):
-            message = f"no index has {project} {version}"
-            hint = f"list what there is: nvp releases {project}"
-            raise InputError(message, hint=hint)
-        return tables
+        return read_tables(project, sources, selections)
 
     def select(
         self, project: str, environments: Sequence[Environment]
@@ -282,6 +292,57 @@ class ProjectJudge:
             pairs=tuple(_change_of(before, after, pair) for pair in after.tables),
         )
 
+    def compare_indexes(
+        self, old: str, new: str, *, all_pairs: bool = False
+    ) -> IndexDifferences:
+        """Return which machines get something else from a new state of an index.
+
+        :param old: a directory or a saved page, as `read_index` takes it.
+        """
+        from ..server.static_files import read_index, same_files, without_ignored
+
+        before, after = read_index(old), read_index(new)
+        saved = [os.path.isfile(path) for path in (old, new)]
+        # pip only says how to connect, for pages with files on servers.
+        here = replace(self.indexes, url=".", links=["."])
+        sources = open_sources(here, self.environ, self.cache)
+        pairs = list_pairs(all_pairs=all_pairs)
+        projects: dict[str, Differences] = {}
+        notes: dict[str, None] = {}
+        unchanged = []
+        for project in sorted({*before, *after}):
+            first, second = (side.get(project, []) for side in (before, after))
+            sides = first, without_ignored(first, second)
+            if len(sides[1]) < len(second):
+                notes[f"{project}: NEW has variants and not their metadata"] = None
+            if same_files(*sides):
+                unchanged.append(project)
+                continue
+            # Every machine gets the same of a project without builds.
+            last = None if any(map(_depends, (*sides[0], *sides[1]))) else -1
+            machines = [machine(*pair) for pair in pairs[last:]]
+            judged = []
+            for side, files in zip(("OLD", "NEW"), sides, strict=True):
+                tables = [ReleaseTable(project=project, newest=None, releases=())]
+                if files:
+                    own = sources.with_files(project, files)
+                    tables = self._read(project, own, machines)
+                notes |= {f"{side}: {x}": None for t in tables for x in t.notes}
+                judged.append(tables if len(tables) > 1 else tables * len(pairs))
+            changes = tuple(
+                find_pick_change(pair, tables, saved)
+                for pair, *tables in zip(pairs, *judged, strict=True)
+            )
+            notes |= dict.fromkeys(find_unknown(project, changes))
+            names = {"old": f"{project} (OLD)", "new": f"{project} (NEW)"}
+            projects[project] = Differences(**names, pairs=changes)
+        return IndexDifferences(
+            projects=projects,
+            unchanged=tuple(unchanged),
+            platform=default_platform(),
+            notes=tuple(notes),
+        )
+
     def _judge_pairs(self, project: str, *, all_pairs: bool) -> _Judged:
         name, version = parse_project(project)
         pairs = list_pairs(all_pairs=all_pairs)
@@ -293,6 +354,13 @@ class ProjectJudge:
         return _Judged(
             title=f"{name} {version}", tables=dict(zip(pairs, tables, strict=True))
         )
+
+
+def _depends(file: model.File) -> bool:
+    """Return whether what a wheel is for may depend on the driver or the GPU."""
+    name = file.filename
+    is_pure = name.endswith("-any.whl") and not may_be_build(name)
+    return name.endswith(".whl") and not is_pure
 
 
 def _selected(table: ReleaseTable) -> Selected:
@@ -336,14 +404,7 @@ class _Judged:
         """Return what a machine gets of the release."""
         selected = {r.selected for r in self.tables[pair].releases[:1]}
         build = next((b for b in self.builds(pair) if b.file in selected), None)
-        if build is None or build.verdict == "cannot":
-            label, how = None, NO_BUILD
-        else:
-            label = build.label or PLAIN
-            how = {"cpu": CPU, "unknown": UNKNOWN}.get(
-                build.verdict, build.how or NATIVE
-            )
-        return Cell(cuda=pair[0], capability=pair[1], label=label, how=how)
+        return cell_of(pair, build, (build and build.label) or PLAIN)
 
     def builds(self, pair: Pair) -> Sequence[ListedBuild]:
         """Return the builds of the release, with the verdicts on them."""
@@ -367,7 +428,7 @@ def _change_of(before: _Judged, after: _Judged, pair: Pair) -> PairChange:
             new=now,
             change=change,
             reason="; ".join(f"{label}: {reason}" for label, reason in reasons),
-            causes=tuple(f"{x}: {_NUMBERS.sub('', reason)}" for x, reason in reasons),
+            causes=tuple(f"{x}: {NUMBERS.sub('', reason)}" for x, reason in reasons),
             workaround=tuple(_workarounds(before, after, was, pair)),
             risk=("an installer takes a build all the same, and the GPU stays idle",),
         )

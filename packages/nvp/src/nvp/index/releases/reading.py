@@ -84,6 +84,13 @@ class Sources:
         indexes = [_Remembering(item, (project, version)) for item in self.indexes]
         return replace(self, indexes=indexes)
 
+    def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
+        """Return sources that have only some files of a project."""
+        from ..server.upstream import ListedUpstream
+
+        upstream = ListedUpstream({project: files})
+        return replace(self, indexes=[_Remembering(upstream)], first_links=1)
+
 
 def make_sources(
     command: PipCommand, client: Client, interpreter: Interpreter, cache: str | None

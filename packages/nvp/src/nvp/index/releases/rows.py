@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from nvidia_variant_provider.machine.supported import (
     SM_ARCH,
     has_machine_code,
 )
-from nvidia_variant_provider.metadata.model import Features
+from nvidia_variant_provider.metadata.model import NULL_LABELS, Features
 
 from ...builds.page import Build, Visibility
 from ...builds.releases import (
@@ -34,9 +35,127 @@ from ...builds.releases import (
 )
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import How
+from ...knowledge.tables import NATIVE
+from ...matrix.cells import CPU, NO_BUILD, UNKNOWN, Cell, Pair
+from ...matrix.changes import (
+    GAINED,
+    LOST,
+    SAME,
+    PairChange,
+    Pick,
+    find_index_change,
+)
 from ...wheels.archive import WheelName, parse_wheel_name
 from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
+
+NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
+"""What differs in the reasons of two machines with the same problem."""
+
+
+def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
+    """Return what a machine gets with a build, which is called ``name``."""
+    if build is None or build.verdict == "cannot":
+        return Cell(cuda=pair[0], capability=pair[1], label=None, how=NO_BUILD)
+    hows = {"cpu": CPU, "unknown": UNKNOWN}
+    how = hows.get(build.verdict, build.how or NATIVE)
+    return Cell(cuda=pair[0], capability=pair[1], label=name, how=how)
+
+
+def name_of(version: str, build: ListedBuild) -> str:
+    """Return what a build is called among those of all releases."""
+    label = None if build.label in NULL_LABELS else build.label
+    return f"{version}+{label}" if label else version
+
+
+def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
+    """Return what an installer takes of all releases on the machine of a table.
+
+    :param saved: the table is from a saved page, perhaps without metadata beside it.
+    """
+    release = table.chosen
+    if release is None or release.selected is None:
+        return Pick(cell=cell_of(pair, None, ""))
+    file = release.selected
+    unread = [item.label or "" for item in release.builds if _is_unread(item)]
+    if saved and unread:
+        # An installer may take one of the variants, but nothing says which.
+        name = f"{release.version}+{'|'.join(sorted(unread))}"
+        cell = Cell(cuda=pair[0], capability=pair[1], label=name, how=UNKNOWN)
+        return Pick(cell=cell, version=Version(release.version), is_variant=True)
+    build = next((item for item in release.builds if item.file == file), None)
+    if build is None or (build.verdict == "unknown" and file.endswith("-any.whl")):
+        # It is for any platform, and has no GPU code of its own.
+        build = ListedBuild(
+            file=file, label=None, cuda=None, verdict="cpu", how=None, evidence=None
+        )
+    cell = cell_of(pair, build, name_of(release.version, build))
+    is_variant = parse_wheel_name(file).label is not None
+    version = None if cell.label is None else Version(release.version)
+    return Pick(cell=cell, version=version, is_variant=is_variant)
+
+
+def _is_unread(build: ListedBuild) -> bool:
+    return build.verdict == "unknown" and parse_wheel_name(build.file).label is not None
+
+
+def find_pick_change(
+    pair: Pair, tables: Sequence[ReleaseTable], saved: Sequence[bool]
+) -> PairChange:
+    """Return how what a machine gets of a project has changed, and why.
+
+    :param tables: that of the old state and that of the new one.
+    :param saved: for each of them, as for `find_pick`.
+    """
+    _, after = tables
+    was, now = (
+        find_pick(pair, table, saved=is_saved)
+        for table, is_saved in zip(tables, saved, strict=True)
+    )
+    change = find_index_change(was, now)
+    if change in (SAME, GAINED):
+        return PairChange(old=was.cell, new=now.cell, change=change)
+    old, new = was.cell.label, now.cell.label
+    builds = (
+        (release.version, build)
+        for release in after.releases
+        for build in release.builds
+    )
+    build = next((b for version, b in builds if name_of(version, b) == old), None)
+    workaround: tuple[str, ...] = ()
+    if old is None:
+        why = "nothing of OLD runs"
+    elif build is None:
+        why = f"NEW has no {old} for this platform and Python"
+    elif build.reasons:
+        why = f"{old}: {'; '.join(build.reasons)}"
+    else:
+        why = f"{old} is still there, but {new} goes before it"
+        workaround = (f"ask for {after.project}=={was.version}",)
+    risks = {
+        CPU: "an installer silently takes a build without GPU code",
+        NO_BUILD: "an installer takes whatever else there is, or fails",
+        UNKNOWN: f"nothing says whether {new} runs on the GPU",
+    }
+    risk = risks.get(now.cell.how)
+    return PairChange(
+        old=was.cell,
+        new=now.cell,
+        change=change,
+        reason=why,
+        causes=(NUMBERS.sub("", why),),
+        workaround=workaround if change == LOST else (),
+        risk=(risk,) if risk else (),
+    )
+
+
+def find_unknown(project: str, pairs: Iterable[PairChange]) -> Iterable[str]:
+    """Yield sentences about what is not known of the picks of a project."""
+    cells = [cell for pair in pairs for cell in (pair.old, pair.new)]
+    if not any(cell.label for cell in cells):
+        yield f"{project}: no build that runs is for this platform and Python"
+    for label in sorted({x.label or "" for x in cells if x.how == UNKNOWN}):
+        yield f"{project}: nothing says whether {label} runs on the GPU"
 
 
 class _Key(NamedTuple):

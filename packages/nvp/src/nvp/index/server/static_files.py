@@ -1,14 +1,18 @@
-"""The files of an index of static pages: their names, hashes and METADATA."""
+"""The files of an index in a directory or a saved page: names, hashes, METADATA."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import tarfile
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from email.parser import HeaderParser
+from pathlib import Path
 from urllib.parse import quote
 
 from packaging.utils import (
@@ -18,10 +22,15 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 from simple_repository import model
+from simple_repository.content_negotiation import Format
 
 from nvidia_variant_provider.errors import InputError, shown
-from nvidia_variant_provider.metadata.document import SUFFIX, parse_metadata_name
-from nvidia_variant_provider.strict_json import open_regular
+from nvidia_variant_provider.metadata.document import (
+    SUFFIX,
+    metadata_name,
+    parse_metadata_name,
+)
+from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
 from ...wheels.archive import (
     MAX_MEMBER,
@@ -30,7 +39,8 @@ from ...wheels.archive import (
     parse_wheel_name,
     read_dist_info,
 )
-from ..http.urls import is_file_name
+from ..http.pages import parse_page
+from ..http.urls import is_file_name, is_http, list_names, path_of_file_url
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +48,9 @@ METADATA = ".metadata"
 """What the name of a METADATA file has after the name of its wheel (PEP 658)."""
 
 SDISTS = (".tar.gz", ".zip")
+
+PAGES = {"index.json": Format.JSON_V1, "index.html": Format.HTML_V1}
+"""The pages of a directory, in the order in which they are written."""
 
 _BROKEN_SDIST = (tarfile.TarError, zlib.error, EOFError, OSError)
 
@@ -193,3 +206,122 @@ def _read_pkg_info(path: str) -> bytes:
 
 def _is_pkg_info(member: str) -> bool:
     return member.count("/") == 1 and member.endswith("/PKG-INFO")
+
+
+def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the root, which is called "", and its directories, with the names there."""
+    names = list_names(root)
+    yield "", names
+    seen = {os.path.realpath(root)}
+    for name in names:
+        path = os.path.join(root, name)
+        if name.startswith(".") or not os.path.isdir(path):
+            continue
+        # A link to a directory that counts already would list its files twice.
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            yield name, list_names(path)
+
+
+def read_index(path: str) -> dict[str, list[model.File]]:
+    """Return the files of each project of an index, by its normalized name.
+
+    :param path: a saved page, or a directory with pages or files, in it or in its
+        directories. What the page of a directory does not list does not count.
+    :raises InputError: a page or directory cannot be read, or has no file.
+    """
+    files: list[model.File] = []
+    if os.path.isdir(path):
+        listed: list[str] = []
+        for folder, names in list_folders(path):
+            page = next((name for name in reversed(PAGES) if name in names), None)
+            if page is not None:
+                files += _read_page(os.path.join(path, folder, page))
+            else:
+                listed += [os.path.join(path, folder, name) for name in names]
+        files += [_local_file(name) for name in listed if os.path.isfile(name)]
+    else:
+        files = _read_page(path)
+    projects: dict[str, dict[str, model.File]] = {}
+    for file in files:
+        with suppress(InputError):
+            parsed = parse_file("", file.filename)
+            if parsed is not None:
+                known = projects.setdefault(parsed.project, {})
+                known.setdefault(file.filename, file)
+    if not projects:
+        message = "there is no wheel, source distribution or link to one"
+        raise InputError(message, path=path, hint="name an index or a project page")
+    return {project: [*known.values()] for project, known in projects.items()}
+
+
+def same_files(one: Iterable[model.File], two: Iterable[model.File]) -> bool:
+    """Return whether two pages of a project offer the same, as far as they tell."""
+    before, after = (
+        {
+            (x.filename, x.hashes.get("sha256") or x.size, x.requires_python, x.yanked)
+            for x in files
+        }
+        for files in (one, two)
+    )
+    return before == after
+
+
+def without_ignored(
+    before: Sequence[model.File], after: Sequence[model.File]
+) -> Sequence[model.File]:
+    """Return ``after`` without the variants whose metadata was there ``before``.
+
+    Installers pass over variants without it, although nvp can read the wheels instead.
+    """
+    lost = {x.filename for x in before if x.filename.endswith(SUFFIX)}
+    lost -= {x.filename for x in after}
+    if not lost:
+        return after
+    return [file for file in after if _metadata_of(file.filename) not in lost]
+
+
+def _metadata_of(name: str) -> str | None:
+    """Return the name of the metadata of a variant; ``None`` for another file."""
+    with suppress(InputError):
+        wheel = parse_wheel_name(name)
+        if wheel.label is not None:
+            return metadata_name(wheel.name, wheel.version)
+    return None
+
+
+def _read_page(path: str) -> list[model.File]:
+    data = read_bytes(path, limit=LARGE_BYTES)
+    is_html = data.lstrip()[:1] == b"<"
+    form = Format.HTML_V1 if is_html else Format.JSON_V1
+    place = os.path.abspath(path)
+    try:
+        if not is_html and "files" not in json.loads(data):
+            return []  # It is the list of projects.
+        page = parse_page(data, form.value, Path(place).as_uri(), "page")
+    except (InputError, TypeError, ValueError, RecursionError) as error:
+        message = "is not a project page"
+        raise InputError(message, path=path, hint="save the page again") from error
+    return [_beside(file, os.path.dirname(place)) for file in page.files]
+
+
+def _beside(file: model.File, folder: str) -> model.File:
+    """Return a file of a saved page, which may be saved beside the page."""
+    path = os.path.join(folder, os.path.basename(file.filename))
+    if not os.path.isfile(path):
+        if is_http(file.url) or not os.path.isfile(path_of_file_url(file.url)):
+            return file
+        path = path_of_file_url(file.url)
+    found = _local_file(path)
+    return replace(file, url=found.url, hashes=file.hashes or found.hashes)
+
+
+def _local_file(path: str) -> model.File:
+    place = Path(os.path.abspath(path))
+    hashes = {"sha256": _digest(path)} if path.endswith(SUFFIX) else {}
+    return model.File(
+        filename=place.name,
+        url=place.as_uri(),
+        hashes=hashes,
+        size=place.stat().st_size,
+    )

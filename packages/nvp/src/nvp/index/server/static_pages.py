@@ -28,12 +28,13 @@ from ...findings import Reported
 from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
-from ..http.urls import list_names
 from .rendering import render
 from .static_files import (
     METADATA,
+    PAGES,
     SDISTS,
     ListedFile,
+    list_folders,
     metadata_hash,
     parse_file,
     read_file,
@@ -42,12 +43,11 @@ from .static_files import (
 
 logger = logging.getLogger(__name__)
 
-_PAGES = {
-    "index.json": (Format.JSON_V1, '"_generator": "nvp"'),
-    "index.html": (Format.HTML_V1, '<meta name="generator" content="nvp">'),
+_MARKS = {
+    Format.JSON_V1: '"_generator": "nvp"',
+    Format.HTML_V1: '<meta name="generator" content="nvp">',
 }
-"""The pages of a directory, in the order in which they are written: the form of each,
-and the text in it that tells that nvp may replace it."""
+"""The text in a page that tells that nvp may replace it."""
 
 _GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
 _NOTHING = model.PrivateMetadataMapping()
@@ -113,7 +113,7 @@ class _Old:
 
 def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
-    folders = dict(_list_folders(root))
+    folders = dict(list_folders(root))
     upgraded = [
         file
         for name, names in folders.items()
@@ -145,7 +145,7 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         _remove(stale)
     described = []
     for project in sorted({*entries, *gone}):
-        paths = [os.path.join(root, project, name) for name in _PAGES]
+        paths = [os.path.join(root, project, name) for name in PAGES]
         change = "written" if pages.keys() & paths else "unchanged"
         described.append(
             StaticPage(
@@ -160,21 +160,6 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         pages=tuple(described),
         notes=tuple(index.notes),
     )
-
-
-def _list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, which is called "", and its directories, with the names there."""
-    names = list_names(root)
-    yield "", names
-    seen = {os.path.realpath(root)}
-    for name in names:
-        path = os.path.join(root, name)
-        if name.startswith(".") or not os.path.isdir(path):
-            continue
-        # A link to a directory that counts already would list its files twice.
-        if (real := os.path.realpath(path)) not in seen:
-            seen.add(real)
-            yield name, list_names(path)
 
 
 def _pool() -> ThreadPoolExecutor:
@@ -234,8 +219,8 @@ class _Index:
         if folder in self.old:
             return
         old = self.old[folder] = _Old()
-        for name, (form, mark) in _PAGES.items():
-            path = os.path.join(self.root, folder, name)
+        for name, form in PAGES.items():
+            path, mark = os.path.join(self.root, folder, name), _MARKS[form]
             if not os.path.lexists(path):
                 continue
             try:
@@ -373,8 +358,8 @@ class _Index:
         folder: str,
         page: model.ProjectDetail | model.ProjectList,
     ) -> None:
-        for name, (form, mark) in _PAGES.items():
-            path = os.path.join(self.root, folder, name)
+        for name, form in PAGES.items():
+            path, mark = os.path.join(self.root, folder, name), _MARKS[form]
             text = render(page, form).decode()
             if form is Format.HTML_V1:
                 text = text.replace("<head>", f"<head>\n{mark}", 1)

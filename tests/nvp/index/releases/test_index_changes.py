@@ -1,0 +1,265 @@
+"""``diff`` of two states of an index: directories, static pages and saved pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import Run
+from support.documents import document, nvidia
+from support.wheels import stub_sdist, stub_wheel
+
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+)
+from nvp import api
+from nvp.knowledge.tables import NATIVE
+from nvp.matrix.cells import CPU, NO_BUILD, UNKNOWN, Cell
+from nvp.matrix.changes import CHANGED, GAINED, LOST, SAME, Pick, find_index_change
+
+COMMAND = "diff"
+GPU = nvidia("12.6", sm=["75_real"])
+NEWER = nvidia("12.9", sm=["75_real", "90_real"])
+LINUX = "py3-none-manylinux_2_17_x86_64"
+
+
+def publish(root: Path, project: str, version: str, **labels: Any) -> None:
+    """Write a variant for each label, and a regular wheel."""
+    for label, properties in labels.items():
+        one = document({label: properties})
+        stub_wheel(root / project, project, version, label, variant_json=one)
+    stub_wheel(root / project, project, version)
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An index with a project for each kind of change, before and after."""
+    old = tmp_path_factory.mktemp("indexes") / "old"
+    new = old.parent / "new"
+    publish(old, "same", "1.0", cu126=GPU)
+    publish(old, "fewer", "1.0", cu126=GPU, cu129=NEWER)
+    publish(old, "older", "1.0", cu126=GPU)
+    publish(old, "null-only", "1.0", cu126=GPU)
+    publish(old, "bare", "1.0", cu126=GPU)
+    publish(old, "gone", "1.0")
+    for label in ("cu126", "cpu"):
+        stub_wheel(old / "torch", "torch", f"2.9.1+{label}", tag=LINUX)
+    shutil.copytree(old, new)
+    publish(old, "older", "2.0", cu126=GPU)
+    publish(new, "null-only", "2.0", null={})
+    publish(new, "more", "1.0", cu126=GPU)
+    (new / "fewer" / "fewer-1.0-py3-none-any-cu129.whl").unlink()
+    (new / "torch" / f"torch-2.9.1+cu126-{LINUX}.whl").unlink()
+    shutil.rmtree(new / "gone")
+    api.write_index(old)
+    api.write_index(new)
+    # A page without metadata for its variants is what installers see after a mistake.
+    (new / "bare" / "bare-1.0-variants.json").unlink()
+    for name in ("index.html", "index.json"):
+        (new / "bare" / name).unlink()
+    return old, new
+
+
+@pytest.fixture(scope="module")
+def data(indexes: tuple[Path, Path]) -> dict[str, Any]:
+    return api.diff_of_indexes(*indexes).to_dict()
+
+
+def changes(data: dict[str, Any], project: str) -> set[tuple[Any, ...]]:
+    """Return each change with its picks, of one project."""
+    pairs = [pair for pair in data["pairs"] if pair["project"] == project]
+    return {(pair["change"], pair["old"], pair["new"]) for pair in pairs}
+
+
+class TestChanges:
+    @pytest.mark.parametrize(
+        ("project", "expected"),
+        [
+            (
+                "fewer",
+                {
+                    ("lost", "1.0+cu129", "1.0"),
+                    ("changed", "1.0+cu129", "1.0+cu126"),
+                    ("same", "1.0+cu126", "1.0+cu126"),
+                    ("same", "1.0", "1.0"),
+                },
+            ),
+            ("older", {("lost", "2.0+cu126", "1.0+cu126"), ("lost", "2.0", "1.0")}),
+            ("null-only", {("lost", "1.0+cu126", "2.0"), ("changed", "1.0", "2.0")}),
+            ("bare", {("lost", "1.0+cu126", "1.0"), ("same", "1.0", "1.0")}),
+            ("gone", {("lost", "1.0", None)}),
+            ("more", {("gained", None, "1.0+cu126"), ("changed", None, "1.0")}),
+            ("torch", {("lost", "2.9.1+cu126", "2.9.1+cpu")}),
+            ("same", set()),
+        ],
+    )
+    def test_picks(
+        self, data: dict[str, Any], project: str, expected: set[tuple[Any, ...]]
+    ) -> None:
+        found = changes(data, project)
+        assert found >= expected
+        kinds = {change for change, _, _ in found}
+        assert kinds <= {change for change, _, _ in expected} | {"same"}
+
+    def test_projects_without_changes_are_named(self, data: dict[str, Any]) -> None:
+        assert data["unchanged"] == ["same"]
+        assert data["notes"] == [
+            "bare: NEW has variants and not their metadata",
+            # The table of builds has no entry for some of the GPUs.
+            "torch: nothing says whether 2.9.1+cu126 runs on the GPU",
+        ]
+
+    def test_reasons(self, data: dict[str, Any]) -> None:
+        lost = {pair["project"]: pair for pair in data["pairs"] if pair["reason"]}
+        where = "for this platform and Python"
+        assert lost["gone"]["reason"] == f"NEW has no 1.0 {where}"
+        assert lost["torch"]["reason"] == f"NEW has no 2.9.1+cu126 {where}"
+        (way,) = {
+            tuple(pair["workaround"])
+            for pair in data["pairs"]
+            if pair["project"] == "null-only" and pair["change"] == "lost"
+        }
+        assert way == ("ask for null-only==1.0",)
+
+    def test_command(
+        self, indexes: tuple[Path, Path], run: Run, tmp_path: Path
+    ) -> None:
+        old, new = (tmp_path / name for name in ("old", "new"))
+        for root, copy in zip(indexes, (old, new), strict=True):
+            shutil.copytree(root / "fewer", copy / "fewer")
+        outcome = run(old, new)
+        assert outcome.code == 1, outcome.err
+        assert "fewer (OLD) -> fewer (NEW)" in outcome.out
+        assert "lost: 1.0+cu129 -> 1.0 (cpu)" in outcome.out
+        assert "1 project changes and 0 stay the same" in outcome.out
+        # The other way round it is a gain; a page stands for its directory.
+        page = new / "fewer" / "index.html"
+        outcome = run(page, old / "fewer" / "index.json", "--format", "markdown")
+        assert outcome.code == 0, outcome.err
+        assert "## Gained: " in outcome.out
+
+
+class TestSavedPages:
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        publish(tmp_path, "demo", "1.0", cu126=GPU)
+        stub_sdist(tmp_path / "demo", "demo", "1.0")
+        api.write_index(tmp_path)
+        return tmp_path / "demo"
+
+    @pytest.mark.parametrize("name", ["index.html", "index.json"])
+    def test_yanked_release(self, root: Path, run: Run, name: str) -> None:
+        publish(root.parent, "demo", "2.0", cu126=GPU)
+        api.write_index(root.parent)
+        yanked = root / f"yanked-{name}"
+        text = (root / name).read_text()
+        text = text.replace('<a href="demo-2', '<a data-yanked="slow" href="demo-2')
+        text = text.replace(
+            '{"filename": "demo-2', '{"yanked": "slow", "filename": "demo-2'
+        )
+        yanked.write_text(text)
+        outcome = run(root / name, yanked, "--format", "json")
+        assert outcome.code == 1, outcome.err
+        data = json.loads(outcome.out)["data"]
+        assert ("lost", "2.0+cu126", "1.0+cu126") in changes(data, "demo")
+        assert "the index has yanked it: slow" in outcome.out
+
+    def test_metadata_that_is_not_saved_is_said(
+        self, root: Path, run: Run, tmp_path: Path
+    ) -> None:
+        old, new = tmp_path / "monday.html", tmp_path / "tuesday.html"
+        text = (root / "index.html").read_text()
+        old.write_text(text)
+        new.write_text(text.replace("demo-1.0.tar.gz", "demo-1.1.tar.gz"))
+        outcome = run(old, new, "--format", "json")
+        assert outcome.code == 0
+        assert "nothing says whether 1.0+cu126 runs on the GPU" in outcome.err
+        data = json.loads(outcome.out)["data"]
+        assert changes(data, "demo") == {("same", "1.0+cu126", "1.0+cu126")}
+        # Beside the pages, the same metadata tells all.
+        shutil.copy(root / "demo-1.0-variants.json", tmp_path)
+        outcome = run(old, new, "--format", "json")
+        assert (outcome.code, outcome.err) == (0, "")
+
+    def test_the_same_page_has_no_changes(self, root: Path, run: Run) -> None:
+        outcome = run(root / "index.html", root / "index.html")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "0 projects change and 1 stay the same" in outcome.out
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("text", "code"),
+        [
+            ("<html><body><a href='/'>nothing</a>", 3),
+            ('{"meta": {}, "files": 3}', 3),
+            ('{"files": [', 3),
+            ("", 3),
+        ],
+    )
+    def test_files_that_are_no_pages(
+        self, tmp_path: Path, run: Run, text: str, code: int
+    ) -> None:
+        (tmp_path / "page").write_text(text)
+        outcome = run(tmp_path / "page", tmp_path / "page")
+        assert (outcome.code, outcome.out) == (code, "")
+        assert str(tmp_path / "page") in outcome.err
+        assert outcome.err.count("\n") == 1
+
+    def test_an_index_and_a_release(
+        self, tmp_path: Path, run: Run, fixtures: Path
+    ) -> None:
+        stub_wheel(tmp_path, "demo", "1.0")
+        release = fixtures / "variants-json" / "torch-2.9.1-variants.json"
+        outcome = run(tmp_path, release)
+        assert outcome.code == 2
+        assert f"{release}: is no directory of wheels or saved page" in outcome.err
+
+    @pytest.mark.parametrize("words", [("--assume", "amd"), ("--index-url", "x")])
+    def test_options_of_releases(
+        self, tmp_path: Path, run: Run, words: tuple[str, ...]
+    ) -> None:
+        stub_wheel(tmp_path, "demo", "1.0")
+        outcome = run(tmp_path, tmp_path, *words)
+        assert outcome.code == 2
+        assert f"{words[0]} is for releases" in outcome.err
+
+
+def pick(version: str | None, how: str, *, variant: bool = False) -> Pick:
+    from packaging.version import Version
+
+    cell = Cell(
+        cuda=CudaVersion(12, 9),
+        capability=ComputeCapability(9, 0),
+        label=version,
+        how=how,
+    )
+    parsed = None if version is None else Version(version)
+    return Pick(cell=cell, version=parsed, is_variant=variant)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "change"),
+    [
+        (pick("1", NATIVE), pick("1", NATIVE), SAME),
+        (pick("1", NATIVE), pick("2", NATIVE), CHANGED),
+        (pick("2", NATIVE), pick("1", NATIVE), LOST),
+        (pick("1", NATIVE), pick("2", CPU), LOST),
+        (pick("2", CPU), pick("1", CPU), LOST),
+        (pick("1", CPU), pick(None, NO_BUILD), LOST),
+        (pick(None, NO_BUILD), pick("1", NATIVE), GAINED),
+        (pick(None, NO_BUILD), pick("1", UNKNOWN), CHANGED),
+        (pick(None, NO_BUILD), pick(None, NO_BUILD), SAME),
+        (pick("1", NATIVE), pick("2", UNKNOWN), CHANGED),
+        (pick("1", NATIVE, variant=True), pick("1", UNKNOWN), LOST),
+        (pick("1", NATIVE, variant=True), pick("1", UNKNOWN, variant=True), CHANGED),
+        (pick("1", UNKNOWN), pick("1", CPU), LOST),
+        (pick("1", CPU), pick("1", UNKNOWN), CHANGED),
+    ],
+)
+def test_change_of_a_pick(was: Pick, now: Pick, change: str) -> None:
+    assert find_index_change(was, now) == change
