@@ -34,6 +34,11 @@ WHEELS: dict[str, dict[str, list[str]]] = {
         "0.26.9": ["torchvision==0.27.1", "torch==2.12.1"],
         "0.19.9": ["torch==2.10.0", "torchvision==0.25.0"],
     },
+    # It has code for CUDA 13, and does not say for which torch.
+    "torchaudio": {
+        "2.11.0": ["nvidia-cuda-runtime==13.0.96"],
+        "2.10.0": ["torch==2.10.0"],
+    },
     "bindings-gpu": {
         "13.5.0": ['cuda-toolkit==13.*; extra == "all"'],
         "12.9.1": ['cuda-toolkit==12.*; extra == "all"'],
@@ -129,9 +134,11 @@ def test_a_pin_and_its_companion(
 
 def test_what_requires_a_companion(pip: Pip, url: str, tmp_path: Path) -> None:
     words = ("install", "-i", url, "--target", tmp_path / "it", *MACHINE)
-    done = pip(*words, "torch==2.12.1", "vllm", forced=False)
+    done = pip(*words, "torch==2.12.1", "vllm", "torchaudio", forced=False)
     assert done.code == 0, done.text
-    assert installed_labels(tmp_path / "it") == PINNED | {"vllm": "0.26.9 None"}
+    more = {"vllm": "0.26.9 None", "torchaudio": "2.11.0 None"}
+    assert installed_labels(tmp_path / "it") == PINNED | more
+    assert "torchaudio 2.11.0 was installed although it cannot run" in done.err
 
 
 def test_the_others_still_step_back(pip: Pip, url: str, tmp_path: Path) -> None:

@@ -378,17 +378,21 @@ class Limits:
         """
         changed: dict[str, Visibility] = {}
         taken = [b for b in builds if b.installable and _is_shown(b, files)]
+        ours = [build for build in builds if build.installable]
+        fitting = [build for build in ours if build.judgement.fits]
+        if not fitting and all(
+            build.judgement.fits is False or build.judgement.verdict == "cannot"
+            for build in ours
+        ):
+            # Requirements exclude all that runs, and say nothing of these.
+            others = [build for build in ours if build.judgement.fits is None]
+            fitting = others if len(others) < len(ours) else []
         limits: list[SpecifierSet | None] = [None, *self._known.get(project, ())]
         for limit in limits:
             left = [
                 build
-                for build in builds
-                if build.installable
-                and (
-                    build.judgement.fits
-                    if limit is None
-                    else limit.contains(build.version, prereleases=True)
-                )
+                for build in (fitting if limit is None else ours)
+                if limit is None or limit.contains(build.version, prereleases=True)
             ]
             if not left or any(_is_shown(build, files) for build in left):
                 continue
