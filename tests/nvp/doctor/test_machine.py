@@ -215,7 +215,7 @@ def test_a_driver_that_was_updated_without_a_reboot(tmp_path: Path) -> None:
     assert "reboot" in finding.hint
     (Path(stack.root) / ".dockerenv").touch()
     (finding,) = run_checks(replace(stack))
-    assert "out of the image" in finding.hint
+    assert "from the image" in finding.hint
     same = own.replace(kernel_driver_version="560.35.03")
     assert run_checks(replace(stack, environment=same)) == []
 

@@ -1,10 +1,9 @@
-"""Files that come with nvp, and files that are written completely or not at all.
+"""Data files of nvp, and files that are written atomically.
 
-`read_resource` reads the files of this package. Two kinds of files are written. A file
-that the user has asked for is written by `replacing`, and a file that cannot be written
-is an error. `load` and `store` serve the user's cache in `cache_folder`: what was read
-once, such as METADATA of a wheel. What a cache cannot hold is read again. Which
-directories and files may be a cache is decided where detection keeps its result.
+`read_resource` reads the data files of this package. `replacing` writes a file for the
+user; a failure is an error. `load` and `store` use the user's cache in `cache_folder`,
+for results such as METADATA of a wheel; a failure to write is a warning. The cache of
+detection decides which directories and files are safe to use.
 """
 
 from __future__ import annotations
@@ -29,18 +28,17 @@ def read_resource(*names: str) -> str:
         with open(os.path.join(_FOLDER, *names), encoding="utf-8") as file:
             return file.read()
     except OSError:
-        # The package is in a zip file (zipapp). Otherwise this import would take
-        # longer than reading the file.
+        # The package is in a zip file (zipapp). Import late, because the import takes
+        # longer than reading a file.
         from importlib.resources import files
 
         return files(__package__).joinpath(*names).read_text(encoding="utf-8")
 
 
 def page_url(page: str) -> str:
-    """Return the address of a page of the documentation.
+    """Return the URL of a page of the documentation.
 
-    The metadata of the distribution has the address of the site, which no other file
-    repeats.
+    The URL of the site comes from the metadata of the distribution, its only source.
 
     :param page: the path of the page in the site, such as ``rules/#NV310``.
     """
@@ -48,7 +46,7 @@ def page_url(page: str) -> str:
 
     try:
         urls = metadata(__package__).get_all("Project-URL", [])
-    except PackageNotFoundError:  # A zip file may have the modules alone.
+    except PackageNotFoundError:  # a zip file may contain only the modules
         urls = []
     site = [url.partition(", ")[2] for url in urls if url.startswith("Documentation,")]
     return f"{site[0]}{page}" if site else f"the documentation: {page}"
@@ -58,8 +56,8 @@ def page_url(page: str) -> str:
 def resource_file(*names: str) -> str:
     """Return the path of a file of the package, for another program to read.
 
-    Where the package is in a zip file, it is the path of a copy, which is removed when
-    this process ends.
+    If the package is in a zip file, it is the path of a copy, which is removed at the
+    end of this process.
 
     :param names: the directories below this one, and the name of the file.
     """
@@ -78,15 +76,15 @@ def resource_file(*names: str) -> str:
 
 
 class CacheWarning(UserWarning):
-    """Nothing is kept for later runs, and why; the command line says it once."""
+    """The cache is not used, with the reason; the command line prints it once."""
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the directory for what is read once, unless the user wants no cache.
+    """Return the cache directory; ``None`` without a cache.
 
-    There is none either where a relative ``HOME`` would put it into the current
-    directory, and where the directory is not this user's alone (`why_no_cache`), which
-    is warned of.
+    There is no cache if the user disabled it, if a relative ``HOME`` would put it into
+    the current directory, or, with a warning, if the directory is not private
+    (`why_no_cache`).
     """
     from nvidia_variant_provider.detection.cache import NO_CACHE, why_no_cache
 
@@ -115,7 +113,7 @@ def load(
 ) -> bytes | None:
     """Return a file of the cache; ``None`` if it is missing, too long or not our own.
 
-    :param life: the seconds for which it counts.
+    :param life: the maximum age in seconds.
     """
     from nvidia_variant_provider.detection.cache import read_own
 
@@ -124,7 +122,7 @@ def load(
 
 
 def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
-    """Write a file of the cache, completely or not at all; warn if it cannot be."""
+    """Write a file of the cache atomically; a failure is a warning."""
     from nvidia_variant_provider.detection.cache import write_own
 
     if path is None:
@@ -138,9 +136,9 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` in UTF-8 so that readers see the whole old file or the new one.
+    """Write ``text`` in UTF-8 atomically.
 
-    :raises InputError: as `replacing` does.
+    :raises InputError: the file cannot be written.
     """
     with replacing(path) as file:
         file.write(text.encode())
@@ -148,10 +146,10 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file that takes the place of another one when the block has ended.
+    """Open a file that atomically replaces another one at the end of the block.
 
-    When the path is a symbolic link, the file that the link names is replaced. The new
-    file has the permissions of the old one.
+    If the path is a symbolic link, its target is replaced. The new file gets the
+    permissions of the old one.
 
     :raises InputError: the file cannot be written; the old file has not changed.
     """
@@ -166,7 +164,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             message = "cannot be written: not a regular file"
             raise InputError(message, path=name, hint="name another file")
         try:
-            # Mode "x" refuses a name that exists, so that no other file is lost.
+            # Mode "x" fails for an existing name, so no other file is lost.
             with open(part, "xb") as file:
                 yield file
                 file.flush()

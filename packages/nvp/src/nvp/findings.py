@@ -1,4 +1,4 @@
-"""Findings: what `doctor` and `validate` report, and which findings fail a run.
+"""Findings of `doctor` and `validate`, and which of them fail a run.
 
 Both commands report one thing at a time that is wrong. What a finding is about differs:
 a place in a file for `validate`, an installed distribution for `doctor`. So each
@@ -19,11 +19,11 @@ ERROR: Severity = "error"
 WARNING: Severity = "warning"
 NOTE: Severity = "note"
 SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
-"""All severities, the worst first."""
+"""All severities, most severe first."""
 
 
 class Reported:
-    """A record that stands in JSON reports with all of its fields."""
+    """A record whose fields all appear in JSON reports."""
 
     __slots__ = ()
 
@@ -44,15 +44,15 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """A problem.
 
     :param code: the stable code of the rule or of the check that found it.
-    :param message: what is wrong, without a final full stop.
-    :param hint: what to do next, as a command where there is one.
+    :param message: the problem, without a final period.
+    :param hint: the next step, if possible a command.
     """
 
     REPORTED: ClassVar[tuple[str, ...]] = ("code", "severity", "message", "hint")
-    """The fields of the JSON report, in their order there."""
+    """The fields of the JSON report, in order."""
 
     code: str
     severity: Severity
@@ -60,7 +60,7 @@ class Finding:
     hint: str
 
     def to_dict(self) -> dict[str, str | int | None]:
-        """Return the finding as it stands in the JSON report."""
+        """Return the finding for the JSON report."""
         return {name: getattr(self, name) for name in self.REPORTED}
 
 

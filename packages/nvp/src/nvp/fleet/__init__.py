@@ -1,1 +1,1 @@
-"""Many machines and one choice: which build each gets, and the fewest for all."""
+"""Choose builds for a fleet: one for each machine, and the smallest set for all."""

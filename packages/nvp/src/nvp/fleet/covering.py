@@ -1,4 +1,4 @@
-"""The fewest builds that give each machine one that runs."""
+"""Find the smallest set of builds with one that runs on each machine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 EXACT = 20
-"""The most labels for which the smallest set is searched. With more, each further label
-is the one that serves the most machines without a build."""
+"""The maximum number of labels for an exact search. With more, a greedy search adds the
+label that serves the most machines without a build."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cover:
     """A set of builds that serves every machine that any build serves.
 
-    :param gains: each label of the set with the machines that it adds, in the order in
-        which they add the most.
+    :param gains: each label of the set with the number of machines that it adds, the
+        largest first.
     :param is_smallest: whether no smaller set serves as many machines.
     """
 
@@ -28,18 +28,18 @@ class Cover:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels, the one that serves the most machines first."""
+        """The labels, in the order of `gains`."""
         return tuple(self.gains)
 
 
 def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
     """Find the smallest set of labels that has one for each group of machines.
 
-    Of several such sets, return the one whose labels stand nearest to the front of the
-    groups' own lists, weighted by the number of their machines.
+    Among several such sets, return the one whose labels are nearest to the front of the
+    groups' own lists, weighted by the number of machines.
 
-    :param fitting: for each group, how many machines it has and the labels that run on
-        them, best first. A group without labels is passed over.
+    :param fitting: for each group, the number of its machines and the labels that run
+        on them, best first. A group without labels is ignored.
     """
     counts = Counter[tuple[str, ...]]()
     for count, labels in fitting:
@@ -59,7 +59,7 @@ def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
 
 
 def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
-    """Return for each label the groups that it serves, one bit for each group."""
+    """Return the groups that each label serves, as a bit mask."""
     served: dict[str, int] = {}
     for number, (_, labels) in enumerate(groups):
         for label in labels:
@@ -68,7 +68,7 @@ def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
 
 
 def _without_dominated(served: Mapping[str, int]) -> list[str]:
-    """Return the labels that serve a group which no better label serves as well."""
+    """Return the labels whose groups no single better label also serves."""
     kept: list[str] = []
     for label, mask in served.items():
         if any(other & mask == mask and other != mask for other in served.values()):
@@ -129,8 +129,8 @@ def _gains(
 ) -> dict[str, int]:
     """Return labels that serve all groups, each with the machines that it adds.
 
-    The label that adds the most machines is the next one, so that the result may do
-    without some of ``labels``.
+    Each step selects the label that adds the most machines, so the result may omit some
+    of ``labels``.
     """
     gains: dict[str, int] = {}
     left = (1 << len(groups)) - 1

@@ -1,7 +1,7 @@
-"""What is written about a fleet, and for its machines.
+"""Documents about a fleet, and for its machines.
 
-For people, there is a table in Markdown, CSV or HTML. For one group of machines, there
-are commands and manifests that use the selected build.
+The table is in Markdown, CSV or HTML. For one group of machines, there are commands and
+manifests that use the selected build.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = Sequence[Sequence[str]]
 _TITLE = "Which build each machine gets"
 
 _DRIVER_LABELS = ("nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime")
-"""The CUDA version of the driver, as GPU feature discovery calls it now and before."""
+"""The labels of GPU feature discovery for the driver's CUDA version, new and old."""
 
 _GPU_LABEL = "nvidia.com/gpu.compute"
 
@@ -63,8 +63,8 @@ def html_lines(
 ) -> list[str]:
     """Return the lines of the page, which are ASCII, in the style of `matrix`.
 
-    :param builds: for each served the text of its tile; ``None`` where nothing was
-        chosen for any machine.
+    :param builds: the text of each group's tile; ``None`` if no build was selected for
+        any machine.
     :param title: the release, such as ``torch 2.10.0``.
     :param notes: sentences for the end of the page.
     """
@@ -141,7 +141,7 @@ def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
 def env_lines(environment: Environment) -> list[str]:
     """Return the variables that force the machine, as ``NAME=VALUE``.
 
-    Of several GPUs, the newest one counts, as for the provider's own answer.
+    The newest GPU decides, as in the provider's own answer.
     """
     lines = []
     if environment.cuda_driver_version is not None:
@@ -157,11 +157,11 @@ def dockerfile_lines(
 ) -> list[str]:
     """Return lines for an image that may be built without a GPU.
 
-    :param requirement: what to install, such as ``torch==2.10.0``.
-    :param index_url: where from, if that is no matter of configuration. Its password
-        is left out, and a directory is not named, since a build cannot read it.
-    :raises InputError: this is no requirement, such as one that the name of a release
-        file was made into.
+    :param requirement: the requirement, such as ``torch==2.10.0``.
+    :param index_url: the index, unless it is configured. Its password is left out, and
+        a directory is not named, because the build of an image cannot read it.
+    :raises InputError: the requirement is invalid, such as from the name of a renamed
+        release file.
     """
     from packaging.requirements import Requirement
 
@@ -192,12 +192,12 @@ def dockerfile_lines(
 
 
 def affinity_lines(environments: Iterable[Environment]) -> list[str]:
-    """Return the YAML of an affinity for the nodes that are like these machines.
+    """Return the YAML of an affinity for nodes like these machines.
 
-    The terms of a node selector are alternatives, and all expressions of a term have
-    to match.
+    The terms of a node selector are alternatives, and all expressions of a term must
+    match.
 
-    :param environments: those of all machines that run the build.
+    :param environments: the environments of all machines that run the build.
     """
     minors: dict[tuple[CudaVersion, int], set[int]] = {}
     for environment in environments:
@@ -229,7 +229,7 @@ def affinity_lines(environments: Iterable[Environment]) -> list[str]:
 def _term(expressions: Sequence[tuple[str, Sequence[int]]]) -> list[str]:
     lines = ["      - matchExpressions:"]
     for key, values in expressions:
-        # Labels are texts: a bare number would be refused.
+        # Quote values: Kubernetes rejects numbers.
         listed = ", ".join(f'"{value}"' for value in values)
         lines += [
             f"        - key: {key}",

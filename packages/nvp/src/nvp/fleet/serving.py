@@ -1,4 +1,4 @@
-"""Which build of a release or a project each group of machines gets."""
+"""Select the build of a release or a project for each group of machines."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Group:
     """Machines with the same driver and GPUs of the same compute capabilities.
 
     :param names: the machines, in the order of their inventories.
-    :param environment: that of the first machine.
-    :param notes: what the inventories leave open about any of them.
+    :param environment: the environment of the first machine.
+    :param notes: facts that the inventories do not contain.
     """
 
     names: tuple[str, ...]
@@ -36,7 +36,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """Such as ``CUDA 12.9, compute capability 9.0``."""
+        """The title, such as ``CUDA 12.9, compute capability 9.0``."""
         cuda = self.environment.cuda_driver_version
         capabilities = self.environment.compute_capabilities
         driver = f"CUDA {cuda}" if cuda else "an unknown driver"
@@ -50,17 +50,17 @@ class Group:
 
     @property
     def is_known(self) -> bool:
-        """Whether the inventory says which driver and which GPUs the machines have."""
+        """Whether the inventory contains the driver and the GPUs."""
         return not self.missing
 
     @property
     def missing(self) -> str | None:
-        """What the inventory does not say, and without which nothing is chosen."""
+        """The fact that is missing from the inventory but required for a choice."""
         environment = self.environment
         if environment.cuda_driver_version is None:
             return "the CUDA version of its driver"
-        # A snapshot says why the driver could not tell a capability, and what it can
-        # tell is what an installer goes by.
+        # A snapshot has the reason for an unknown capability, and an installer uses the
+        # known ones.
         if not environment.compute_capabilities and any(
             gpu.reason == NOT_GIVEN for gpu in environment.gpus
         ):
@@ -69,20 +69,19 @@ class Group:
 
 
 Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
-"""What builds see of a machine: driver, GPUs, and whether one of these is unknown."""
+"""The facts that decide for a build: driver, GPUs, and whether one is unknown."""
 
 
 def group_machines(
     machines: Iterable[Machine], *, per_machine: bool = False
 ) -> Sequence[Group]:
-    """Put machines together that every build sees as the same.
+    """Group machines that are equal for every build.
 
     :param per_machine: make a group of each machine, in the order of ``machines``.
-    :returns: the largest group first; of groups of one size, the one whose first
-        machine comes first.
+    :returns: the largest group first, then in the order of their first machines.
     """
     members: dict[object, list[Machine]] = {}
-    kinds: dict[int, Kind] = {}  # Machines that are alike have one object.
+    kinds: dict[int, Kind] = {}  # identical machines share one object
     for machine in machines:
         key: object = machine.name
         if not per_machine:
@@ -103,23 +102,24 @@ def group_machines(
 
 
 def kind_of(environment: Environment) -> Kind:
-    """Return what is the same for machines that are alike to every build."""
+    """Return a key that is equal for machines that are equal for every build."""
     unknown = any(gpu.compute_capability is None for gpu in environment.gpus)
-    # Nobody knows the driver that could not be asked, unlike one that is not there.
+    # A driver that could not be queried is unknown, unlike a missing one.
     unknown = unknown or is_failure(environment.reason)
     return environment.cuda_driver_version, environment.compute_capabilities, unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
-    """What one machine gets.
+    """The builds for one machine.
 
-    :param selected: the build that an installer takes; ``None`` for one without a name.
+    :param selected: the build that an installer selects; ``None`` for one without a
+        name.
     :param runs: the builds that run on the machine, best first.
     :param gpu: those of them that use the GPU.
     :param rejected: the reasons against each other build.
-    :param versions: the version to ask an installer for, where this is not the name of
-        the build: the label of a variant is no part of it.
+    :param versions: the version to request from an installer, if it differs from the
+        name of the build: the label of a variant is not part of it.
     """
 
     selected: str | None
@@ -130,22 +130,21 @@ class Selected:
 
 
 Select = Callable[[Sequence[Environment]], Sequence[Selected]]
-"""Selects what each of several machines gets."""
+"""Selects the builds for each of several machines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Served:
-    """What a group of machines gets.
+    """The builds for a group of machines.
 
-    :param selection: ``None`` where nothing was selected, or where the inventory does
-        not say which driver the machines have.
-    :param driver: for machines that get no build for their GPU, the oldest driver that
-        is newer and supports one; ``None`` if there is none.
-    :param with_driver: the build that this driver gets.
-    :param with_compatibility: the build that they get with the driver that they have,
-        when minor-version compatibility counts.
+    :param selection: ``None`` if no build was selected or the driver is unknown.
+    :param driver: for machines without a GPU build, the oldest newer driver that
+        supports one, or ``None``.
+    :param with_driver: the build for that driver.
+    :param with_compatibility: the build for the installed driver under minor-version
+        compatibility.
     :param of_another_release: the newest build of another release that runs with the
-        driver that they have.
+        installed driver.
     """
 
     group: Group
@@ -157,7 +156,7 @@ class Served:
 
     @property
     def is_unserved(self) -> bool:
-        """Whether it is known that no build uses the GPU."""
+        """Whether certainly no build uses the GPU."""
         return self.selection is not None and not self.selection.gpu
 
     def to_dict(self) -> dict[str, object]:
@@ -179,10 +178,11 @@ class Served:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fleet:
-    """Many machines with the builds that they get.
+    """Groups of machines with their builds.
 
     :param covering: the builds that run on every machine, in the order of the first.
-    :param cover: the fewest builds that give each machine one that uses its GPU.
+    :param cover: the smallest set of builds that gives each machine one that uses its
+        GPU.
     """
 
     served: tuple[Served, ...]
@@ -208,10 +208,11 @@ def choose(
 ) -> Fleet:
     """Choose a build for each group.
 
-    :param select: such as `select_by_metadata` returns it; ``None`` to choose nothing.
-    :param with_compatibility: selects as ``select``, with minor-version compatibility,
-        for machines that get no build for their GPU.
-    :param of_other_releases: decides among all releases, for the same machines.
+    :param select: selects builds, such as from `select_by_metadata`; ``None`` only
+        groups machines.
+    :param with_compatibility: like ``select``, but with minor-version compatibility,
+        for machines without a GPU build.
+    :param of_other_releases: selects among all releases, for the same machines.
     """
     if select is None:
         return Fleet(served=tuple(Served(group=g, selection=None) for g in groups))
@@ -225,7 +226,7 @@ def choose(
         Served(group=group, selection=by_group.get(id(group))) for group in groups
     ]
     unserved = [served for served in all_served if served.is_unserved]
-    # All at once, since each decision may read an index.
+    # Decide for all at once, because each decision may read an index.
     changes = zip(
         unserved,
         _find_drivers(unserved, select),
@@ -261,7 +262,7 @@ def choose(
 
 
 def _once_for_each_kind(select: Select) -> Select:
-    """Select once for machines that are alike, of which there may be thousands."""
+    """Select once for identical machines, because there may be thousands."""
     known: dict[Kind, Selected] = {}
 
     def select_once(environments: Sequence[Environment]) -> list[Selected]:
@@ -301,7 +302,7 @@ def _find_drivers(
 
 
 def _find_builds(unserved: Sequence[Served], select: Select | None) -> list[str | None]:
-    """Return the build for the GPU of each group by another decision."""
+    """Return the GPU build of each group by another selection."""
     if select is None or not unserved:
         return [None] * len(unserved)
     select = _once_for_each_kind(select)
@@ -320,9 +321,9 @@ def select_by_metadata(
     every_gpu: bool = False,
     minor_version_compatibility: bool = False,
 ) -> Select:
-    """Return what decides by the variants of a release.
+    """Return a function that selects among the variants of a release.
 
-    The user's ``variants.toml`` does not count, since these are other machines.
+    The user's ``variants.toml`` is ignored, because these are other machines.
     """
 
     def select(environments: Sequence[Environment]) -> list[Selected]:

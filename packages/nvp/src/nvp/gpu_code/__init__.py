@@ -1,1 +1,1 @@
-"""The GPU code inside wheels and libraries, and what follows from it."""
+"""Read the GPU code inside wheels and libraries, and draw conclusions from it."""

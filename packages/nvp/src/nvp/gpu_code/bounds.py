@@ -1,8 +1,8 @@
-"""The CUDA that a wheel is linked with, and the lowest driver that runs its code.
+"""The CUDA that a wheel is linked with, and the oldest driver that runs its code.
 
 A driver runs machine code from any toolkit of its own CUDA major: CUDA calls this
 minor-version compatibility. It compiles PTX only from toolkits that are not newer than
-itself. The CUDA runtime that is linked refuses drivers of an older major.
+itself. A linked CUDA runtime rejects drivers of an older major.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Bound(Reported):
     """A lower bound of the driver's CUDA version.
 
     :param version: the bound, or ``None`` if there is none.
-    :param reason: what the bound follows from, or why there is none; may be empty.
+    :param reason: the reason for the bound or for its absence; may be empty.
     """
 
     version: CudaVersion | None
@@ -46,8 +46,8 @@ def find_bounds(
 ) -> tuple[Bound, Bound]:
     """Return the strict bound, and the bound under minor-version compatibility.
 
-    :param real: the machine code that would be declared, such as ``90_real``.
-    :param native: whether machine code runs on all GPUs that would be declared.
+    :param real: the machine code to declare, such as ``90_real``.
+    :param native: whether machine code runs on all declared GPUs.
     """
     counted = {item.path for unit in units for item in unit.libraries}
     bounds = list(map(_as_bound, linked_runtimes(report, counted)))
@@ -70,8 +70,8 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
     """Return the oldest driver of the same major on which machine code can run.
 
     :param lower: the strict bound.
-    :param real: what the machine code is for, such as ``90_real``: a driver that is
-        older than the first toolkit for a GPU does not support that GPU.
+    :param real: the machine code, such as ``90_real``: a driver older than the first
+        toolkit for a GPU does not support that GPU.
     """
     known = filter(None, map(first_toolkit, real))
     return max(CudaVersion(lower.major), min(known, default=lower))
@@ -80,7 +80,7 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
 def oldest_driver(version: CudaVersion, units: Iterable[Unit]) -> CudaVersion:
     """Return the oldest driver of the major that loads any of the libraries.
 
-    A driver older than all libraries that are alternatives by CUDA has none to load.
+    If libraries are alternatives by CUDA, the driver must support the oldest one.
     """
     return max([CudaVersion(version.major), *filter(None, map(_oldest_choice, units))])
 
@@ -92,7 +92,7 @@ def _oldest_choice(unit: Unit) -> CudaVersion | None:
 
 
 def _named_choice(library: LibraryReport) -> Runtime | None:
-    """Return the CUDA that one of several alternatives is named after."""
+    """Return the CUDA version in the name of one of several alternatives."""
     names = re.findall(_CHOSEN, library.path)
     if not names:
         return None
@@ -131,7 +131,7 @@ def _relaxed(
 
 
 def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
-    """Return the toolkit of the newest PTX; of alternatives by CUDA the oldest."""
+    """Return the toolkit of the newest PTX; for alternatives by CUDA, the oldest."""
     versions = []
     for unit in units:
         newest = [max(isa.values()) for isa in unit.choices() if isa]
@@ -141,7 +141,7 @@ def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
-    """Return the newest CUDA that it cannot run without, or ``None``."""
+    """Return the newest required CUDA, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
     runtimes = linked_runtimes(report, choices)
     for unit in units:
@@ -201,9 +201,11 @@ def _as_bound(runtime: Runtime) -> Bound:
 
 
 def _highest(bounds: Sequence[Bound]) -> Bound:
-    """Return the bound that all others allow; the first one among equal bounds."""
+    """Return the highest bound; the first one among equal bounds."""
     for bound in bounds:
-        if bound.version is None and bound.reason:  # no known driver meets this need
+        if (
+            bound.version is None and bound.reason
+        ):  # no known driver meets this requirement
             return bound
     known = [(bound.version, bound) for bound in bounds if bound.version is not None]
     if not known:
@@ -212,7 +214,8 @@ def _highest(bounds: Sequence[Bound]) -> Bound:
     return next(bound for version, bound in known if version == highest)
 
 
-# Libraries with the major version of CUDA; cuFFT, cuSPARSE and others have their own.
+# Libraries whose soname has CUDA's major version; cuFFT, cuSPARSE and others have their
+# own.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
     r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"
@@ -232,16 +235,17 @@ _CHOSEN = re.compile(
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
-"""Requirements on CUDA packages that are read; real wheels have about twenty."""
+"""The maximum number of parsed requirements on CUDA packages; wheels have about
+twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
-    """A version of CUDA that a file is linked with.
+    """A CUDA version that a file is linked with.
 
-    :param version: the lowest that it can be.
-    :param source: what says so, such as ``demo/lib.so is linked with libcudart.so.12``.
-    :param named: whether ``version`` is the CUDA itself, rather than a lower limit.
+    :param version: the lowest possible version.
+    :param source: the evidence, such as ``demo/lib.so is linked with libcudart.so.12``.
+    :param named: whether ``version`` is exact, not only a lower limit.
     """
 
     version: CudaVersion
@@ -250,19 +254,19 @@ class Runtime:
 
 
 def _declared_runtimes(report: WheelReport) -> list[Runtime]:
-    """Return the CUDA that METADATA asks for, and the one in the project's name.
+    """Return the CUDA versions in METADATA and in the project's name.
 
     ``jax-cuda12-plugin`` is for CUDA 12, and ``cupy-cuda110`` for CUDA 11.0.
     """
     named = named_runtime(report.project)
     required = required_runtimes(report.requires)
     if len({runtime.version.major for runtime in required}) > 1:
-        required = []  # Nothing says of which one it is.
+        required = []  # ambiguous
     return [*required, *([named] if named else [])]
 
 
 def named_runtime(project: str) -> Runtime | None:
-    """Return the CUDA that a project is named after, such as ``cupy-cuda12x``."""
+    """Return the CUDA version in a project's name, such as ``cupy-cuda12x``."""
     name = re.sub(r"[-_.]+", "-", project).lower()
     match = _NAMED.fullmatch(name)
     if match is None:
@@ -273,13 +277,13 @@ def named_runtime(project: str) -> Runtime | None:
 
 
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
-    """Return the CUDA that a library is linked with, from the names of libraries.
+    """Return the CUDA versions that a library is linked with, by library names.
 
-    The copy of a library that a repair put into the wheel has a full version in its
-    name, so that the vendored libraries are looked at too.
+    Vendored libraries are included, because a copy in the wheel has a full version in
+    its name.
     """
     runtimes = [*_needed(library), *_traces(library)]
-    # Wheels with thousands of cubins end here, before the names are looked at.
+    # Return early for wheels with thousands of cubins.
     if not library.needed:
         return runtimes
     names = {name.lower() for name in library.needed}
@@ -297,9 +301,9 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
 
 
 def linked_runtimes(report: WheelReport, without: Collection[str]) -> list[Runtime]:
-    """Return the CUDA of METADATA, of the project's name and of its own libraries.
+    """Return the CUDA versions from METADATA, the project's name and its libraries.
 
-    :param without: the paths of libraries that do not count.
+    :param without: the paths of libraries to ignore.
     """
     runtimes = _declared_runtimes(report)
     for item in report.own:
@@ -309,7 +313,7 @@ def linked_runtimes(report: WheelReport, without: Collection[str]) -> list[Runti
 
 
 def major_of_name(file_name: str) -> int | None:
-    """Return the CUDA major that a library of CUDA is of, by its file name."""
+    """Return the CUDA major of a CUDA library, by its file name."""
     name = file_name.lower()
     match = _SONAME.fullmatch(name) or _DLL.fullmatch(name)
     return None if match is None else int(match[1])
@@ -319,14 +323,14 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
     for name in library.needed:
         major = major_of_name(name)
         if major is not None:
-            # Every CUDA 11 has libcudart.so.11.0, so the minor version in the name
-            # of a library says nothing.
+            # Ignore the minor version in the name of a library: every CUDA 11 has
+            # libcudart.so.11.0.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
             yield Runtime(version=CudaMajor(major), source=source)
 
 
 def _traces(library: LibraryReport) -> Iterator[Runtime]:
-    """Yield the CUDA that the bytes of a library show, whatever it is linked with."""
+    """Yield the CUDA versions that the bytes of a library show."""
     if major := library.static_cudart:
         source = f"{library.path} contains the runtime of CUDA {major}"
         yield Runtime(version=CudaMajor(major), source=source, named=False)
@@ -337,10 +341,10 @@ def _traces(library: LibraryReport) -> Iterator[Runtime]:
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
-    """Return the CUDA that ``Requires-Dist`` asks for, leaving out extras.
+    """Return the CUDA versions in ``Requires-Dist``, without extras.
 
-    ``nvidia-cublas-cu12`` tells the major version, and both
-    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` the minor too.
+    ``nvidia-cublas-cu12`` has the major version, and both
+    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` also the minor.
     """
     return list(_required_runtimes(tuple(requires)))
 
@@ -349,12 +353,12 @@ _FOR_GPUS = re.compile(r"(?:.*[-_.])?gpu(?:[-_.].*)?", re.IGNORECASE)
 
 
 def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
-    """Return the CUDA major that all requirements of extras have in common.
+    """Return the CUDA major that all requirements of extras share.
 
     onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
-    project with extras for several majors, such as jax, is for none of them. Extras of
-    a project without ``gpu`` in its name say nothing of its wheel: tensorflow-cpu has
-    those of tensorflow, and cuda-bindings loads whatever CUDA there is.
+    project with extras for several majors, such as jax, has no result. Extras of a
+    project without ``gpu`` in its name are ignored: tensorflow-cpu has those of
+    tensorflow, and cuda-bindings loads any CUDA.
     """
     if not _FOR_GPUS.fullmatch(project):
         return []
@@ -369,12 +373,12 @@ def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
 def _required_runtimes(
     requires: tuple[str, ...], *, extras: bool = False
 ) -> tuple[Runtime, ...]:
-    """Parse the requirements, and remember it: one report is asked several times.
+    """Parse the requirements; results are cached, because each report needs them again.
 
-    :param extras: those of extras are read, and no others.
+    :param extras: parse only the requirements of extras.
     """
     runtimes = []
-    # The parser is slow, and most requirements are not on packages of NVIDIA.
+    # The parser is slow, and most requirements are not on NVIDIA's packages.
     for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
         requirement = parse_requirement(text)
         if requirement is None:
@@ -383,7 +387,7 @@ def _required_runtimes(
             continue
         version = _required(requirement.name.lower().replace("_", "-"), requirement)
         if version is not None:
-            # The extras of cuda-toolkit would take the whole line.
+            # Omit the extras of cuda-toolkit, which would fill the line.
             wanted = f"{requirement.name}{requirement.specifier}"
             source = f"METADATA requires {shown(wanted, 80).strip(chr(39))}"
             runtimes.append(Runtime(version=version, source=source))
@@ -400,8 +404,8 @@ def _required(name: str, requirement: Requirement) -> CudaVersion | None:
         match = _NUMBERS.fullmatch(item.version)
         if match is None or item.operator not in ("==", "===", "~=", ">="):
             continue
-        # ``>=13.2`` and ``~=13.0`` say what may be installed with it, not what it was
-        # built with.
+        # ``>=13.2`` and ``~=13.0`` allow versions at run time; they do not show the
+        # version of the build.
         loose = item.operator == ">=" or (
             item.operator == "~=" and item.version.count(".") < 2
         )

@@ -2,8 +2,8 @@
 
 An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
 8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
-runs on all of them. Libraries that were copied into the wheel do not count, since they
-are built for targets of their own, and neither do those of its tests.
+runs on all of them. Libraries copied into the wheel are ignored, because they have
+their own targets; so are those of its tests.
 """
 
 from __future__ import annotations
@@ -43,21 +43,20 @@ class TrueClaim(Reported):
     """The properties that a wheel could truthfully declare.
 
     :param sm_arch: values of the catalog, machine code first, in ascending order.
-    :param exact: values for which there is only code for one GPU (``90a``). They are
-        true as long as no other known GPU supports the value: 9.0 alone supports
-        ``90_real``.
+    :param exact: values with code for only one GPU (``90a``). They are true as long as
+        no other known GPU supports the value: only 9.0 supports ``90_real``.
     :param compiled: further ``_virtual`` values, which PTX for lower targets makes
         true: the provider gives ``80_virtual`` only to 8.x, but the driver compiles
         that PTX for 9.0 too.
     :param unnamed: targets that no value can name, such as ``90a_virtual``.
     :param lacking: for each library, the targets of other libraries that it lacks.
     :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
-        rule, by which all of the code runs with any driver that is not older.
+        rule: all code runs with any driver that is not older.
     :param relaxed: the lowest bound under CUDA's minor-version compatibility.
     :param relaxed_sm_arch: the values that are true with the relaxed bound, including
-        the exact ones: without PTX that the oldest driver refuses.
-    :param complete: whether everything that counts could be read; if not, this is only
-        a hint.
+        the exact ones: without PTX that the oldest driver rejects.
+    :param complete: whether all relevant files could be read; otherwise the claim is
+        only a hint.
     """
 
     sm_arch: tuple[str, ...]
@@ -77,8 +76,8 @@ class GpuSupport:
 
     :param how: `NATIVE`, `PTX` if the driver compiles some of the code, `NO` if at
         least one library does not run, or `UNKNOWN`.
-    :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if it
-        is not known to run, or if its PTX is newer than any known toolkit.
+    :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if
+        unknown, or if its PTX is newer than any known toolkit.
     :param lacking: the libraries that do not run on these GPUs, if others do.
     """
 
@@ -98,7 +97,7 @@ class GpuSupport:
 
 
 def find_claim(report: WheelReport) -> TrueClaim:
-    """Derive from ``report`` what the wheel could declare."""
+    """Derive the properties that a wheel could declare from its report."""
     units = split_units(report)
     sm_arch = _true_values(units)
     exact = _exact_values(units, sm_arch)
@@ -127,9 +126,9 @@ def find_claim(report: WheelReport) -> TrueClaim:
 def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
     """Judge each known GPU, in ascending order; none for a wheel without GPU code.
 
-    Systems on a chip (Tegra) are left out where the wheel cannot be on one, and GPUs
-    that are too old for properties to name unless it runs on them with a driver that
-    exists.
+    Systems on a chip (Tegra) are left out if the wheel cannot be installed on one. GPUs
+    that are too old for properties are included only if the wheel runs on them with an
+    existing driver.
     """
     units = split_units(report)
     if not any(unit.targets for unit in units):
@@ -150,7 +149,7 @@ def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
 
 
 def _can_be_on_tegra(report: WheelReport) -> bool:
-    """Return whether a Jetson can have the wheel: an aarch64 machine with Linux."""
+    """Return whether the wheel can be installed on a Jetson (aarch64 Linux)."""
     if report.kind == "wheel":
         with contextlib.suppress(InputError):
             tags = parse_wheel_name(report.file_name).tags
@@ -176,7 +175,7 @@ def _support(
         return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
     if any(how == UNKNOWN for _, how in judged):
         return GpuSupport(capability=capability, how=UNKNOWN, driver=None)
-    # The driver has to know the GPU. Machine code runs with any driver of its major.
+    # The driver must support the GPU. Machine code runs with any driver of its major.
     drivers: list[CudaVersion | None] = [
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
     ]
@@ -187,7 +186,7 @@ def _support(
     known = [version for version in drivers if version is not None]
     driver = max(known) if len(known) == len(drivers) else None
     if driver is not None:
-        # Some code runs from a later driver on, such as that for desktop GPUs on Orin.
+        # Some code needs a later driver, such as code for desktop GPUs on Orin.
         later = (driver, *(d for d in driver_versions() if d > driver))
         loaded = [unit for unit, _ in judged]
         driver = next(
@@ -217,8 +216,8 @@ def _catalog() -> frozenset[str]:
 def property_value(target: str) -> str | None:
     """Return the ``sm_arch`` value that names a target, or ``None``.
 
-    Machine code for a family runs where plain code runs, so that ``100_real`` names
-    ``100f_real``. No value names targets with another letter.
+    Machine code for a family runs on the same GPUs as generic code, so ``100_real``
+    names ``100f_real``. No value names targets with another letter.
     """
     number, letter, kind = parse_target(target)
     value = f"{number}_{kind}"
@@ -230,10 +229,10 @@ def property_value(target: str) -> str | None:
 def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
     """Return the GPUs that get a build by an ``sm_arch`` value, in ascending order.
 
-    The provider gives ``86_real`` to 8.6 and to what is above it in 8.x, ``80_virtual``
-    to all of 8.x, and ``86_virtual`` to none. A system on a chip (Tegra) counts only
-    for the value of its own number: the provider gives ``80_real`` to 8.7 too, which
-    runs no machine code for other GPUs, but no build can do anything about that.
+    The provider gives ``86_real`` to 8.6 and higher in 8.x, ``80_virtual`` to all of
+    8.x, and ``86_virtual`` to none. A system on a chip (Tegra) counts only for the
+    value of its own number: the provider also gives ``80_real`` to 8.7, which runs no
+    machine code for other GPUs, but no build can avoid that.
     """
     number, _, kind = parse_target(value)
     lowest = ComputeCapability(number // 10, number % 10)
@@ -253,7 +252,7 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
 
 def _runs(unit: Unit, value: str) -> bool:
-    """Return whether a unit runs on all GPUs that get a build by ``value``."""
+    """Return whether the code covers every GPU that ``value`` selects."""
     named = value in {property_value(target) for target in unit.targets}
     return named or reaches(unit, value)
 
@@ -265,14 +264,14 @@ def reaches(unit: Unit, value: str) -> bool:
 
 
 def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
-    """Return the values that are true of all units, without superfluous ones.
+    """Return the values that are true for all units, without redundant ones.
 
-    A value that all units have is one of them. A value that only some have counts if
-    the others run on its GPUs, and if it reaches more GPUs than the values before it.
-    Of a library with 8.0 and 8.6 and a library with 8.0, the value is 8.0, since 8.6
-    reaches no more GPUs. Of one with 8.0 and one with 8.6 it is 8.6: both run there.
+    A value that all units have is included. A value of only some units is included if
+    the others run on its GPUs, and if it reaches more GPUs than earlier values. For a
+    library with 8.0 and 8.6 and one with 8.0, the value is 8.0, because 8.6 reaches no
+    more GPUs. For one with 8.0 and one with 8.6, it is 8.6, because both run there.
     """
-    # Code for one GPU alone does not count.
+    # Ignore code for only one GPU.
     loaded = [
         replace(x, targets=frozenset(t for t in x.targets if parse_target(t)[1] != "a"))
         for x in _loaded(units)
@@ -291,7 +290,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
-    """Return the values that are true only thanks to code for one GPU alone."""
+    """Return the values that are true only because of code for a single GPU."""
     loaded = _loaded(units)
     values = set()
     for unit in loaded:
@@ -308,7 +307,7 @@ def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, .
 
 
 def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
-    """Return more ``_virtual`` values, where the driver compiles PTX for others."""
+    """Return further ``_virtual`` values, for which the driver compiles PTX."""
     loaded = _loaded(units)
     reached = {gpu for value in values for gpu in gpus_of(value)}
     majors = {capability.major for capability in gpu_models()} if loaded else set()
@@ -324,7 +323,7 @@ def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str,
 def _relaxed_values(
     units: Sequence[Unit], relaxed: Bound, values: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the values that hold for the oldest driver that the bound admits."""
+    """Return the values that are valid under the relaxed bound."""
     if relaxed.version is None:
         return ()
     newest = newest_ptx(units)
@@ -334,7 +333,7 @@ def _relaxed_values(
 
 
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
-    """Return for each unit the values of others that it does not run."""
+    """Return, for each unit, the values of other units that it cannot run."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]

@@ -1,11 +1,10 @@
-"""Decompressing pieces of GPU code, never beyond a bound or what a report may cost.
+"""Decompress pieces of GPU code, within limits for each piece and each report.
 
-nvcc up to 12.x writes LZ4 blocks. They are decoded here, after
-https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md, and not by the package
-``lz4``: that one only decodes whole blocks into a buffer that has to be large enough,
-while here the first 2 KiB of a block usually tell enough, and a hostile block has to
-end at a limit. Little is decoded at all, cubins of at most 16 KiB and groups of at most
-1 MiB, so that Python is fast enough.
+nvcc up to 12.x writes LZ4 blocks. This module decodes them by
+https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. The package ``lz4`` decodes
+only whole blocks into a large enough buffer, but the first 2 KiB of a block usually
+suffice, and a malicious block must stop at a limit. Only cubins of at most 16 KiB and
+groups of at most 1 MiB are decoded, so Python is fast enough.
 
 Zstandard comes with Python 3.14, or with the package ``zstandard``.
 """
@@ -24,31 +23,31 @@ NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 _own = threading.local()
 
 STEPS = 1_000_000
-"""Steps of the scanner: entries, starts and ends of containers. cuFFT takes 73,000."""
+"""The limit of scanner steps: entries, starts and ends of containers. cuFFT needs
+73,000."""
 
 CHECKED = 20_000
-"""Cubins that are searched for kernels. cuFFT has 1,086."""
+"""The limit of cubins to search for kernels. cuFFT has 1,086."""
 
 UNPACKED = 256 * 1024 * 1024
-"""Bytes that are decompressed for that. cuSPARSELt takes 14 MiB."""
+"""The limit of bytes to decompress for that. cuSPARSELt needs 14 MiB."""
 
 SEQUENCES = 4_000_000
-"""Sequences of LZ4, which is decoded in Python. cuSPARSELt has 219,000."""
+"""The limit of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
 
 
 class Budget:
-    """What is left to spend. The files of one report share a budget, in all threads.
+    """The remaining work for a report, shared by its files in all threads.
 
-    A hostile archive of a few kilobytes can cost much. To spend all of the budget takes
-    about 15 seconds. Real wheels stay far below: each limit says what the wheel that
-    needs the most takes of it.
+    A malicious archive of a few kilobytes can cause much work. The whole budget takes
+    about 15 seconds. Real wheels stay far below; each limit names the largest known
+    use.
 
-    There is no lock: if two threads count one step together, that is one step too many
-    at most.
+    There is no lock: the error of two simultaneous threads is one step at most.
 
-    ``searched`` is the bytes of long files on disk, which nothing bounds here.
+    ``searched`` counts the bytes of long files on disk, which are unlimited here.
 
-    :param parts: only one of so many equal parts of the limits is there to spend.
+    :param parts: divide the limits by this number.
     """
 
     __slots__ = ("_told", "checked", "searched", "sequences", "steps", "unpacked")
@@ -63,7 +62,7 @@ class Budget:
 
     @property
     def may_unpack(self) -> bool:
-        """Whether enough is left to decompress another piece."""
+        """Whether the budget allows decompressing another piece."""
         return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
 
     def is_news(self, message: str) -> bool:
@@ -79,16 +78,16 @@ def decompress(
 ) -> bytes | None:
     """Decompress at most the first ``limit`` bytes of ``data``.
 
-    The value is ``None`` if ``data`` is damaged, or if nothing that is installed can
-    decompress it.
+    The result is ``None`` if ``data`` is damaged or no installed package can decompress
+    it.
 
     :param compression: `NONE`, `LZ4` or `ZSTD`.
-    :param budget: pays for the work.
+    :param budget: the budget to charge.
     """
     if compression == NONE:
         return data[:limit]
     budget = budget or Budget()
-    # Charge the full limit even if less comes out: the work is done anyway.
+    # Charge the full limit even for less output, because the work is the same.
     budget.unpacked -= limit
     if compression == LZ4:
         try:
@@ -101,7 +100,7 @@ def decompress(
 def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
     """Decode at most the first ``limit`` bytes of an LZ4 block.
 
-    :param budget: pays for each sequence.
+    :param budget: the budget to charge for each sequence.
     :raises ValueError: ``data`` is not an LZ4 block.
     """
     budget = budget or Budget()
@@ -146,7 +145,7 @@ def _length(data: bytes, length: int, at: int) -> tuple[int, int]:
 
 
 def has_zstd() -> bool:
-    """Return whether anything that is installed decompresses Zstandard."""
+    """Return whether a Zstandard decoder is installed."""
     return _zstd() is not None
 
 
@@ -154,8 +153,8 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
     module = _zstd()
     if module is None:
         return None
-    # A frame says how much memory its window takes, which may be gigabytes: allow the
-    # 8 MiB that RFC 8878 recommends decoders to support.
+    # The window of a frame may need gigabytes of memory: allow the 8 MiB that RFC 8878
+    # recommends for decoders.
     try:
         if hasattr(module, "DecompressionParameter"):  # compression.zstd
             largest = {module.DecompressionParameter.window_log_max: 23}
@@ -169,7 +168,7 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
 
 
 def _decoder(module: Any) -> Any:
-    """Return the decoder of this thread: making one takes longer than most payloads."""
+    """Return this thread's decoder, since creating one is slow."""
     decoder = getattr(_own, "decoder", None)
     if decoder is None:
         decoder = _own.decoder = module.ZstdDecompressor(max_window_size=1 << 23)
@@ -178,8 +177,8 @@ def _decoder(module: Any) -> Any:
 
 @functools.cache
 def _zstd() -> Any:
-    # The first is new in Python 3.14. Both have the type Any, since type checkers find
-    # only one of them.
+    # The first is new in Python 3.14. Both have the type Any, because type checkers
+    # find only one of them.
     names = ("compression.zstd", "zstandard")
     return next(filter(None, map(_load, names)), None)
 

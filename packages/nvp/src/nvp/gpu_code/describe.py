@@ -1,7 +1,6 @@
-"""What was found in a wheel: tables and sentences for people, data for reports.
+"""The results for a wheel, as tables and sentences, and as data for reports.
 
-A publisher also gets the ``variant.json`` that the build should carry, and the command
-that adds it.
+Publishers also get the ``variant.json`` for the build, and the command that adds it.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .claims import GpuSupport, TrueClaim, find_claim, find_gpus, gpus_of
 from .report import LibraryReport, WheelReport
 
 MAX_ROWS = 60
-"""Libraries that are listed for people; some wheels have 16,000."""
+"""The maximum number of listed libraries; some wheels have 16,000."""
 
 LEGEND = (
     "native: has machine code, which runs with any driver of that CUDA major",
@@ -43,7 +42,7 @@ LEGEND = (
     "no: the wheel, or one of its libraries, has no code that runs there",
     "unknown: it has code for a desktop GPU or a Jetson, and nobody says that it runs",
 )
-"""What the words in the tables of `gpu_rows` mean."""
+"""The meaning of the words in the tables of `gpu_rows`."""
 
 Rows = tuple[tuple[str, ...], ...]
 """The rows of a table, the header first."""
@@ -69,7 +68,7 @@ def as_data(report: WheelReport) -> dict[str, object]:
 
 
 def summary(report: WheelReport) -> str:
-    """Return one line: what was read, and how many of its libraries have GPU code."""
+    """Return one line about the file, with the number of libraries with GPU code."""
     with_code = [item for item in report.libraries if item.has_gpu_code]
     count = len(report.libraries)
     libraries = f"{len(with_code)} of {_counted(count, 'library', 'libraries')}"
@@ -126,7 +125,7 @@ def _entries(counts: Mapping[str, int]) -> str:
 
 
 def claim_lines(claim: TrueClaim) -> list[str]:
-    """Return what could be declared, then the reasons and what to know about it."""
+    """Return lines with the possible declaration, its reasons and remarks."""
     head = "It could declare:"
     if not claim.complete:
         head = "Some of it could not be read. By the rest, it could declare:"
@@ -219,16 +218,16 @@ def _size(size: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suggestion:
-    """What to declare of a build.
+    """The suggested declaration of a build.
 
     :param label: the label of the wheel, or one made from the strict bound (``cu129``).
     :param metadata: the contents of ``variant.json``.
     :param pyproject: the part of ``pyproject.toml`` that variantlib reads.
     :param command: ``variantlib make-variant`` with its arguments, quoted for a shell.
-        It runs in the environment of this package, where variantlib asks the provider
-        whether the properties exist: in an isolated one, it would install the provider
+        It runs in the environment of this package, where variantlib queries the
+        provider for the properties; in an isolated one, it would install the provider
         from an index.
-    :param install: the command that installs what ``command`` needs.
+    :param install: the command that installs the requirements of ``command``.
     """
 
     label: str
@@ -251,14 +250,14 @@ class Suggestion:
 def suggest(
     claim: TrueClaim, path: str, kind: str, *, relaxed: bool = False
 ) -> Suggestion | None:
-    """Suggest what to declare; ``None`` if properties can name none of the GPU code.
+    """Suggest a declaration; ``None`` if properties can name none of the GPU code.
 
-    :param path: the path or URL of the wheel, which the command names.
-    :param kind: the kind of the report; the command names no file of another kind.
-    :param relaxed: take the bound of minor-version compatibility, if there is one.
+    :param path: the path or URL of the wheel for the command.
+    :param kind: the kind of the report; the command names only wheels.
+    :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
-    # The value `90_real` for code for 9.0 alone (`90a`) is true as long as no other GPU
-    # gets it. Without any value, the build would go to GPUs that it does not run on.
+    # The value `90_real` for code for only 9.0 (`90a`) is true as long as no other GPU
+    # supports it. Without it, GPUs that cannot run the build would get it.
     values = claim.relaxed_sm_arch if relaxed else (*claim.sm_arch, *claim.exact)
     bound = claim.relaxed.version if relaxed else claim.strict.version
     if bound is None or not values:
@@ -272,7 +271,7 @@ def suggest(
     is_wheel = kind == "wheel" and path.endswith(".whl")
     match = _LABELLED.fullmatch(re.split(r"[/\\]", path)[-1]) if is_wheel else None
     named = match[1] if match is not None and _is_label(match[0]) else None
-    # The label names the CUDA of the build, whatever driver is enough for it.
+    # The label has the CUDA version of the build, even if an older driver suffices.
     built = claim.strict.version or bound
     label = named or f"cu{built.major}{built.minor}"
     metadata = VariantsMetadata(
@@ -282,9 +281,9 @@ def suggest(
         variants={label: {NAMESPACE: features}},
     )
     file = path if is_wheel else "WHEEL"
-    # An option would begin with the same character.
+    # Otherwise the file would look like an option.
     file = f"./{file}" if file.startswith("-") else file
-    # variantlib writes to a file with the name of this one, which it reads meanwhile.
+    # Use another directory, because variantlib's output would overwrite its input.
     folder = "relabelled" if named else "."
     words = ["variantlib", "make-variant", "--no-isolation", "-f", file, "-o", folder]
     words += ["--variant-label", label]
@@ -308,7 +307,7 @@ def _is_label(file_name: str) -> bool:
 
 
 def how_to_add(suggestion: Suggestion, *, pyproject: bool = True) -> list[str]:
-    """Return what ``pyproject.toml`` needs, and the command, with its preconditions.
+    """Return the section of ``pyproject.toml``, and the command with its preconditions.
 
     :param pyproject: whether to print the section of ``pyproject.toml``.
     """
@@ -323,7 +322,7 @@ def how_to_add(suggestion: Suggestion, *, pyproject: bool = True) -> list[str]:
 
 
 def cost_lines(claim: TrueClaim) -> list[str]:
-    """Return which machines either bound leaves out."""
+    """Return lines about the machines that each bound leaves out."""
     strict, relaxed = claim.strict.version, claim.relaxed.version
     if strict is None:
         return []

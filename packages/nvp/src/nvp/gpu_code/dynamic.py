@@ -1,7 +1,7 @@
-"""What the loader looks at in an ELF file: libraries, symbols, and where data lies.
+"""The parts of an ELF file for the loader: libraries, symbols, and data sections.
 
-The libraries of an installation can be seeked in, so that of a library with 520 MB only
-the tables are read: for its symbols, 7 MB of torch's largest one.
+Installed libraries allow seeking, so only the tables are read: for the symbols of
+torch's largest library, 7 MB of 520 MB.
 
 Generic ABI: https://gabi.xinuos.com, chapters 4, 5 ("Symbol Table") and 8.
 """
@@ -35,7 +35,7 @@ _DF_1_NODEFLIB = 0x800
 MAX_DYNAMIC = 64 * 1024
 MAX_NEEDED = 512
 MAX_PATHS = 16 * 1024
-"""The most bytes of an RPATH; that of torch has 200."""
+"""The longest RPATH in bytes; that of torch has 200."""
 
 _SHT_NULL, _SHT_NOBITS = 0, 8
 _LINKER_TABLES = frozenset({2, 3, 4, 5, 6, 9, 11, 0x6FFFFFF6})
@@ -45,23 +45,24 @@ _LINKER_TABLES = frozenset({2, 3, 4, 5, 6, 9, 11, 0x6FFFFFF6})
 _SHF_ALLOC, _SHF_EXECINSTR = 0x2, 0x4
 
 _WORTHWHILE = 64 * 1024
-"""The shortest part that is worth to be left out, in bytes: reading is faster than that
-many calls."""
+"""The shortest part to skip, in bytes: for shorter ones, reading is faster than the
+extra calls."""
 
 MAX_SYMBOLS = 1_000_000
-"""Symbols that are read of one file; libtorch_cpu has 75,000."""
+"""The maximum number of symbols of a file; libtorch_cpu has 75,000."""
 
 MAX_NAMES = 64 * 1024 * 1024
-"""The most bytes of names, in the file and added up: two symbols can share a name."""
+"""The limit of bytes of names, in the file and in total, because symbols can share
+names."""
 
 MAX_SYMBOL = 64 * 1024
-"""The most bytes of one name. Templates of C++ have names of several thousand."""
+"""The longest name in bytes. C++ templates have names of several thousand."""
 
 _AS_ENTRY = 64
-"""Bytes of names that count as one entry; one that is wanted counts as four more."""
+"""The number of bytes of names that cost as much as one entry."""
 
 _AT_ONCE = 1024
-"""Symbols that are unpacked at a time."""
+"""The number of symbols unpacked at a time."""
 
 _ANY = re.compile(b"")
 _SHN_UNDEF = 0
@@ -71,14 +72,14 @@ _STV_INTERNAL, _STV_HIDDEN = 1, 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dynamic:
-    """What the dynamic section of an ELF file tells the loader.
+    """The content of the dynamic section of an ELF file.
 
     :param machine: the processor.
     :param wide: whether the file has 64 bits.
     :param soname: the name under which other files are linked with it, or empty.
     :param needed: the libraries that it is linked with.
-    :param rpath: ``DT_RPATH``; ``None`` where there is none.
-    :param runpath: ``DT_RUNPATH``; ``None`` where there is none.
+    :param rpath: ``DT_RPATH``, or ``None``.
+    :param runpath: ``DT_RUNPATH``, or ``None``.
     :param nodeflib: whether it was linked with ``-z nodeflib``.
     """
 
@@ -92,10 +93,10 @@ class Dynamic:
 
 
 def read_needed() -> Reader[tuple[str, ...]]:
-    """Read which libraries an ELF file is linked with.
+    """Read the names of the libraries that an ELF file is linked with.
 
-    This is another reader than `read_sections`, since the sections stand at the other
-    end of most files: side by side, both need one pass over a stream.
+    This reader is separate from `read_sections`, because the sections are at the other
+    end of most files: in parallel, both need one pass over a stream.
 
     :raises ValueError: it is not an ELF file, or the names cannot be read.
     """
@@ -104,7 +105,7 @@ def read_needed() -> Reader[tuple[str, ...]]:
 
 
 def read_dynamic() -> Reader[Dynamic]:
-    """Read what the loader has to know of an ELF file.
+    """Read the information of an ELF file for the loader.
 
     :raises ValueError: it is not an ELF file, or its tables cannot be read.
     """
@@ -128,7 +129,7 @@ def read_dynamic() -> Reader[Dynamic]:
 
 
 def _read_table() -> Reader[tuple[Header, list[tuple[int, int]], int | None]]:
-    """Read the entries of the dynamic section, and where their texts are.
+    """Read the entries of the dynamic section, and the offset of their texts.
 
     A file without a dynamic section, such as a static program, has no entries.
     """
@@ -171,15 +172,14 @@ def _in_file(segments: list[tuple[int, int, int, int]], address: int) -> int | N
 
 
 def read_other_parts() -> Reader[tuple[Range, ...]]:
-    """Read where an ELF file has no data that a program could give to CUDA.
+    """Read the parts of an ELF file without data that a program could pass to CUDA.
 
-    GPU code is data: a program hands its address to the driver, or the CUDA runtime
-    does. So it lies in a section that is loaded into memory (``SHF_ALLOC``), that has
-    no instructions of the processor (``SHF_EXECINSTR``), and that is no table of the
-    linker. In an environment with torch, half of the bytes that are not GPU code lie
-    elsewhere.
+    GPU code is data whose address a program or the CUDA runtime passes to the driver.
+    It is in a section that is loaded into memory (``SHF_ALLOC``), has no CPU
+    instructions (``SHF_EXECINSTR``), and is not a table of the linker. In an
+    environment with torch, half of the bytes other than GPU code are in other sections.
 
-    Bytes that belong to no section, or to several with one that counts, are not part
+    Bytes outside of sections, or also in a section with possible GPU code, are not part
     of the result. A file without section headers has no such parts.
 
     :returns: start and end of each part, in ascending order.
@@ -193,14 +193,14 @@ def read_other_parts() -> Reader[tuple[Range, ...]]:
 
 
 def _parts(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[Range]:
-    # Where sections begin (-1) and end (1), so that of two at one place the one that
-    # begins comes first.
+    # Starts (-1) and ends (1) of sections, so a start sorts before an end at the same
+    # offset.
     edges: list[tuple[int, int, bool]] = []
     for kind, flags, offset, size in rows:
         if kind not in (_SHT_NULL, _SHT_NOBITS) and size:
             counts = _counts(kind, flags)
             edges += ((offset, -1, counts), (offset + size, 1, counts))
-    # How many sections of either sort reach over the place that is looked at.
+    # The number of sections of each kind at the current offset.
     depth = {False: 0, True: 0}
     start: int | None = None
     for place, step, counts in sorted(edges):
@@ -215,18 +215,18 @@ def _parts(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[Range]:
 
 
 def _counts(kind: int, flags: int) -> bool:
-    """Return whether a section may have GPU code that a program uses."""
+    """Return whether a section may contain GPU code that a program uses."""
     is_data = flags & _SHF_ALLOC and not flags & _SHF_EXECINSTR
     return bool(is_data) and kind not in _LINKER_TABLES
 
 
 class Symbol(NamedTuple):
-    """A name that other files can use, or that the file wants from them.
+    """A symbol that a file provides to others or needs from them.
 
-    Torch has 120,000 of them, so that this is a named tuple, which is made quickly.
+    Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 
-    :param is_defined: whether the file has it; otherwise the file wants it.
-    :param is_weak: whether the file can be loaded when nobody has it.
+    :param is_defined: whether the file provides the symbol; otherwise it needs it.
+    :param is_weak: whether the file can be loaded if no library defines it.
     """
 
     name: bytes
@@ -242,11 +242,10 @@ def read_symbols(
 ) -> Iterator[Symbol]:
     """Yield the symbols of an ELF file that other files can see, in its order.
 
-    :param file: it can be seeked in, and stays where the last read has left it.
-    :param beginning: what the names begin with that are wanted; it matches no zero
-        byte.
-    :param take: is told what is about to be read, in entries of a table or as much
-        work, and returns whether it may be read.
+    :param file: a seekable file; its position changes.
+    :param beginning: matches the beginning of the wanted names, but no zero byte.
+    :param take: called with the cost of the next read, in table entries; returns
+        whether to read it.
     :raises ValueError: it is not an ELF file, or its tables are cut off or too large.
     """
     sections = read_seekable(read_sections(), file).sections
@@ -254,7 +253,7 @@ def read_symbols(
     names_at, names_length = sections.place(b".dynstr")
     ident = _read(file, 0, len(MAGIC) + 2)
     order, wide = (">" if ident[5] == 2 else "<"), ident[4] == 2
-    # The fields stand in another order in files with 32 bits.
+    # 32-bit files have another order of fields.
     form = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     if length > MAX_SYMBOLS * form.size or names_length > MAX_NAMES:
         raise ValueError("its symbol table is too large")
@@ -283,7 +282,7 @@ def read_symbols(
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
     data = b""
-    # Offsets come from the file, and systems refuse to seek to impossible ones.
+    # Offsets come from the file, and seeking to impossible ones fails.
     if length and start < file.seek(0, os.SEEK_END):
         file.seek(start)
         data = file.read(length)

@@ -1,12 +1,12 @@
 """ELF files: the machine and the sections; and cubins, which are ELF files for a GPU.
 
-pyelftools needs a file that it can seek in. The members of a wheel are streams, and to
-turn one into a file takes its size in memory or on disk. Hence this reader, which needs
-three tables only; `ranges` explains how it works on a stream.
+pyelftools needs a seekable file. The members of a wheel are streams, and converting one
+to a file takes its size in memory or on disk. This reader needs only three tables;
+`ranges` explains how it works on a stream.
 
 Generic ABI: https://gabi.xinuos.com, chapters 2, 5 and 8. NVIDIA documents neither the
-flags of a cubin's header nor its sections: what is used here was compared with what
-``cuobjdump`` and ``readelf`` say of cubins of 11.8 to 13.x.
+flags of a cubin's header nor its sections: this module was checked against the output
+of ``cuobjdump`` and ``readelf`` for cubins of CUDA 11.8 to 13.x.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ _DT_NULL = 0
 _SHT_NOBITS = 8
 
 MAX_SECTIONS = 4096
-"""Section headers that are read. Libraries in wheels have about forty; a relocatable
-object has a section for each of its functions."""
+"""The maximum number of section headers. Libraries in wheels have about forty; a
+relocatable object has a section for each of its functions."""
 
 MAX_SEGMENTS = 256
 MAX_NAMES = 256 * 1024
-"""The most bytes that are read of the names of all sections together."""
+"""The limit of bytes of all section names together."""
 
 MAX_NAME = 256
 
 _TEXT = b".text."
-"""What the names of a cubin's sections with code begin with, one for each function."""
+"""The prefix of the names of a cubin's code sections, one for each function."""
 
 _CUBIN_HEADER = 64
 _CUBIN_NAMES = b"\0.shstrtab\0"
-"""The length of the ELF header of a cubin, and how the names of its sections begin."""
+"""The length of a cubin's ELF header, and the start of its section names."""
 
 _OLD_ABI = 0x33
 """``EI_OSABI`` up to toolkit 12.x and sm_90; later cubins have 0x41 and other flags."""
@@ -63,7 +63,7 @@ _FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
 
 
 class Sections:
-    """The sections of a file, whose names are looked at only when somebody asks.
+    """The sections of a file, whose names are searched only on demand.
 
     A wheel can have 10,000 cubins with dozens of sections each.
 
@@ -79,11 +79,11 @@ class Sections:
         self._names = names
 
     def place(self, name: bytes) -> Range:
-        """Return where the last section of a name is; without one, an empty range."""
+        """Return the range of the last section with a name; empty without one."""
         names, wanted = self._names, name + b"\0"
         if wanted not in names:
             return 0, 0
-        # A name may be the end of a longer one, and begin at any place.
+        # A name may be the end of a longer one, so it can begin anywhere.
         places, at = set(), names.find(wanted)
         while at >= 0:
             places.add(at)
@@ -101,14 +101,14 @@ class Sections:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Image:
-    """What the tables of an ELF or PE file say.
+    """The content of the tables of an ELF or PE file.
 
     :param machine: the processor.
-    :param sections: those of an ELF file; none of a PE file.
+    :param sections: the sections of an ELF file; empty for a PE file.
     :param needed: the libraries that it is linked with.
     :param flags: ``e_flags`` of an ELF file.
     :param osabi: ``EI_OSABI`` of an ELF file.
-    :param defects: clauses about tables that cannot be read.
+    :param defects: clauses about unreadable tables.
     """
 
     machine: str
@@ -131,7 +131,7 @@ class _Layout:
     wide: bool
 
     def header(self, data: bytes) -> tuple[int, ...]:
-        """Return the fields of the header behind ``e_ident``."""
+        """Return the fields of the header after ``e_ident``."""
         return struct.unpack_from(
             self.order + ("HHIQQQIHHHHHH" if self.wide else "HHIIIIIHHHHHH"), data, 16
         )
@@ -168,12 +168,12 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The ELF header, as far as it says where the tables are.
+    """The fields of the ELF header that locate the tables.
 
     :param programs: offset and length of the program headers.
     :param sections: offset and length of the section headers.
     :param names: the index of the section with the names of the sections.
-    :param defects: clauses about fields that cannot be right.
+    :param defects: clauses about invalid fields.
     """
 
     layout: _Layout
@@ -196,9 +196,9 @@ class Header:
 def read_sections(*, named: bool = True) -> Reader[Image]:
     """Read machine and sections of an ELF file.
 
-    :param named: whether to read the names of the sections, too. The linker lld writes
+    :param named: whether to also read the names of the sections. The linker lld writes
         them up to a hundred megabytes before the section headers.
-    :raises ValueError: it is not an ELF file. Tables that cannot be read are defects.
+    :raises ValueError: the file is not ELF. Unreadable tables are defects.
     """
     (head,) = yield (HEAD,)
     header = parse_header(head)
@@ -276,8 +276,8 @@ def has_kernels(data: bytes) -> bool:
 def names_kernels(head: bytes) -> bool:
     """Return whether the first bytes of a cubin show that it has code.
 
-    The assembler writes the names of the sections right after the header. An empty
-    name ends them, so that the search goes no further.
+    The assembler writes the names of the sections right after the header, terminated by
+    an empty name.
     """
     if not head.startswith(_CUBIN_NAMES, _CUBIN_HEADER):
         return False
@@ -288,8 +288,8 @@ def names_kernels(head: bytes) -> bool:
 def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
     """Return the target of a loose cubin, such as ``90``, ``90a`` or ``100f``.
 
-    :param compat: what is in the section ``.nv.compat``.
-    :param tkinfo: what is in the section ``.note.nv.tkinfo``.
+    :param compat: the content of the section ``.nv.compat``.
+    :param tkinfo: the content of the section ``.note.nv.tkinfo``.
     """
     if image.osabi == _OLD_ABI:
         return f"{image.flags & 0xFF}{'a' if image.flags & 0x800 else ''}"
@@ -298,15 +298,15 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
     # of .nv.compat.
     if image.flags & 0x8 or (compat[:2] == b"\x02\x09" and compat[2:3] == b"\x01"):
         return f"{number}a"
-    # Only the options of the assembler tell that a cubin is for a family.
+    # Only the assembler options show that a cubin is for a family.
     family = _FAMILY.search(tkinfo)
     return f"{number}f" if family else f"{number}"
 
 
 def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
-    """Return the CUDA that wrote a loose cubin, or the first one that writes such ones.
+    """Return the CUDA version of a loose cubin, or the first one with its form.
 
-    :param tkinfo: what is in the section ``.note.nv.tkinfo``.
+    :param tkinfo: the content of the section ``.note.nv.tkinfo``.
     """
     if release := _RELEASE.search(tkinfo):
         return int(release[1]), int(release[2])

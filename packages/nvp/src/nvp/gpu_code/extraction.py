@@ -1,4 +1,4 @@
-"""Taking one piece of machine code out of a library, so that a driver can load it."""
+"""Extract one piece of machine code from a library, for a driver to load."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ from .ranges import read_all
 _SEARCH = re.compile(re.escape(MAGIC)).search
 
 _ENOUGH = 1024 * 1024
-"""The first cubin up to this size is taken, and a larger one, which takes longer to
-decompress, where there is no other."""
+"""The preferred maximum size of a cubin; larger ones take longer to decompress."""
 
 _LARGEST = 16 * 1024 * 1024
 
 _RELOCATABLE = 1
-"""``ET_REL``: the input of a linker, which a driver does not load as it is."""
+"""``ET_REL``: the input of a linker, which a driver cannot load directly."""
 
 
 class ExtractionError(Exception):
-    """There is machine code that cannot be taken out; the text says why."""
+    """The machine code cannot be extracted; the text is the reason."""
 
 
 class Cubin(NamedTuple):
@@ -53,12 +52,12 @@ class Cubin(NamedTuple):
 
 
 class _Packed(NamedTuple):
-    """A cubin in a container, as it lies there.
+    """A compressed cubin in a container.
 
-    :param size: of the cubin, decompressed.
-    :param start: where the compressed bytes begin in the file.
-    :param length: how many they are.
-    :param skipped: how many bytes come before the cubin when they are decompressed.
+    :param size: the decompressed size of the cubin.
+    :param start: the offset of the compressed bytes in the file.
+    :param length: the number of compressed bytes.
+    :param skipped: the number of decompressed bytes before the cubin.
     """
 
     target: str
@@ -70,12 +69,12 @@ class _Packed(NamedTuple):
 
 
 def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
-    """Take out one cubin with a kernel; nothing of the library is run.
+    """Extract one cubin with a kernel, without running the library.
 
     :param path: a library, a container (``.fatbin``) or a loose cubin.
     :param fits: whether a target is wanted.
-    :returns: ``None`` where no cubin of the file is wanted.
-    :raises ExtractionError: the cubins that are wanted cannot be taken out.
+    :returns: ``None`` if no cubin of the file is wanted.
+    :raises ExtractionError: the wanted cubins cannot be extracted.
     :raises OSError, ValueError: the file cannot be read.
     """
     with (
@@ -141,7 +140,7 @@ def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
 
 
 def _packed(data: mmap.mmap) -> Iterator[_Packed]:
-    """Yield the cubins of all containers; what is damaged is left out."""
+    """Yield the cubins of all containers, without damaged ones."""
     at = 0
     while match := _SEARCH(data, at):
         start = match.start()

@@ -1,13 +1,13 @@
-"""Fatbin containers: finding them in a stream of bytes, and reading their entries.
+"""Find fatbin containers in a stream of bytes, and read their entries.
 
-NVIDIA does not document the format in full; this module follows what the tools of CUDA
-11.8 to 13.5 write. All numbers are little-endian, whatever the host.
+NVIDIA does not fully document the format; this module follows the output of the tools
+of CUDA 11.8 to 13.5. All numbers are little-endian, whatever the host.
 
 A container is a header of 16 bytes (magic, version, size of the header, size of what
 follows) and a chain of entries. An entry is a header of 64 bytes or more and a payload,
-which is skipped. Some containers lie outside the sections in which ``cuobjdump`` looks.
-So the whole file is searched, and the chain of entries tells a container from bytes
-that only look like one.
+which is skipped. Some containers are outside the sections that ``cuobjdump`` searches.
+Therefore the whole file is searched, and a valid chain of entries distinguishes a
+container from similar bytes.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _RARE = 1
 """The index of the rarest byte of the magic in machine code: 0xed."""
 
 _PER_TRY = 2048
-"""Bytes for each try to find the magic by its rarest byte, which is fastest in texts
-and zeros. Where the tries are used up, a regular expression is faster."""
+"""The number of bytes per attempt to find the magic by its rarest byte, which is
+fastest in texts and zeros. With more attempts, a regular expression is faster."""
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
 """In machine code, a regular expression is twice as fast as `bytes.find`, except for a
-single byte, which `bytes.find` leaves to ``memchr``."""
+single byte, for which `bytes.find` uses ``memchr``."""
 
 CONTAINER = struct.Struct("<4sHHQ")
 """Magic, version, size of this header, and size of what follows."""
@@ -48,19 +48,19 @@ _LZ4, _ZSTD = 0x2000, 0x8000
 _ARCH_SPECIFIC, _FAMILY_SPECIFIC = 0x100000, 0x200000
 
 SMALL = 16 * 1024
-"""The largest cubins, in decompressed bytes, that are searched for kernels. Cubins
-without a kernel have 616 to 6,752 bytes. The bound leaves room for longer names and
-more sections; most cubins with kernels are larger and are not decompressed."""
+"""The largest decompressed size of cubins to search for kernels. Cubins without a
+kernel have 616 to 6,752 bytes. The limit allows longer names and more sections; most
+cubins with kernels are larger and are not decompressed."""
 
 _NAMES = 2048
-"""Bytes of a cubin that are decompressed first, since they name its sections."""
+"""The number of bytes of a cubin to decompress first, for the names of its sections."""
 
 _MAX_HEADER = 64 * 1024
 """The longest header of an entry, in bytes. The longest known one has 120 bytes. The
 header of a group has 64 bytes, and more for each entry of the group."""
 
 _MAX_GROUP = 1024 * 1024
-"""The largest groups, in decompressed bytes, that are searched for empty cubins."""
+"""The largest decompressed size of groups to search for empty cubins."""
 
 _MAX_ARCH, _MAX_VERSION = 9999, 999
 
@@ -82,8 +82,8 @@ class Entry(NamedTuple):
     :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
     :param isa: the version of the PTX language, such as ``8.7``; empty for other kinds.
     :param compression: ``none``, ``lz4`` or ``zstd``.
-    :param stub: whether it is a cubin without a kernel; ``None`` if nobody can tell.
-    :param toolkit: the first CUDA that writes such an entry, where its form tells.
+    :param stub: whether it is a cubin without a kernel; ``None`` if unknown.
+    :param toolkit: the first CUDA with this form of entry, if the form is distinctive.
     """
 
     kind: int
@@ -95,17 +95,18 @@ class Entry(NamedTuple):
 
 
 class Scanner:
-    """Finds containers in a file whose bytes come in pieces.
+    """Finds containers in a file that is read in pieces.
 
-    Memory does not grow with the input: the scanner keeps a header that the end of a
-    piece cuts in two, and payloads only if they are small.
+    Memory does not grow with the input: the scanner keeps only headers that span two
+    pieces, and small payloads.
 
     :param size: the length of the file in bytes; no container reaches beyond it.
-    :param budget: what may be spent; one defect says that all of it is spent.
-    :param on_container: is called with the offset of each container.
-    :param on_entry: is called with each entry, including those before a broken one.
-    :param on_defect: is called with an offset and a clause.
-    :param texts: what else is looked for, outside of containers; `texts_found` has it.
+    :param budget: the budget to charge; exceeding it is a defect.
+    :param on_container: called with the offset of each container.
+    :param on_entry: called with each entry, including those before a broken one.
+    :param on_defect: called with an offset and a clause.
+    :param texts: texts to search for outside of containers; `texts_found` has those
+        found.
     """
 
     def __init__(
@@ -124,15 +125,15 @@ class Scanner:
         self._on_entry = on_entry
         self._on_defect = on_defect
         self._rest = b""
-        # All offsets are those in the file.
+        # All offsets are offsets in the file.
         self._base = 0  # the offset of the first byte of _rest
-        self._next = 0  # the offset of what is read next
+        self._next = 0  # the offset to read next
         self._start = 0  # where the current container starts
         self._end: int | None = None  # where it ends; None outside of containers
-        self._tries = 0  # how often the rarest byte of the magic is still looked for
+        self._tries = 0  # the remaining searches for the rarest byte of the magic
         self._texts = list(texts)
         self._longest = max(map(len, texts), default=1) - 1
-        self._before = b""  # the last bytes that were searched for texts
+        self._before = b""  # the last bytes of the previous search for texts
         self.texts_found: list[bytes] = []
 
     @property
@@ -142,28 +143,28 @@ class Scanner:
 
     @property
     def wanted(self) -> int:
-        """Where the next byte is that it looks at; what is before it may be skipped."""
+        """The offset of the next byte to read; earlier bytes may be skipped."""
         if self._budget.steps <= 0:
             return self._size
         return min(max(self._next, self.position), self._size)
 
     @property
     def is_searching(self) -> bool:
-        """Whether it looks for the start of a container."""
+        """Whether the scanner is looking for the start of a container."""
         return self._end is None
 
     def leave_out(self, offset: int) -> None:
-        """Go on at an offset behind `position`; do so while it is searching only."""
+        """Skip ahead to an offset after `position`. Valid only while searching."""
         self._rest, self._base, self._next = b"", offset, offset
         self._before = b""
 
     def skip(self, offset: int) -> None:
-        """Go on at an offset, which is not behind `wanted`."""
+        """Skip ahead to an offset that is at most `wanted`."""
         if offset > self.position:
             self._rest, self._base = b"", offset
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the file."""
+        """Scan the next piece of the file."""
         end = self.position + len(data)
         if self._next > end or self._budget.steps <= 0:  # the whole piece is skipped
             self._rest, self._base = b"", end
@@ -182,8 +183,8 @@ class Scanner:
 
     def finish(self) -> None:
         """Report a container that the end of the file cuts off."""
-        # A payload that was skipped may have ended where the file ends: what is there
-        # of the container still has to be looked at.
+        # A skipped payload may end at the end of the file: process the rest of the
+        # container.
         self.feed(b"")
         if self._end is not None and self.position < self._end:
             message = "a container of GPU code is cut off by the end of the file"
@@ -203,7 +204,7 @@ class Scanner:
         return self._take(data, at, self._end)
 
     def _find(self, data: bytes, at: int) -> int | None:
-        """Look for the start of a container."""
+        """Search for the start of a container."""
         place = self._find_magic(data, at)
         if self._texts:
             self._find_texts(data, at, len(data) if place is None else place)
@@ -225,8 +226,8 @@ class Scanner:
         if version != _VERSION or header != CONTAINER.size:
             return start + 1
         if size > self._size - body:
-            # With an entry behind it, it is a container that the end of the file cuts
-            # off; without one, these bytes only look like a container.
+            # Only with an entry after it is this a container that the end of the file
+            # cuts off.
             if len(data) - place < CONTAINER.size + 4 and body + 4 <= self._size:
                 self._next = start
                 return None
@@ -238,7 +239,7 @@ class Scanner:
         return body
 
     def _find_texts(self, data: bytes, start: int, end: int) -> None:
-        """Look for the texts between two places, and where the last piece ended."""
+        """Search for the texts between two offsets, and across the previous piece."""
         joint = self._before + data[start : min(end, start + self._longest)]
         self._before = b""
         for text in self._texts[:]:
@@ -247,7 +248,7 @@ class Scanner:
                 self.texts_found.append(text)
 
     def _find_magic(self, data: bytes, at: int) -> int | None:
-        """Return where the first magic from ``at`` on is."""
+        """Return the offset of the first magic from ``at``."""
         if data.startswith(MAGIC, at):  # most containers follow another one
             return at
         find, rare = data.find, MAGIC[_RARE : _RARE + 1]
@@ -282,8 +283,8 @@ class Scanner:
         else:
             self._report(fields, b"", size)
             return self._next + header + payload
-        # Where the file ends within an entry, its payload is not read, nor is the list
-        # of a group.
+        # If the file ends within an entry, read neither its payload nor the list of a
+        # group.
         limits = (wanted, header, ENTRY.size)
         wanted = next((n for n in limits if self._next + n <= self._size), 0)
         if len(data) - at < wanted:
@@ -298,7 +299,7 @@ class Scanner:
     def _take_group(
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
-        """Read the entries of a group; their headers stand in that of the group."""
+        """Read the entries of a group, whose headers are in that of the group."""
         stream: bytes | None = None
         try:
             for fields in group_entries(header):
@@ -365,7 +366,7 @@ class Scanner:
             self._on_defect(place, message)
 
     def _broken(self, why: str) -> int:
-        """Leave the container at this entry, and search for the next one from here."""
+        """Abandon the container at this entry, and search for the next one."""
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
@@ -374,7 +375,7 @@ class Scanner:
 def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
     """Yield the fields of the entries of a group.
 
-    :param header: that of the group, which holds the headers of its entries.
+    :param header: the header of the group, which contains those of its entries.
     :raises ValueError: the list of the entries is missing, or ends too early.
     """
     place = ENTRY.size
@@ -408,8 +409,8 @@ def _entry(
     """Return an entry.
 
     :param gpu: the number of its target, and its flags.
-    :param version: that of the PTX language, or that of the format of a cubin.
-    :param packing: the flags that say how it is compressed.
+    :param version: the version of the PTX language, or of the format of a cubin.
+    :param packing: the flags of the compression.
     """
     compression = compression_of(packing)
     toolkit = _WITH_ZSTD if compression == ZSTD else None
@@ -432,7 +433,7 @@ def target_of(arch: int, flags: int) -> str:
 
 
 def compression_of(flags: int) -> str:
-    """Return how the payload of an entry is compressed."""
+    """Return the compression of an entry's payload."""
     if flags & _ZSTD:
         return ZSTD
     return LZ4 if flags & _LZ4 else NONE

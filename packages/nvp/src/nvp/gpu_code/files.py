@@ -22,15 +22,15 @@ from .report import Defect
 from .zip_members import PIECE, Source, list_members
 
 ARCHIVES = (".whl", ".zip")
-"""Endings of the names of archives whose members are looked into."""
+"""Suffixes of archives whose members are inspected."""
 
 _LINE = re.compile(r"[^\r\n]+")
 
 MAX_RECORDED = 100_000
-"""Files of an installed distribution; some of the largest list 20,000."""
+"""The maximum number of files of an installed distribution; large ones have 20,000."""
 
 MAX_DEFECTS = 200
-"""Defects of an archive or directory as a whole that are listed one by one."""
+"""The number of listed defects of an archive or directory."""
 
 
 _TEXT = re.compile(
@@ -44,13 +44,13 @@ _TEXT = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class File:
-    """One file to look into.
+    """A file to inspect.
 
-    :param path: where it is in the wheel or directory, with ``/``.
-    :param size: the bytes that it claims to have.
-    :param pieces: reads it.
-    :param local: where it is on disk, if it is so long that parts of it are skipped.
-    :param loaded_only: what `library.inspect_local` is told.
+    :param path: its path in the wheel or directory, with ``/``.
+    :param size: its claimed size in bytes.
+    :param pieces: reads the file.
+    :param local: its path on disk, if it is so long that parts of it are skipped.
+    :param loaded_only: the argument for `library.inspect_local`.
     """
 
     path: str
@@ -62,14 +62,14 @@ class File:
 
 @dataclass(kw_only=True, slots=True)
 class Listing:
-    """What there is to look into, and what could not be listed.
+    """The files to inspect, and errors of listing them.
 
-    :param size: the bytes of the archive, or of all files of a directory.
-    :param members: how many files there are, text included.
+    :param size: the size of the archive, or of all files of a directory, in bytes.
+    :param members: the number of files, including text.
     :param requires: ``Requires-Dist`` of the METADATA.
-    :param projects: the project of each archive, by what the names of its members begin
-        with; the empty beginning stands for what is in no archive.
-    :param loaded_only: whether GPU code counts only where programs have it.
+    :param projects: the project of each archive, by the prefix of its members; the
+        empty prefix is for files outside of archives.
+    :param loaded_only: whether to search GPU code only where programs load it.
     """
 
     size: int = 0
@@ -83,14 +83,14 @@ class Listing:
     _unlisted: int = 0
 
     def add_defect(self, path: str, message: str) -> None:
-        """Note a defect, or only count it where there are many already."""
+        """Add a defect, or only count it if there are many."""
         if len(self._defects) < MAX_DEFECTS:
             self._defects.append(Defect(path=path, message=message))
         else:
             self._unlisted += 1
 
     def defects(self, more: Iterator[Defect]) -> tuple[Defect, ...]:
-        """Return all defects, sorted; the last one counts those that are left out."""
+        """Return the sorted defects; the last one counts those that are left out."""
         defects = [*self._defects, *more]
         defects.sort(key=lambda item: (item.path, item.message))
         unlisted = self._unlisted + len(defects[MAX_DEFECTS:])
@@ -102,12 +102,12 @@ class Listing:
     def add_path(self, path: str, name: str) -> None:
         """Add a file of a directory, with its members if it is an archive.
 
-        :param name: what to call it, with ``/`` between directories.
+        :param name: its name in the report, with ``/`` between directories.
         """
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
-            # Images often leave out text and byte code, which are not read anyway.
+            # Ignore missing text and byte code, which images often leave out.
             if not is_text(name) and not name.endswith(".pyc"):
                 self.add_defect(name, str(unreadable(error, name).message))
             return
@@ -145,9 +145,9 @@ class Listing:
         """Add the members of an archive.
 
         :param file_name: the name of the archive, which begins with its project.
-        :param prefix: what the names of the members begin with.
-        :param requires: take ``Requires-Dist`` of its METADATA, if there is one.
-        :param look: is given the open archive; listing it again would take long.
+        :param prefix: the prefix of the names of the members.
+        :param requires: read ``Requires-Dist`` from its METADATA.
+        :param look: called with the open archive, because listing it again is slow.
         """
 
         def read(archive: zipfile.ZipFile) -> None:
@@ -184,14 +184,14 @@ class Listing:
             archive.close()
 
     def _add_requires(self, archive: zipfile.ZipFile) -> None:
-        # What is wrong with METADATA does not keep anybody from reading the others.
+        # Errors in METADATA do not prevent reading the other files.
         with contextlib.suppress(InputError), explained():
             metadata = read_dist_info(archive, "METADATA")
             if metadata is not None:
                 self.add_metadata(metadata)
 
     def add_metadata(self, metadata: bytes) -> None:
-        """Take ``Requires-Dist`` of the contents of METADATA."""
+        """Read ``Requires-Dist`` from the content of METADATA."""
         self.requires = parse_requires(metadata)
         if len(self.requires) > MAX_REQUIRES:
             self.requires = self.requires[:MAX_REQUIRES]
@@ -212,7 +212,7 @@ def list_folder(folder: str) -> Listing:
         folders.sort()
         for name in sorted(names):
             path = os.path.join(root, name)
-            # A link leads out of the directory, or to a file that is listed itself.
+            # A link leads out of the directory, or to a file that is listed anyway.
             if os.path.islink(path):
                 continue
             relative = os.path.relpath(path, folder).replace(os.sep, "/")
@@ -225,16 +225,16 @@ def recorded_rows(record: str) -> Iterator[list[str]]:
 
     :raises csv.Error: the RECORD is malformed.
     """
-    # Use an iterator, so that there is no list of all lines in memory next to the text.
+    # Use an iterator, to avoid a list of all lines in memory.
     return filter(None, csv.reader(match[0] for match in _LINE.finditer(record)))
 
 
 def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
-    """Return the files of a RECORD that lie next to it, where packages are.
+    """Return the files of a RECORD in the directory of packages.
 
-    Scripts, manuals and the like lie up to three directories above, in ``bin`` and
-    ``share``, and hold no GPU code. A path that leads further up, or an absolute one,
-    leaves the installation: it becomes a defect and is not touched.
+    Scripts and manuals are up to three directories above, in ``bin`` and ``share``, and
+    contain no GPU code. A path further up, or an absolute one, leaves the installation:
+    it is a defect and is not read.
     """
     paths: set[str] = set()
     for given in recorded:
@@ -253,7 +253,7 @@ def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
 
 
 def _read(path: str, size: int) -> Iterator[bytes]:
-    """Read the bytes that the file had when it was listed; some files never end."""
+    """Read at most the size of the file when it was listed; some files never end."""
     if not size:
         return
     try:
@@ -266,5 +266,5 @@ def _read(path: str, size: int) -> Iterator[bytes]:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file is text by its name, so that it has no containers."""
+    """Return whether a file is text by its name, and thus has no containers."""
     return _TEXT.fullmatch(path.rpartition("/")[2]) is not None

@@ -1,4 +1,4 @@
-"""The kind of a file, and the kinds that are read here: PTX, cubins and PE files.
+"""Recognize the format of a file, and read PTX, cubins and PE files.
 
 Microsoft describes the format of PE files, which are the programs and the libraries of
 Windows: https://learn.microsoft.com/windows/win32/debug/pe-format. `ranges` explains
@@ -19,20 +19,20 @@ from .ranges import Range, Reader
 _VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
 _TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
 _HEAD = 64 * 1024
-"""Bytes of a PTX file that are searched for its first two directives; only comments may
-stand before these."""
+"""The number of bytes of a PTX file to search for its first two directives; only
+comments may precede them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
-    """What a loose file is for.
+    """The target of a loose file.
 
     :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
     :param isa: the version of the PTX language; empty for a cubin.
     :param image: the tables of a cubin.
     :param stub: whether it is a cubin without a kernel.
-    :param toolkit: the CUDA that wrote a cubin, or the first that writes such ones,
-        where the cubin tells.
+    :param toolkit: the CUDA version of a cubin, or the first one with its form, if
+        known.
     """
 
     target: str
@@ -63,9 +63,9 @@ def guess_format(path: str, head: bytes) -> str:
 
 
 def read_ptx() -> Reader[Code]:
-    """Read what a PTX file is for.
+    """Read the target of a PTX file.
 
-    :raises ValueError: it lacks one of the two directives.
+    :raises ValueError: one of the two directives is missing.
     """
     (head,) = yield ((0, _HEAD),)
     version, target = _VERSION.search(head), _TARGET.search(head)
@@ -75,9 +75,9 @@ def read_ptx() -> Reader[Code]:
 
 
 def read_cubin() -> Reader[Code]:
-    """Read what a cubin is for.
+    """Read the target of a cubin.
 
-    :raises ValueError: it is not an ELF file.
+    :raises ValueError: the file is not ELF.
     """
     image = yield from read_sections()
     names = (b".nv.compat", b".note.nv.tkinfo")
@@ -95,13 +95,13 @@ _PE_MAGIC = b"MZ"
 _PE_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")
 _IMPORTS, _DELAYED = 1, 13
-"""Directories of the DLLs that are loaded at once, and at the first call of each."""
+"""The directories of DLLs that are loaded at start, and of delay-loaded DLLs."""
 
 _DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
-"""Where the address of a DLL's name is in a descriptor of either directory."""
+"""The position of a DLL name's address in the descriptors of both directories."""
 
 MAX_SECTIONS = 96
-"""The most sections with which Windows loads a file."""
+"""The maximum number of sections that Windows accepts."""
 
 MAX_NEEDED = 512
 MAX_NAME = 256
@@ -113,7 +113,7 @@ _Span = tuple[int, int, int]
 def read_pe() -> Reader[Image]:
     """Read machine, sections and imported DLLs of a PE file.
 
-    :raises ValueError: it is not a PE file. Tables that cannot be read are defects.
+    :raises ValueError: the file is not PE. Unreadable tables are defects.
     """
     (head,) = yield ((0, 64),)
     if len(head) < 64 or not head.startswith(_PE_MAGIC):
@@ -160,7 +160,7 @@ def read_pe() -> Reader[Image]:
 def _tables(
     head: bytes, optional: int, directories: int, spans: list[_Span]
 ) -> Iterator[Range]:
-    """Yield where the tables of both directories are; one that is missing is empty."""
+    """Yield the ranges of both directories; that of a missing one is empty."""
     for number, form in zip((_IMPORTS, _DELAYED), _DESCRIPTORS, strict=True):
         place = directories + 8 * number
         address = size = 0

@@ -1,4 +1,4 @@
-"""The inspection of wheels, directories, installed distributions and single files."""
+"""Inspect wheels, directories, installed distributions and single files."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ from .zip_members import inflater_name
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""A function that is called with the bytes that are done and their total.
+"""A function of the decompressed bytes done and their total.
 
-The bytes are those of the files, decompressed. There is one call at a time, but it may
-come from any thread.
+There is only one call at a time, but it may come from any thread.
 """
 
 
@@ -45,7 +44,7 @@ def inspect_path(
 ) -> WheelReport:
     """Find the GPU code of a wheel, a directory or a file, as `nvp.api.inspect` does.
 
-    :raises InputError: there is no such file, or it cannot be read at all.
+    :raises InputError: the file is missing or unreadable.
     """
     if isinstance(source, str):
         name = name or source
@@ -91,10 +90,10 @@ def list_wheel(
 
     :param source: a file that can seek.
     :param name: the wheel's name or URL, which begins with its project.
-    :param look: is given the open archive, for what else is read of it.
+    :param look: called with the open archive, to read more from it.
     """
     listing = Listing(size=source.seek(0, os.SEEK_END))
-    # The name may be a URL, whose last part is that of the file.
+    # The name may be a URL, whose last part is the file name.
     listing.add_archive(source, name.rpartition("/")[2], requires=True, look=look)
     return listing
 
@@ -102,9 +101,9 @@ def list_wheel(
 def inspect_distribution(
     name: str, *, jobs: int = 1, progress: Progress | None = None
 ) -> WheelReport:
-    """Find the GPU code of an installed distribution, in the files that it recorded.
+    """Find the GPU code of an installed distribution, in the files of its RECORD.
 
-    :raises InputError: no such distribution is installed, or it lists no files.
+    :raises InputError: the distribution is not installed or lists no files.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -156,12 +155,12 @@ def inspect_recorded(
 ) -> WheelReport:
     """Find the GPU code in the files of a RECORD.
 
-    :param name: the distribution that the RECORD belongs to.
-    :param recorded: the paths of the RECORD.
-    :param metadata: the bytes of METADATA; ``None`` where it cannot be read.
-    :param locate: returns where a file of the RECORD is.
-    :param loaded_only: whether to look only where libraries have data, which is where
-        programs have GPU code. That takes half of the time.
+    :param name: the distribution of the RECORD.
+    :param recorded: the paths in the RECORD.
+    :param metadata: the bytes of METADATA; ``None`` if unreadable.
+    :param locate: returns the path of a file in the RECORD.
+    :param loaded_only: whether to search only the data of libraries, which contains the
+        GPU code of programs. This halves the time.
     """
     listing = Listing(projects={"": name}, loaded_only=loaded_only)
     if metadata is None:
@@ -184,11 +183,11 @@ def inspect_listing(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> WheelReport:
-    """Find the GPU code in files that are listed, such as those of `list_wheel`.
+    """Find the GPU code in listed files, such as from `list_wheel`.
 
-    :param path: what the report is about.
+    :param path: the subject of the report.
     :param kind: the kind of the report; see `WheelReport`.
-    :param budget: what may be spent, by default that of one report.
+    :param budget: the budget, by default that of one report.
     """
     total = sum(item.size for item in listing.files)
     logger.info(
@@ -208,7 +207,7 @@ def inspect_listing(
         listing.close()
     seconds, name = time.monotonic() - started, inflater_name()
     logger.info("%s: read in %.3f seconds, inflated by %s", path, seconds, name)
-    # Defects of files that are not libraries stand with those of the archive.
+    # Defects of files other than libraries are listed with those of the archive.
     libraries: list[LibraryReport] = []
     others: list[LibraryReport] = []
     for item in reports:
@@ -228,7 +227,7 @@ def inspect_listing(
 def _marked(
     libraries: list[LibraryReport], projects: Mapping[str, str]
 ) -> tuple[LibraryReport, ...]:
-    """Return the libraries by path, with a mark on copies from elsewhere.
+    """Return the libraries sorted by path, with vendored copies marked.
 
     :param projects: the project of each archive, by the start of its members' paths.
     """
@@ -249,14 +248,14 @@ def _marked(
 
 
 def _archive(path: str, projects: Mapping[str, str]) -> str:
-    """Return what the paths of the members of a file's archive begin with."""
+    """Return the prefix of the members of a file's archive."""
     parts = path.split("/")
     starts = ("/".join(parts[:i]) + "/" for i in range(len(parts) - 1, 0, -1))
     return next((start for start in starts if start in projects), "")
 
 
 class _Counter:
-    """Tells how far the work is, and whether it has to stop."""
+    """Reports the progress, and whether the work must stop."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
@@ -277,16 +276,16 @@ def _inspect_all(
 ) -> list[LibraryReport]:
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
-    # Threads help, since zlib releases the interpreter's lock. The largest file comes
-    # first: if it came last, all other threads would wait for it in the end.
+    # Threads help, because zlib releases the interpreter's lock. Start with the largest
+    # file, so that the other threads do not wait for it at the end.
     waiting = SimpleQueue[File]()
     for item in sorted(files, key=lambda item: -item.size):
         waiting.put(item)
     jobs = min(jobs, len(files))
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            # There is one task for each thread: an archive may have 50,000 files, and
-            # a future for each of them would take more memory than the files.
+            # Use one task for each thread: futures for the 50,000 files of an archive
+            # would take more memory than the files.
             tasks = [
                 pool.submit(_inspect_each, _taken(waiting), budget, counter)
                 for _ in range(jobs)
@@ -314,8 +313,8 @@ def _inspect_each(
             if report is not None:
                 reports.append(report)
     except _StoppedError:
-        # The caller asks the threads for their results one after the other. A thread
-        # that was told to stop must not hide the error of the thread that failed.
+        # The caller collects the results one by one, and a stopped thread must not hide
+        # the error of the failed one.
         return reports
     except BaseException:
         counter.stopped = True
@@ -336,7 +335,7 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
         counter.add(size)
 
     def pieces() -> Iterator[bytes]:
-        # A file may be read again for its tables, which does not count as progress.
+        # Reading a file again for its tables does not count as progress.
         nonlocal is_first
         counts, is_first = is_first, False
         for piece in item.pieces():

@@ -1,4 +1,4 @@
-"""One file: its tables, and the GPU code in it, read from a stream."""
+"""Read the tables and the GPU code of one file from a stream."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .ranges import Range, RangeFeeder, Reader, read_seekable
 from .report import Defect, LibraryReport, sort_targets, target_key
 
 Pieces = Callable[[], Iterator[bytes]]
-"""A function that reads the file from its start, in pieces of any length."""
+"""A function that reads the file from its start in pieces of any length."""
 
 _T = TypeVar("_T")
 
 _PASSES = 2
-"""How often a stream is read again for tables that have passed. The longest chains of
-references go back twice: from the section headers of a cubin to the names of the
+"""How often a stream is read again for earlier tables. The longest chains of references
+go back twice: from the section headers of a cubin to the names of the
 sections and from those to the contents of one, or from the program headers to the
 dynamic section and from there to the names of the libraries."""
 
 _HEAD = 64
-"""Bytes from which the format of a file is told."""
+"""The number of bytes to recognize the format of a file."""
 
 _STEP = 256 * 1024
-"""Bytes of a file on disk that are read at once, where none are skipped."""
+"""The number of bytes to read at once from a file on disk without skipping."""
 
 _SHORT = 4 * 1024
-"""Bytes that are read after some were skipped: an entry has a header of 64 or more."""
+"""The number of bytes to read after skipping; the header of an entry has 64 or more."""
 
 _NO_END = 1 << 64
 
@@ -48,26 +48,26 @@ _CUDART_SINCE = {
     b"cuKernelSetCacheConfig\0": 12,
     b"cuMemDiscardAndPrefetchBatchAsync\0": 13,
 }
-"""A message and a function of the driver that every CUDA runtime names, and functions
-that it names from a major version on. The message alone is in ``libcudadevrt`` too.
-Without symbols, nothing else shows what is linked statically. Measured on the runtimes
-11.7 to 13.5, and on wheels that link one of them.
+"""A message and a driver function that every CUDA runtime contains, and functions that
+it contains since a major version. The message alone is also in ``libcudadevrt``.
+Without symbols, only these texts reveal a statically linked runtime. Measured on the
+runtimes 11.7 to 13.5, and on wheels that link one of them.
 """
 
 MAX_DEFECTS = 20
-"""Defects that are listed for one file."""
+"""The number of listed defects of a file."""
 
 MAX_DISTINCT = 2048
-"""Different entries that one file may have: by kind, target, version of PTX and
+"""The maximum number of different entries of a file, by kind, target, PTX version and
 compression. cuBLASLt has 40."""
 
 
 class BrokenError(Exception):
-    """A stream ends early: the rest of the file cannot be read."""
+    """A stream ends early, so the rest of the file cannot be read."""
 
 
 class Counts:
-    """Counts the entries of a file, and notes its first container and its defects.
+    """Counts the entries of a file, and records its first container and its defects.
 
     :param path: the name of the file in the report.
     """
@@ -78,12 +78,12 @@ class Counts:
         self.path = path
         self.first_container: int | None = None
         self.defects: list[Defect] = []
-        # The same few entries come again thousands of times.
+        # The same few entries occur thousands of times.
         self._entries: dict[Entry, int] = {}
         self._is_full = False
 
     def add_container(self, offset: int) -> None:
-        """Note where the first container starts."""
+        """Record the offset of the first container."""
         if self.first_container is None:
             self.first_container = offset
 
@@ -100,7 +100,7 @@ class Counts:
             self.add_defect(None, message)
 
     def add_defect(self, offset: int | None, message: str) -> None:
-        """Note a defect, unless there are many already."""
+        """Add a defect, unless there are many."""
         if len(self.defects) == MAX_DEFECTS:
             message, offset = "there are more defects", None
         if len(self.defects) <= MAX_DEFECTS:
@@ -109,7 +109,7 @@ class Counts:
 
     def totals(self) -> dict[str, Any]:
         """Return the fields of `report.LibraryReport` that count entries."""
-        if not self._entries:  # as in most files of a distribution
+        if not self._entries:  # true for most files
             return {}
         targets: dict[str, int] = defaultdict(int)
         stubs: dict[str, int] = defaultdict(int)
@@ -136,7 +136,7 @@ class Counts:
             else:
                 unknown[f"kind {entry.kind:#x}"] += count
             compression[entry.compression] += count
-            # Linking adds stubs, from which nothing runs.
+            # Ignore stubs, which linking adds and which never run.
             if entry.toolkit is not None and not entry.stub:
                 toolkit = max(toolkit, entry.toolkit)
         return {
@@ -168,10 +168,10 @@ def inspect_library(
     """Find the GPU code of a file; ``None`` for other files without GPU code.
 
     :param path: the name of the file in the report.
-    :param size: the length in bytes that the file claims to have.
+    :param size: the claimed size of the file in bytes.
     :param pieces: reads the file, and is called at most three times; it may raise
         `BrokenError`, which becomes a defect.
-    :param budget: what may be spent; the files of one report share it.
+    :param budget: the budget, which the files of one report share.
     """
     counts = Counts(path)
     scanner = _scanner(counts, size, budget)
@@ -213,15 +213,15 @@ def inspect_local(
     loaded_only: bool = False,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> LibraryReport | None:
-    """Find the GPU code of a file on disk; the report is that of `inspect_library`.
+    """Find the GPU code of a file on disk, as `inspect_library` does.
 
-    The machine code itself, which is most of a library of CUDA, is not read.
+    The machine code itself, which is most of a CUDA library, is skipped.
 
     :param path: the name of the file in the report.
-    :param place: where the file is.
-    :param loaded_only: whether to look only where a library has data, which is where
-        programs have GPU code; `dynamic.read_other_parts` says why.
-    :param on_bytes: is called with the number of bytes of each step.
+    :param place: the path of the file.
+    :param loaded_only: whether to search only the data of a library, which contains the
+        GPU code of programs; see `dynamic.read_other_parts`.
+    :param on_bytes: called with the number of bytes of each step.
     """
     counts = Counts(path)
     budget = budget or Budget()
@@ -234,7 +234,7 @@ def inspect_local(
             form = guess_format(path, file.read(_HEAD))
             others: Sequence[Range] | None = None
             if loaded_only and form == "elf":
-                # The readers of the tables say what is wrong with the file.
+                # The readers of the tables report the defects of the file.
                 others = _read_table(read_other_parts(), file, [])
             if not _scan(
                 scanner, size, file, others or (), budget=budget, on_bytes=on_bytes
@@ -267,10 +267,9 @@ def _scan(
     budget: Budget,
     on_bytes: Callable[[int], None],
 ) -> bool:
-    """Feed a scanner, and return whether it has seen all that counts.
+    """Feed a scanner, and return whether it has seen all relevant bytes.
 
-    :param others: start and end of the parts in which no container is looked for, in
-        ascending order.
+    :param others: start and end of the parts to skip, in ascending order.
     """
     step = _STEP
     start = scanner.position
@@ -295,7 +294,7 @@ def _scan(
         budget.searched -= len(data)
         scanner.feed(data)
         wanted = scanner.wanted
-        # Where much was skipped, much is likely to be skipped again.
+        # After skipping much, the scanner is likely to skip much again.
         step = min(2 * step, _STEP) if wanted == scanner.position else _SHORT
         scanner.skip(wanted)
         on_bytes(wanted - start)
@@ -304,10 +303,10 @@ def _scan(
 
 
 def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
-    """Return the first place that has data, and where the next hole is.
+    """Return the next offset with data, and the offset of the next hole.
 
-    Holes read as zeros, and a container has none at its start. An entry may begin in
-    the data and end in the hole, so that the beginning of a hole counts as data.
+    Holes read as zeros, and a container does not start with zeros. An entry may begin
+    in data and end in a hole, so the beginning of a hole counts as data.
     """
     if sys.platform == "win32":
         return place, size
@@ -323,9 +322,9 @@ def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
 
 
 def _around(others: Sequence[Range], place: int, size: int) -> Range:
-    """Return the first place from ``place`` on that counts, and where such ones end.
+    """Return the next relevant range from ``place``.
 
-    :param others: start and end of the parts that do not count, in ascending order.
+    :param others: start and end of the parts to skip, in ascending order.
     """
     index = bisect.bisect_right(others, (place, _NO_END))
     if index:
@@ -366,7 +365,7 @@ def _readers(form: str) -> list[Reader[Any]]:
 
 
 def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
-    """Read the stream again for the ranges that had passed when they were asked for."""
+    """Read the stream again for ranges that had passed when they were requested."""
     for _ in range(_PASSES):
         left = max((feeder.end for feeder in feeders), default=0)
         if not left:
@@ -387,7 +386,7 @@ def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
 
 
 def _static_cudart(texts: Collection[bytes]) -> int:
-    """Return the major of the CUDA runtime that is in a file; 0 if there is none."""
+    """Return the major of the CUDA runtime in a file; 0 without one."""
     majors = (major for text, major in _CUDART_SINCE.items() if text in texts)
     return max(majors, default=11) if set(_CUDART) <= set(texts) else 0
 
