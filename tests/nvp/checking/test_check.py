@@ -291,7 +291,8 @@ class TestDiff:
         old = write(tmp_path, "torch==2.12.0", name="old.txt")
         new = write(tmp_path, "torch==2.13.0", name="new.txt")
         outcome = run(old, new, "--diff", *LINUX, *OLD)
-        assert (outcome.code, outcome.out) == (0, "No machine loses anything.\n")
+        first, *_ = outcome.out.splitlines()
+        assert (outcome.code, first) == (0, "No machine loses anything.")
 
 
 def test_documents_name_the_line_of_the_pin(run: Run, tmp_path: Path) -> None:

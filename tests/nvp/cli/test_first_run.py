@@ -206,7 +206,9 @@ def test_a_file_of_another_kind_is_not_inspected(run: Run, tmp_path: Path) -> No
         path.write_text(content)
         outcome = run("inspect", path)
         assert outcome.code == 3
-        assert outcome.err.startswith(f"error: {path}: neither a wheel nor a library")
+        assert outcome.err.startswith(
+            f"error: {path}: it is neither a wheel nor a library"
+        )
 
 
 @pytest.mark.parametrize("keys", [{}, {"providers": {"nvidia": {"x": 1}}}])

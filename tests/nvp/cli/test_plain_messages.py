@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.command import Run
 
 from nvp.cli import main
 
@@ -27,6 +28,19 @@ def stderr(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             "--format: 'xml' is not text, json, sarif or github",
         ),
         (("upgrade", "--to", "3", "x"), "--to: '3' is not 0.2.0"),
+        (
+            ("fleet", "x", "--emit", "yaml"),
+            "--emit: 'yaml' is not env, dockerfile or affinity",
+        ),
+        (("census", "x", "--per-release", "2"), "--per-release: '2' is not one or all"),
+        (
+            ("doctor", "--live-timeout", "1e9"),
+            "--live-timeout: '1e9' is not a number of seconds above 0, up to 86400",
+        ),
+        (
+            ("doctor", "--deadline", "nan"),
+            "--deadline: 'nan' is not a number of seconds",
+        ),
     ],
 )
 def test_a_wrong_value(
@@ -78,3 +92,42 @@ def test_no_index(
     place = url.format(folder=tmp_path)
     text = stderr(capsys, command, *words, "--index-url", place)
     assert f"{place}: {message}" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("inspect {folder}", 3, "{folder}: there are no files in it; name a wheel"),
+        ("inspect {text}", 3, "{text}: it is neither a wheel nor a library, and has"),
+        ("check torch==2.8.0", 3, "torch==2.8.0: there is no such file or directory; "),
+        (
+            "check https://a.example/uv.lock?token=secret",
+            2,
+            "https://a.example/uv.lock?token=****: a file on a server is not read; ",
+        ),
+        ("fleet {text} --index-url {folder}", 2, "--index-url: only a project is"),
+        ("fleet {text}", 3, "{text}: this is not an inventory; give the output of "),
+        ("resolve {text} --sm-arch", 2, "--sm-arch needs a value; see nvp resolve"),
+        ("upgrade {folder}", 2, "{folder}: this is a directory; name a file"),
+        ("matrix {text}", 3, "{text}: not UTF-8: byte 5; save it as UTF-8"),
+        ("validate {folder} --select X", 2, "there is no rule 'X'; use a code such as"),
+        ("serve --port 70000 -i {folder}", 2, "70000 is not a port number; give 0 to"),
+        ("detect --cuda-driver 12,8", 4, "--cuda-driver: '12,8' is not a CUDA version"),
+    ],
+)
+def test_a_wrong_command_line(
+    words: str, code: int, message: str, tmp_path: Path, run: Run
+) -> None:
+    """The message is one line with the input, the fault and the next step."""
+    text = tmp_path / "README.md"
+    text.write_bytes("# caf\xe9\n".encode("latin-1"))
+    (tmp_path / "empty").mkdir()
+    names = {"folder": tmp_path / "empty", "text": text}
+    outcome = run(*(word.format(**names) for word in words.split()))
+    assert outcome.code == code
+    assert outcome.err.startswith(f"error: {message.format(**names)}")
+    assert outcome.err.count("\n") == 1
+    assert "; " in outcome.err
+    assert (
+        len(outcome.err) - outcome.err.count(str(tmp_path)) * len(str(tmp_path)) < 200
+    )

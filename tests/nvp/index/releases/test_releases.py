@@ -314,7 +314,7 @@ class TestCommand:
         )
         assert lines[2].split() == ["release", "build", "CUDA", "runs", "why"]
         assert lines[4].split() == ["2.10.0", "plain", "12.8", "yes"]
-        assert lines[-1] == (
+        assert lines[-2] == (
             "torch 2.14.1+cu126 runs here, from PyTorch's index: nvp pip install "
             "--index-url https://download.pytorch.org/whl/cu126 torch"
         )

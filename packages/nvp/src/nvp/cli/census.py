@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
-from .arguments import add_options, require_positive
+from .arguments import add_options, choice, require_positive
 from .parsers import add_examples, whole_number
 from .render import Result, Table, census_bar, complain, readable_size
 
@@ -84,7 +84,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         index={"nargs": "?"},
         output={"required": True},
         releases={"type": _all_or_number},
-        per_release={"choices": ("one", "all"), "default": "one"},
+        per_release=choice("one", "all"),
     )
     workers = parser.add_mutually_exclusive_group()
     add_options(workers, _WORKERS, jobs={"type": whole_number})
@@ -96,8 +96,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         deadline={"type": whole_number, "default": 900},
     )
     group = parser.add_argument_group("options that read only the store")
-    formats = {"choices": ("text", "html"), "default": "text"}
-    add_options(group, _STORE_ALONE, format=formats)
+    add_options(group, _STORE_ALONE, format=choice("text", "html"))
     add_examples(
         parser,
         "census https://index.example/simple -o store.sqlite",

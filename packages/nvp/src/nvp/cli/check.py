@@ -17,6 +17,7 @@ from .arguments import (
     choice,
     detection_errors,
     find_environment,
+    refuse_project,
     words_of,
 )
 from .parsers import PROGRAM, add_examples
@@ -199,6 +200,11 @@ def _refuse(options: argparse.Namespace) -> None:
         message = "there is nothing to check"
         hint = "name a lock file, or give --python ENV"
         raise UsageError(message, hint=hint)
+    for file in options.files:
+        if "://" in file:
+            message = "a file on a server is not read"
+            raise UsageError(message, path=redacted(file), hint="download the file")
+        refuse_project(file, "releases")
     if options.files.count("-") > 1:
         raise UsageError("stdin is named twice", hint="name a file for one")
     if options.fleet and words_of(options):

@@ -10,6 +10,7 @@ import contextlib
 import math
 import shlex
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,9 @@ _EVIDENCE = """
 
 def configure_parser(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    add_options(parser, _OPTIONS, live_timeout={"type": float, "default": 180.0})
+    add_options(
+        parser, _OPTIONS, live_timeout={"type": _live_seconds, "default": 180.0}
+    )
     group = parser.add_argument_group("workloads and receipts")
     add_options(group, _EVIDENCE, deadline={"type": _seconds})
     add_machine_options(parser)
@@ -95,10 +98,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     from ..signals import ending
 
     require_positive(options, "jobs")
-    # The comparison is also false for "nan".
-    if not 0 < options.live_timeout <= _LONGEST:
-        hint = f"give seconds, up to {_LONGEST}"
-        raise UsageError("--live-timeout must be more than 0", hint=hint)
     is_here = not words_of(options)
     evidence = _evidence_of(options, is_here=is_here)
     with ending():
@@ -397,13 +396,16 @@ def _tell(command: str, deadline: float) -> None:
     say([f"running for at most {deadline:g} seconds: {printable(command)}"], aside=True)
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, longest: float = threading.TIMEOUT_MAX) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    from ..doctor.workloads import LONGEST_DEADLINE
-
-    if not 0 < seconds <= LONGEST_DEADLINE:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is not a number of seconds")
+    if not 0 < seconds <= longest:  # "nan" is not more than 0 either
+        message = f"{shown(text)} is not a number of seconds above 0, up to {longest:g}"
+        raise argparse.ArgumentTypeError(message)
     return seconds
+
+
+def _live_seconds(text: str) -> float:
+    return _seconds(text, _LONGEST)

@@ -58,7 +58,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         parser,
         _OUTPUT,
         format=choice("text", "markdown", "html", "csv", "json"),
-        emit={"choices": ["env", "dockerfile", "affinity"]},
+        emit={**choice("env", "dockerfile", "affinity"), "default": None},
     )
     add_examples(
         parser,
@@ -118,6 +118,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _check(options: argparse.Namespace) -> None:
     """Reject options without effect."""
+    if options.index_url is not None and options.project is None:
+        message = "only a project is looked up on an index"
+        raise UsageError(message, path="--index-url", hint="give --project NAME")
     if options.emit is None and options.node is not None:
         hint = "give --emit as well, or --per-machine to see every machine"
         raise UsageError("it is for --emit", path="--node", hint=hint)

@@ -174,8 +174,11 @@ def _readable(report: WheelReport) -> WheelReport:
         if not defect.path and not report.members:
             hint = "build or download it again"
             raise InputError(defect.message, path=report.path, hint=hint)
-    if report.kind == "file" and not report.libraries and not report.defects:
-        message = "neither a wheel nor a library, and without GPU code"
+    found = report.libraries or report.defects
+    if not found and (report.kind == "file" or not report.members):
+        message = "it is neither a wheel nor a library, and has no GPU code"
+        if report.kind != "file":
+            message = "there are no files in it"
         hint = "name a wheel, a library or a directory with libraries"
         raise InputError(message, path=report.path, hint=hint)
     return report
