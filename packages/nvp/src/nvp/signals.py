@@ -1,4 +1,4 @@
-"""Handling signals differently for a while, such as those that end the process."""
+"""Handle signals temporarily, such as those that end the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
 else:
     ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""The signals that tell a process to end; an interrupt is handled apart."""
+"""The signals that end a process, except for the interrupt."""
 
 
 @contextmanager
@@ -21,9 +21,9 @@ def handling(
 ) -> Iterator[None]:
     """Handle signals while the block lasts.
 
-    In other threads than the main one this does nothing, because Python allows
-    handlers there only. A signal of `ENDING` that is ignored stays ignored: ``nohup``
-    starts programs like that, which are to outlive their terminal.
+    The context has no effect outside of the main thread, because Python allows handlers
+    only there. An ignored signal of `ENDING` stays ignored, because ``nohup`` starts
+    programs that way to outlive their terminal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,10 +42,10 @@ def handling(
 
 @contextmanager
 def ending() -> Iterator[None]:
-    """Turn the signals that tell the process to end into `SystemExit`.
+    """Turn the signals that end the process into `SystemExit`.
 
-    On the way out, what the block has opened is closed, its temporary directories are
-    removed, and what runs a child process kills the child.
+    The exception closes files, removes temporary directories and kills child processes
+    on its way.
     """
     told: list[int] = []
 
@@ -56,5 +56,5 @@ def ending() -> Iterator[None]:
     with handling(dict.fromkeys(ENDING, end)):
         yield
     if told:
-        # Python swallows an exception while it deletes an object.
+        # Python ignores exceptions in destructors, so raise it again here.
         raise SystemExit(128 + told[0])

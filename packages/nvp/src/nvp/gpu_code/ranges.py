@@ -1,9 +1,9 @@
-"""Reading the tables of a file from a stream, which cannot seek.
+"""Read the tables of a file from a stream, which cannot seek.
 
-A table near the end of a file says what lies near its start, and the other way round.
-In a stream, such as a member of an archive, one of the two has passed when the other
-is read. So a reader of tables is a generator. It yields the ranges of bytes that it
-needs next, all at once, and is sent their bytes, which are fewer where the file ends.
+Tables near the end of a file refer to its start, and vice versa. In a stream, such as a
+member of an archive, one of the two has passed when the other is read. A reader of
+tables is therefore a generator: it yields all ranges of bytes that it needs next, and
+receives their bytes, which are fewer at the end of the file.
 
 This reader follows two references: the first two bytes are the offset of a table, and
 the table is the offset of a name.
@@ -14,27 +14,27 @@ the table is the offset of a name.
 ...     (name,) = yield ((int(name_at), 4),)
 ...     return name
 
-In this file the table is at 10, behind the name, which is at 4. With all bytes at hand
-there is nothing to it:
+In this file, the table is at 10, after the name at 4. With all bytes in memory, the
+reader works directly:
 
 >>> data = b"10..name..04"
 >>> read_all(read_name(), data)
 b'name'
 
-`RangeFeeder` runs the reader while the stream goes by. Here it keeps only the first two
-bytes and the last two (or the last piece, if that is longer):
+`RangeFeeder` runs the reader on the stream. Here it keeps only the first two bytes and
+the last two (or the last piece, if that is longer):
 
 >>> feeder = RangeFeeder(read_name(), len(data), head=2, tail=2)
 >>> feeder.feed(b"10..")
 
-The reader asked for 2 bytes at 0, got ``10``, and asked for 2 bytes at 10, which are
+The reader requested 2 bytes at 0, got ``10``, and requested 2 bytes at 10, which are
 still to come.
 
 >>> feeder.feed(b"name")
 >>> feeder.feed(b"..04")
 
-The reader got ``04`` and asked for 4 bytes at 4, which have passed. The feeder does not
-have them any more and says how far the stream has to be read again:
+The reader got ``04`` and requested 4 bytes at 4, which have passed. The feeder no
+longer has them, and returns how far the stream must be read again:
 
 >>> feeder.done, feeder.end
 (False, 8)
@@ -44,7 +44,7 @@ have them any more and says how far the stream has to be read again:
 >>> feeder.done, feeder.result
 (True, b'name')
 
-The real feeder keeps so much that most libraries are read once.
+The real feeder keeps enough bytes to read most libraries only once.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ Range = tuple[int, int]
 """Offset and length."""
 
 Reader = Generator[tuple[Range, ...], tuple[bytes, ...], T]
-"""A generator that yields ranges, is sent their bytes, and returns what it read."""
+"""A generator that yields ranges, receives their bytes, and returns a result."""
 
 MAX_RANGE = 1024 * 1024
-"""The most bytes that one range gets; all tables of real libraries are shorter."""
+"""The longest range in bytes; all tables of real libraries are shorter."""
 
 HEAD = 512 * 1024
 TAIL = 2 * 1024 * 1024
-"""How many of the first and of the last bytes a feeder keeps. The names of the sections
-usually stand just before the section headers at the end of a file, but half a megabyte
-before them where `patchelf` has moved the headers."""
+"""The number of bytes that a feeder keeps from the start and from the end. The section
+names usually precede the section headers at the end of a file, but by half a megabyte
+if `patchelf` has moved the headers."""
 
 
 def read_all(reader: Reader[T], data: bytes) -> T:
-    """Return what ``reader`` reads from ``data``, a whole file.
+    """Run a reader on ``data``, a whole file, and return its result.
 
     :raises ValueError: the reader raised it.
     """
-    # A length that is computed from a damaged file can be negative.
+    # A length computed from a damaged file can be negative.
     return _run(reader, lambda at, size: data[at : at + max(0, size)])
 
 
@@ -92,7 +92,7 @@ def _run(reader: Reader[T], read: Callable[[int, int], bytes]) -> T:
 
 
 def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
-    """Return what ``reader`` reads from a file on disk, of which it reads no more.
+    """Run a reader on a seekable file, reading only the bytes that it requests.
 
     :raises ValueError: the reader raised it.
     :raises OSError: the file cannot be read.
@@ -100,7 +100,7 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     end = file.seek(0, os.SEEK_END)
 
     def read(start: int, length: int) -> bytes:
-        # Offsets come from the file, and systems refuse to seek to impossible ones.
+        # Offsets come from the file, and seeking to impossible ones fails.
         if length <= 0 or start >= end:
             return b""
         file.seek(start)
@@ -110,13 +110,13 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
 
 
 class RangeFeeder(Generic[T]):
-    """Runs a reader over a stream; the example of the module shows how.
+    """Runs a reader on a stream; see the example in the module docstring.
 
     The reader is `done` when it has returned its `result` or failed with an `error`.
 
     :param size: the length of the stream in bytes.
-    :param head: how many of the first bytes to keep.
-    :param tail: how many of the last bytes to keep.
+    :param head: the number of bytes to keep from the start.
+    :param tail: the number of bytes to keep from the end.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class RangeFeeder(Generic[T]):
         self._head = b""
         self._tail: deque[tuple[int, bytes]] = deque()
         self._position = 0
-        # What the reader waits for: the ranges, the bytes of those that are complete,
-        # and by index the bytes so far of those that are not.
+        # The requested ranges, the bytes of complete ones, and by index the partial
+        # bytes of the others.
         self._wanted: list[Range] = []
         self._complete: list[bytes] = []
         self._open: dict[int, bytearray] = {}
-        self._next = 0  # where the first of them starts
+        self._next = 0  # the start of the first one
         self.done = False
         self.result: T | None = None
         self.error: ValueError | None = None
@@ -147,7 +147,7 @@ class RangeFeeder(Generic[T]):
 
     @property
     def end(self) -> int:
-        """How far the stream has to be read for the open ranges; 0 if none is open."""
+        """The end of the open ranges in the stream; 0 if none is open."""
         return max(
             (self._wanted[i][0] + self._wanted[i][1] for i in self._open), default=0
         )
@@ -160,7 +160,7 @@ class RangeFeeder(Generic[T]):
             self._open[index] = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece of the stream."""
+        """Process the next piece of the stream."""
         if self.done:
             return
         if not self._is_started:
@@ -177,8 +177,8 @@ class RangeFeeder(Generic[T]):
             self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
         self._position += len(data)
-        # Keep nothing far before the next range that the reader waits for: then the
-        # memory of a piece is used again while it is in the cache of the processor.
+        # Keep no bytes far before the next range, so the memory of a piece is reused
+        # while it is in the CPU cache.
         first = max(self._position, self._next) - self._tail_size
         first = min(first, self._position)
         while self._tail[0][0] + len(self._tail[0][1]) < first:
@@ -186,13 +186,13 @@ class RangeFeeder(Generic[T]):
         self._fill(data, self._position - len(data))
         while not self._open and not self.done:
             self._advance(tuple(self._complete))
-            # What the reader wants now may have passed already.
+            # The new ranges may have passed already.
             self._fill(self._head, 0)
             for start, piece in self._tail:
                 self._fill(piece, start)
 
     def finish(self) -> None:
-        """End the stream: the reader gets what came of its request, then nothing."""
+        """End the stream: the reader gets the partial bytes, then empty ones."""
         if not self._is_started:
             self._is_started = True
             self._advance(None)
@@ -222,8 +222,8 @@ class RangeFeeder(Generic[T]):
         except ValueError as error:
             self.done, self.error = True, error
             wanted = ()
-        # Offsets and lengths come from the file and may be wrong: nothing is after
-        # its end, and what one request may hold in memory is bounded.
+        # Offsets and lengths come from the file and may be wrong: clip ranges to the
+        # file, and limit the memory of a request.
         self._wanted = [
             (start, max(0, min(length, self._size - start, MAX_RANGE)))
             for start, length in wanted

@@ -1,8 +1,8 @@
-"""The result of an inspection: GPU code per library, and what could not be read.
+"""The result of an inspection: GPU code per library, and unreadable parts.
 
 Targets have the names of ``sm_arch`` values: ``90_real`` is machine code for compute
-capability 9.0, and ``90_virtual`` is PTX. A letter follows the number where code uses
-features that only one GPU (``a``) or one family of GPUs (``f``) has: ``90a_real``.
+capability 9.0, and ``90_virtual`` is PTX. A letter follows the number if code uses
+features of only one GPU (``a``) or one family of GPUs (``f``): ``90a_real``.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _RUNTIME = re.compile(
 )
 
 _NOTHING: Mapping[str, int] = {}
-"""One empty mapping for all reports: a wheel of cubins has thousands of them."""
+"""A shared empty mapping, because a wheel of cubins has thousands of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Defect(Reported):
-    """A part that could not be read, or that is not what it claims to be.
+    """An unreadable or invalid part of a file.
 
     :param path: the file in the wheel or directory.
     :param place: the offset of a byte in the file, such as ``0x1f40``, or empty.
-    :param message: a clause without a full stop.
+    :param message: a clause without a period.
     """
 
     path: str
@@ -41,31 +41,32 @@ class Defect(Reported):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LibraryReport:
-    """The GPU code of one file. Counts are of entries, as ``cuobjdump`` lists them.
+    """The GPU code of one file. Counts are numbers of entries, as in ``cuobjdump``.
 
-    :param path: where it is in the wheel or directory, with ``/``.
+    :param path: its path in the wheel or directory, with ``/``.
     :param format: ``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` (a
         static library) or ``data`` (any other file).
     :param machine: the processor, such as ``x86_64``; ``cuda`` for a cubin, and empty
-        for formats that do not say it.
-    :param size: the length of the file in bytes.
+        for formats without it.
+    :param size: the size of the file in bytes.
     :param vendored: whether it was copied into the wheel from elsewhere.
-    :param targets: how many entries of machine code and PTX there are for each target,
-        such as ``{"90_real": 7, "120_virtual": 7}``; stubs count.
-    :param lto: how many entries of LTO-IR there are, such as ``{"80": 3}``.
-    :param stubs: how many of ``targets`` have no kernel; linking adds such entries.
+    :param targets: the number of entries of machine code and PTX for each target, such
+        as ``{"90_real": 7, "120_virtual": 7}``; stubs count.
+    :param lto: the number of entries of LTO-IR, such as ``{"80": 3}``.
+    :param stubs: the number of ``targets`` without a kernel; linking adds such entries.
     :param ptx_isa: versions of the PTX language, such as ``{"120_virtual": ("8.7",)}``.
-    :param compression: how many entries are ``none``, ``lz4`` or ``zstd``.
+    :param compression: the number of entries with ``none``, ``lz4`` or ``zstd``.
     :param needed: the libraries that it is linked with (``DT_NEEDED`` of an ELF file,
         imports of a DLL), in the order of the file.
-    :param static_cudart: the major version of the CUDA runtime that is in the file
-        itself, or a later one; 11 stands for all up to it, and 0 for none.
-    :param toolkit: the first CUDA that writes such machine code, such as ``13.0``,
-        where the form of the code tells; else empty.
-    :param unknown: how many entries have an unknown kind, such as ``{"kind 0x20": 1}``.
-    :param unchecked: how many entries of machine code may be stubs, which nobody knows
-        since they could not be decompressed.
-    :param defects: what could not be read.
+    :param static_cudart: the major version of a statically linked CUDA runtime, which
+        may also be later; 11 means 11 or earlier, and 0 none.
+    :param toolkit: the first CUDA that writes this form of machine code, such as
+        ``13.0``; empty if the form is not distinctive.
+    :param unknown: the number of entries of unknown kinds, such as ``{"kind 0x20":
+        1}``.
+    :param unchecked: the number of entries of machine code that may be stubs, because
+        they could not be decompressed.
+    :param defects: the unreadable parts.
     """
 
     path: str
@@ -92,15 +93,15 @@ class LibraryReport:
 
     @property
     def tests(self) -> bool:
-        """Whether it is part of the project's tests, which no program loads in use."""
+        """Whether it belongs to the project's tests, which programs never load."""
         return is_test(self.path)
 
     @property
     def kernels(self) -> Mapping[str, int]:
-        """``targets`` without the stubs, from which nothing can run.
+        """``targets`` without stubs, which contain no kernels.
 
-        Linking may add PTX without a kernel, too, next to machine code for the same
-        GPU: for the oldest one of the toolkit, where no GPU is named.
+        If no GPU is named, linking may also add PTX without a kernel next to machine
+        code for the toolkit's oldest GPU.
         """
         counts = {
             name: count - self.stubs.get(name, 0)
@@ -114,7 +115,7 @@ class LibraryReport:
 
     @property
     def cuda_runtime(self) -> tuple[int, ...]:
-        """The major versions of the CUDA runtime that it is linked with, ascending."""
+        """The major versions of the linked CUDA runtimes, ascending."""
         majors = {self.static_cudart} - {0}
         for name in self.needed:
             if match := _RUNTIME.fullmatch(name):
@@ -124,9 +125,9 @@ class LibraryReport:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LibraryReport:
-        """Read what `to_dict` returned; it is not checked.
+        """Read the result of `to_dict`, without validation.
 
-        :raises KeyError, TypeError, AttributeError: it is something else.
+        :raises KeyError, TypeError, AttributeError: the data has another form.
         """
         fields = {key: value for key, value in data.items() if key in cls.__slots__}
         fields["machine"] = data["machine"] or ""
@@ -165,13 +166,13 @@ class LibraryReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelReport(Reported):
-    """The GPU code of a wheel, or of anything else that has libraries.
+    """The GPU code of a wheel, or of another collection of libraries.
 
-    :param path: what was inspected; for a distribution its name.
+    :param path: the inspected path, or the name of a distribution.
     :param kind: ``wheel`` (any zip archive), ``folder``, ``distribution`` (an installed
         one) or ``file``.
     :param size: the bytes of the archive or file, or of all files together.
-    :param members: how many files there are in it.
+    :param members: the number of its files.
     :param libraries: libraries and programs (ELF and PE files), and other files with
         GPU code or with a defect, by path.
     :param defects: the defects of the archive itself and of files that are not among
@@ -189,12 +190,12 @@ class WheelReport(Reported):
 
     @property
     def file_name(self) -> str:
-        """The last part of the path, which may be a URL or one of Windows."""
+        """The last part of the path, which may be a URL or a Windows path."""
         return re.split(r"[/\\]", self.path.partition("?")[0])[-1]
 
     @property
     def project(self) -> str:
-        """The project by the name of the wheel or distribution; may be empty."""
+        """The project in the name of the wheel or distribution; may be empty."""
         if self.kind == "distribution":
             return self.path
         return self.file_name.partition("-")[0] if self.kind == "wheel" else ""
@@ -206,7 +207,7 @@ class WheelReport(Reported):
 
     @property
     def tests(self) -> tuple[LibraryReport, ...]:
-        """The project's own libraries and loose files that only its tests load."""
+        """The project's own libraries and loose files for its tests."""
         return tuple(x for x in self.libraries if x.tests and not x.vendored)
 
     @property
@@ -216,7 +217,7 @@ class WheelReport(Reported):
 
     @property
     def targets(self) -> Mapping[str, int]:
-        """The kernels of the project's own libraries, added up."""
+        """The kernels of all of the project's own libraries."""
         return sort_targets(
             sum((Counter(item.kernels) for item in self.own), Counter())
         )
@@ -229,14 +230,14 @@ class WheelReport(Reported):
 
     @property
     def complete(self) -> bool:
-        """Whether all that counts could be read, as copies and tests do not."""
+        """Whether all relevant files were read; copies and tests are not relevant."""
         return not (self.defects or any(item.defects for item in self.own))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> WheelReport:
-        """Read what `to_dict` returned; it is not checked.
+        """Read the result of `to_dict`, without validation.
 
-        :raises KeyError, TypeError, AttributeError: it is something else.
+        :raises KeyError, TypeError, AttributeError: the data has another form.
         """
         return cls(
             path=data["path"],
@@ -271,7 +272,7 @@ def sort_targets(
 ) -> dict[str, int]:
     """Return ``targets`` in the order of `target_key`."""
     if isinstance(targets, Mapping):
-        if len(targets) < 2:  # as those of a cubin, of which a wheel can have 10,000
+        if len(targets) < 2:  # true for cubins, of which a wheel can have 10,000
             return dict(targets)
         targets = targets.items()
     return dict(sorted(targets, key=lambda pair: target_key(pair[0])))

@@ -1,9 +1,8 @@
-"""The units of a wheel, the GPUs that each unit runs on, and whose libraries they are.
+"""The units of a wheel, the GPUs that they run on, and the owners of libraries.
 
-A wheel runs on a GPU if each of its own libraries does, not if one of them does. But
-some files are alternatives: a program loads the loose cubin for its GPU, or the one of
-``lib_cuda126.so`` and ``lib_cuda130.so`` that is for its CUDA. A unit is one library,
-or the files that are alternatives to each other.
+A wheel runs on a GPU if all of its own libraries do. But some files are alternatives: a
+program loads the loose cubin for its GPU, or either ``lib_cuda126.so`` or
+``lib_cuda130.so`` for its CUDA. A unit is one library, or a set of alternatives.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _LOOSE = ("cubin", "ptx", "fatbin", "data")
 class Unit:
     """A library, or several files of which a program loads one.
 
-    :param name: the path; for several files with ``*`` where their paths differ.
+    :param name: the path, with ``*`` in place of the parts that differ between files.
     :param libraries: its files.
-    :param by_cuda: whether the files are alternatives by CUDA version, so that the
-        oldest one sets the bound.
+    :param by_cuda: whether the files are alternatives by CUDA version, whose oldest
+        one sets the bound.
     :param targets: the targets with kernels, such as ``90a_real``.
-    :param stubs: the targets that have stubs only.
+    :param stubs: the targets that have only stubs.
     :param isa: the newest PTX version of each PTX target, as (major, minor).
     """
 
@@ -65,7 +64,7 @@ class Unit:
     ) -> str | None:
         """Return `NATIVE` or `PTX` if it runs on the GPU, else ``None`` or `UNKNOWN`.
 
-        `UNKNOWN` is said only where the CUDA toolkit of the code is given.
+        `UNKNOWN` is possible only if the CUDA toolkit of the code is given.
         """
         how = None
         for target in self.targets:
@@ -87,9 +86,9 @@ class Unit:
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
         """Return the CUDA version that a driver needs to compile its PTX for a GPU.
 
-        The driver compiles the PTX of the highest target. Of alternatives by CUDA, the
-        program loads one that the driver can run. The value is ``None`` if the PTX is
-        newer than any known toolkit.
+        The driver compiles the PTX of the highest target. Among alternatives by CUDA,
+        the program loads one that the driver can run. The result is ``None`` if the PTX
+        is newer than any known toolkit.
 
         :raises LookupError: it has no PTX for the GPU.
         """
@@ -122,7 +121,7 @@ def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
 def split_units(report: WheelReport) -> tuple[Unit, ...]:
     """Return the units of the project's own libraries that have GPU code.
 
-    Static libraries are there for linking, and count only if there is nothing else.
+    Static libraries are for linking, and count only if there are no other libraries.
     """
     own = [item for item in report.own if item.targets]
     groups: dict[str, list[LibraryReport]] = {}
@@ -134,7 +133,7 @@ def split_units(report: WheelReport) -> tuple[Unit, ...]:
 
 
 def choices_by_cuda(report: WheelReport) -> Mapping[str, tuple[str, ...]]:
-    """Return the paths that differ in a CUDA version alone, by each of them."""
+    """Return, for each path, the paths that differ from it only in a CUDA version."""
     groups: dict[str, list[str]] = {}
     for item in report.own:
         if item.format != "archive" and _is_by_cuda(item.path):
@@ -189,8 +188,8 @@ def parse_target(target: str) -> tuple[int, str, str]:
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
     """Return the first CUDA that reads a version of PTX; ``None`` if none is known.
 
-    A driver for that CUDA version, or for a newer one, compiles it. What is older
-    than CUDA 11.0 counts as 11.0, the first version that properties can name.
+    A driver for that CUDA version or a newer one compiles it. Older versions than 11.0
+    count as 11.0, the first version that properties can name.
     """
     first = next((cuda for cuda, v in ptx_versions().items() if v >= isa), None)
     return None if first is None else max(first, OLDEST)
@@ -211,7 +210,7 @@ _WITHOUT_KERNELS = (
     "cudadevrt|cudart|cufile[a-z_]*|cupti|nvperf_host|nvperf_target|nvtoolsext|"
     "pcsamplingutil"
 )
-"""The names of NVIDIA's libraries that bring no kernels for the program to call."""
+"""The names of NVIDIA's libraries without kernels for programs."""
 
 _NAMES = (
     f"{_WITHOUT_KERNELS}|"
@@ -224,9 +223,9 @@ _NAMES = (
 
 
 def _files(names: str) -> re.Pattern[str]:
-    """Return what files of these names are called on Linux and on Windows.
+    """Return the file names of libraries on Linux and on Windows.
 
-    Such as ``libcublas.so.12``, ``libcublas-1a2b.so.12``, ``libcupti_static.a``,
+    Examples are ``libcublas.so.12``, ``libcublas-1a2b.so.12``, ``libcupti_static.a``,
     ``cublas64_12.dll``, ``cutensor.dll`` and ``cudart_static.lib``.
     """
     return re.compile(
@@ -240,14 +239,14 @@ _NVIDIA = _files(_NAMES)
 _NO_KERNELS = _files(_WITHOUT_KERNELS)
 _CUPTI = re.compile(r"(?:lib)?cupti.*")
 _WITH_CUPTI = re.compile(r"(?:lib)?checkpoint\.(?:so|dll)(?:\.[0-9.]+)?")
-"""A library of CUPTI with a name that others may use: it counts next to CUPTI only."""
+"""A library of CUPTI with a common name: it counts only next to CUPTI."""
 
 _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
 """NVIDIA's own projects, without the part of the name that is about CUDA."""
 
 _HARDWARE = re.compile(r"(?:cpu|cu|cuda|gpu)[0-9]*x?")
 _LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
-"""A library, whose name tools that repair wheels make longer by a part of its hash."""
+"""A library, to whose name repair tools add a part of its hash."""
 
 
 def is_of_nvidia(name: str) -> bool:
@@ -259,7 +258,7 @@ def is_of_nvidia(name: str) -> bool:
 
 
 def links_kernels_of_nvidia(needed: Iterable[str]) -> bool:
-    """Return whether linked libraries are of NVIDIA and have kernels, as cuBLAS does.
+    """Return whether an NVIDIA library with kernels is linked, such as cuBLAS.
 
     :param needed: the names of the linked libraries.
     """
@@ -271,26 +270,24 @@ def copied_paths(
 ) -> frozenset[str]:
     """Return the paths of the libraries that were copied into a wheel from elsewhere.
 
-    A tool that repairs wheels (auditwheel, delvewheel) copies what the libraries of a
-    wheel are linked with into ``NAME.libs/``. What is there may be another project's
-    library, such as cuBLAS, or the project's own one, which was built next to its
-    Python modules: all kernels of faiss-gpu-cu12 are in
-    ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. A name alone does not tell. The
-    questions are, in this order:
+    A tool that repairs wheels (auditwheel, delvewheel) copies the linked libraries of a
+    wheel into ``NAME.libs/``. They may be another project's libraries, such as cuBLAS,
+    or the project's own one, which was built next to its Python modules: all kernels of
+    faiss-gpu-cu12 are in ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. The name alone
+    is not enough. The questions are, in this order:
 
     1. Is it one of NVIDIA's libraries, by the name that NVIDIA gives it? It is a copy,
        in any directory, except in NVIDIA's own wheel of it.
     2. Is it outside of the directories of such tools? It is the project's own.
     3. Is it named like the project? It is the project's own.
-    4. Does the table of builds know the library as the own one of another project? It
-       is a copy.
-    5. Has it GPU code, and do the project's own libraries link it (``DT_NEEDED``),
-       directly or through each other? Then the project cannot run without that code:
-       it is its own.
+    4. Does the table of builds list the library as another project's own? It is a copy.
+    5. Does it have GPU code, and do the project's own libraries link it
+    (``DT_NEEDED``), directly or through each other? Then the project needs that code,
+    and it is its own.
     6. It is a copy.
 
     :param libraries: all libraries of one wheel; their paths begin at its top.
-    :param project: the project of the wheel; empty for a directory that is no wheel.
+    :param project: the project of the wheel; empty for a directory.
     """
     stem = _stem(project)
     if _PROJECTS.fullmatch(stem):
@@ -345,9 +342,9 @@ def _name(item: LibraryReport) -> str:
 
 
 def _repaired(folder: str) -> str | None:
-    """Return the project that a directory ``NAME.libs`` names, which may be empty.
+    """Return the project of a directory ``NAME.libs``, which may be empty.
 
-    The value is ``None`` for other directories.
+    The result is ``None`` for other directories.
     """
     for part in folder.lower().split("/"):
         if part == ".dylibs" or part.endswith(".libs"):
@@ -356,10 +353,7 @@ def _repaired(folder: str) -> str | None:
 
 
 def _stem(project: str) -> str:
-    """Return the part of a project's name that is not about hardware.
-
-    ``faiss`` is that of ``faiss_gpu_cu12``.
-    """
+    """Return a project's name without hardware: ``faiss`` for ``faiss_gpu_cu12``."""
     words = re.split(r"[-_.]+", project.lower())
     while len(words) > 1 and _HARDWARE.fullmatch(words[-1]):
         words.pop()
@@ -373,7 +367,7 @@ def _letters(text: str) -> str:
 def _is_known(item: LibraryReport, stem: str) -> bool:
     """Return whether the table of builds has the library as another project's own."""
     match = _LIBRARY.fullmatch(_name(item))
-    # Without GPU code it is of no interest, and reading the table takes a while.
+    # Skip libraries without GPU code, because reading the table is slow.
     if match is None or not item.has_gpu_code:
         return False
     return bool(_owners().get(match[1], frozenset()) - {stem})

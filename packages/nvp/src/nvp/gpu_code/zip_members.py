@@ -1,9 +1,9 @@
-"""The members of wheels as streams: never a whole one in memory, whatever it claims.
+"""The members of wheels as streams, which are never completely in memory.
 
 `zipfile` lists the members, and this module reads their data. It never inflates more
 than one piece of a zip bomb at a time, and several threads can read members of one
 archive. The package ``isal`` binds Intel's library of that name, which inflates two to
-three times as fast as zlib; zlib does where there is no wheel of it.
+three times as fast as zlib; zlib is used if isal is not installed.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ _ENCRYPTED = 0x1
 _UTF_8 = 0x800
 
 MAX_TOTAL = 8 * 1024**3
-"""The most bytes that the members of an archive may claim together; members beyond are
-not read. The largest wheels have about five GiB."""
+"""The limit of the total claimed size of members, in bytes; further members are not
+read. The largest wheels have about five GiB."""
 
 PACKED = 64 * 1024
-"""The most compressed bytes that are read at once."""
+"""The number of compressed bytes to read at once."""
 
 PIECE = 256 * 1024
-"""The longest piece that is inflated at once, in bytes. What is done with a piece finds
-it in the cache of the processor."""
+"""The number of bytes to inflate at once, small enough for the CPU cache."""
 
 _DAMAGED = "it cannot be decompressed: its data is damaged"
 
@@ -55,9 +54,9 @@ class Source:
     def read(self, offset: int, length: int) -> bytes:
         """Read at most ``length`` bytes from an offset, fewer at the end of the file.
 
-        Threads take turns, which costs little: inflating the bytes takes the time.
+        Threads take turns, which is cheap, because most time is spent on inflating.
 
-        :raises OSError: it cannot be opened or read.
+        :raises OSError: the archive cannot be opened or read.
         """
         with self._lock:
             if not isinstance(self._source, str):
@@ -70,7 +69,7 @@ class Source:
             return file.read(length)
 
     def close(self) -> None:
-        """Close what this has opened."""
+        """Close the file if this object opened it."""
         if self._own is not None:
             self._own.close()
 
@@ -80,12 +79,12 @@ class Member:
     """A file of an archive.
 
     :param name: its path, with ``/`` between directories.
-    :param raw_name: the name as it should stand in the local header.
-    :param size: the bytes that it claims to have.
-    :param offset: where its local header starts.
-    :param packed: the bytes that it takes in the archive.
-    :param method: how it is compressed, a constant of `zipfile`.
-    :param crc: the checksum that it claims to have.
+    :param raw_name: the expected name in the local header.
+    :param size: its claimed size in bytes.
+    :param offset: the offset of its local header.
+    :param packed: its compressed size in bytes.
+    :param method: the compression method, a constant of `zipfile`.
+    :param crc: its claimed checksum.
     """
 
     name: str
@@ -97,17 +96,17 @@ class Member:
     crc: int
 
     def pieces(self, source: Source) -> Iterator[bytes]:
-        """Yield the contents in pieces, and compare the checksum at the end.
+        """Yield the content in pieces, and verify the checksum at the end.
 
-        :raises BrokenError: it cannot be read, or is not what it claims to be. No more
-            bytes than it claims have been yielded.
+        :raises BrokenError: the member is unreadable or invalid. Never more bytes than
+            claimed are yielded.
         """
         try:
             data = self._data(source.read)
             if self.method == zipfile.ZIP_STORED:
                 yield from self._checked(iter(partial(data, PIECE), b""))
             elif self.size <= PIECE and self.packed <= PACKED:
-                # The fields of a local header may take some of the first bytes.
+                # The fields of a local header may occupy some of the first bytes.
                 yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
             else:
                 yield from self._checked(_inflate(data))
@@ -116,13 +115,13 @@ class Member:
             raise BrokenError(message) from None
 
     def _short(self, packed: bytes) -> Iterator[bytes]:
-        """Yield the contents at once: a wheel can have 10,000 small members."""
+        """Yield the content at once, because a wheel can have 10,000 small members."""
         contents = _inflate_whole(packed, self.size)
         if contents is not None and _crc32(contents, 0) == self.crc:
             if contents:
                 yield contents
             return
-        # This says what is wrong.
+        # Repeat in pieces to get the exact error.
         rest = iter([packed])
         yield from self._checked(_inflate(lambda _: next(rest, b"")))
 
@@ -145,8 +144,8 @@ class Member:
             raise BrokenError("its checksum is wrong")
 
     def _data(self, read: Callable[[int, int], bytes]) -> Callable[[int], bytes]:
-        """Return a function that reads the next bytes as they are in the archive."""
-        # The data is read with the header, so that one call is enough for a small one.
+        """Return a function that reads the next compressed bytes."""
+        # Read the data with the header, so one call is enough for a small member.
         least = _LOCAL.size + len(self.raw_name)
         data = read(self.offset, least + min(PACKED, self.packed))
         if len(data) < _LOCAL.size or not data.startswith(_SIGNATURE):
@@ -179,9 +178,9 @@ class Member:
 def list_members(
     source: str | IO[bytes], look: Callable[[zipfile.ZipFile], object] | None = None
 ) -> tuple[list[Member], list[Defect]]:
-    """List the files of an archive that can be read, and defects for the others.
+    """List the readable files of an archive, and defects for the others.
 
-    :param look: is given the open archive; listing an archive again would take long.
+    :param look: called with the open archive, because listing it again is slow.
     :raises InputError: the archive cannot be read.
     """
     with open_wheel(source) as archive:
@@ -240,12 +239,11 @@ def _defect(info: zipfile.ZipInfo, *, overlaps: bool) -> str | None:
 
 
 def _inflate(read: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yield what a stream of raw deflate inflates to, in pieces.
+    """Inflate a raw deflate stream, and yield the bytes in pieces.
 
-    A stream that is cut off just ends.
+    A truncated stream ends without an error.
 
-    :param read: reads at most so many compressed bytes, which come after those of the
-        last call.
+    :param read: reads at most the given number of the next compressed bytes.
     :raises BrokenError: the stream is damaged; some bytes before the damage are lost.
     """
     module = _module()
@@ -264,9 +262,9 @@ def _inflate(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _inflate_whole(packed: bytes, size: int) -> bytes | None:
-    """Return what ``packed`` inflates to, as `_inflate` yields it.
+    """Inflate ``packed`` at once.
 
-    :returns: ``None`` unless it is undamaged and of that size.
+    :returns: ``None`` if it is damaged or has another size.
     """
     module = _module()
     inflater = module.decompressobj(-zlib.MAX_WBITS)
@@ -281,13 +279,13 @@ def _inflate_whole(packed: bytes, size: int) -> bytes | None:
 
 
 def _crc32(data: bytes, value: int) -> int:
-    """Continue a checksum, by the faster of the two libraries."""
+    """Continue a checksum with the faster of the two libraries."""
     checksum: int = _module().crc32(data, value)
     return checksum
 
 
 def inflater_name() -> str:
-    """Return ``isal`` or ``zlib``, whichever inflates the members of archives."""
+    """Return the name of the inflating library, ``isal`` or ``zlib``."""
     return _module().__name__.partition(".")[0].removesuffix("_zlib")
 
 

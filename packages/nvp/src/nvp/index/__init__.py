@@ -1,7 +1,7 @@
-"""Package indexes: reading them, and showing installers what a machine can run.
+"""Package indexes: read them, and show installers the builds that a machine can run.
 
-`VariantRepository` is the component for servers that are made of simple-repository, and
-`connect` is the entrance for code that reads one URL.
+`VariantRepository` is the component for servers based on simple-repository, and
+`connect` returns a client for code that reads one URL.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ __all__ = ["RewrittenWheels", "VariantRepository", "connect"]
 def connect(
     environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
 ) -> BlockingClient:
-    """Make a client that reads URLs as the user's pip would.
+    """Create a client that reads URLs like the user's pip.
 
-    :param environ: the environment variables that pip sees.
-    :param python: the interpreter whose pip is asked; the running one by default.
-    :param retries: how often a request is sent again after a failure that may pass.
+    :param environ: the environment variables of pip.
+    :param python: the interpreter whose pip settings are used; by default the running
+        one.
+    :param retries: the number of retries after a temporary failure.
     """
-    # The client is imported when it is needed, since most commands read no URL.
+    # Import late, because most commands read no URL.
     from .pip.settings import make_blocking_client
 
     return make_blocking_client(environ, python=python, retries=retries)
 
 
 def __getattr__(name: str) -> object:
-    # Most importers of this package need neither.
+    # Import late, because most importers of this package need neither.
     if name == "VariantRepository":
         from .selection.component import VariantRepository
 

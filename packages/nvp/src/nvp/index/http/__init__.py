@@ -1,1 +1,1 @@
-"""Reading the pages and files of other indexes over HTTP."""
+"""Read the pages and files of other indexes over HTTP."""

@@ -1,4 +1,4 @@
-"""The HTTP client for code that is not asynchronous, such as ``validate URL``."""
+"""The HTTP client for synchronous code, such as ``validate URL``."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from .urls import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes that have arrived and their total, or 0 if that is unknown."""
+"""Called with the bytes received and their total, or 0 if unknown."""
 
 _PREFIX = "nvidia-variant-provider-"
-"""The beginning of the names of temporary files."""
+"""The prefix of the names of temporary files."""
 
 _SLOWEST = 64 * 1024
-"""Bytes a second below which a download is given up."""
+"""The minimum speed of a download in bytes per second."""
 
 _GRACE = 60.0
-"""Seconds before that counts."""
+"""Seconds before the minimum speed applies."""
 
 _SPARE = 256 * 1024**2
-"""Bytes that stay free in the temporary directory."""
+"""The number of bytes to leave free in the temporary directory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemotePage:
-    """What a page of an index links.
+    """The links of a page of an index.
 
-    :param files: the files, which the page of a project has.
-    :param projects: the URLs of project pages, which the root page has.
+    :param files: the files on the page of a project.
+    :param projects: the URLs of project pages on the root page.
     """
 
     files: Sequence[IndexFile]
@@ -66,14 +66,13 @@ class RemotePage:
 class BlockingClient:
     """Reads pages and files from the calling thread; use it in a ``with`` block.
 
-    A file that a page names is read together with the URL of that ``page``: a page
-    from elsewhere must not make this program send requests to servers that only this
-    machine, or its network, can reach.
+    Pass the URL of the ``page`` that names a file: a public page must not make this
+    program send requests to servers in this machine's private network.
 
-    A thread of its own runs the event loop of the `Client`. Both are made by the
-    first request, so that a run without a URL costs nothing.
+    A separate thread runs the event loop of the `Client`. The first request creates
+    both, so a run without a URL has no cost.
 
-    :param make_client: makes the `Client`; the default one has no settings of pip.
+    :param make_client: creates the `Client`; the default one has no settings of pip.
     """
 
     def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
@@ -89,7 +88,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread; nothing may be read meanwhile."""
+        """Close all connections and end the thread; do not read at the same time."""
         if self._running is not None:
             client, thread = self._running
             self._running = None
@@ -150,14 +149,15 @@ class BlockingClient:
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
     ) -> RangeFile:
-        """Open a file that is read in parts.
+        """Open a file to read by range requests.
 
         :param page: the page that names it.
-        :param whole: the most bytes of a file that is taken whole from a server without
-            ranges; 16 MiB by default.
-        :param until: when the last read has to be over, by `time.monotonic`.
+        :param whole: the largest file to download from a server without range support;
+            16 MiB by default.
+        :param until: the deadline of the last read, by `time.monotonic`.
         :param arrived: called with the number of bytes of each response.
-        :raises NoRangesError: the server sends only whole files, and this is larger.
+        :raises NoRangesError: the server does not support ranges, and the file is
+            larger.
         :raises UpstreamError: it cannot be read, now or by any later read.
         """
         client, thread, bare = self._prepare(url, page)
@@ -176,15 +176,15 @@ class BlockingClient:
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
     ) -> str:
-        """Write a whole file to ``target``, and return its sha256.
+        """Write a whole file to ``target``, and return its SHA-256.
 
-        :param limit: the most bytes that are read.
+        :param limit: the maximum size in bytes.
         :param page: the page that names it.
-        :param progress: called when a piece has arrived, and so is ``arrived``, with
-            the number of its bytes.
-        :param until: when it has to be over, by `time.monotonic`.
+        :param progress: called after each piece, and so is ``arrived``, with the number
+            of its bytes.
+        :param until: the deadline, by `time.monotonic`.
         :raises TooLargeError: the file is larger.
-        :raises UpstreamError: it cannot be read to its end, or not be written.
+        :raises UpstreamError: the file cannot be read completely or cannot be written.
         """
         client, thread, bare = self._prepare(url, page)
 
@@ -210,19 +210,20 @@ class BlockingClient:
         watch: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
         arrived: Callable[[int], None] | None = None,
     ) -> Iterator[tuple[IO[bytes] | RangeFile, str | None]]:
-        """Provide a file that can seek, with its sha256 where all of it was read.
+        """Provide a seekable file, with its SHA-256 if it was read completely.
 
-        A file that is read as a whole becomes a temporary file.
+        A downloaded file becomes a temporary file.
 
-        :param whole: read all of it, unless it is too large; otherwise only the parts
-            that are asked for, unless its server sends no parts.
-        :param most: the most bytes that are read as a whole; see `room_for_copy`.
-        :param in_memory: the most bytes that are kept in memory.
-        :param largest_answer: ``whole`` of `open`, for the parts.
-        :param until: when the reading has to be over, by `time.monotonic`.
-        :param watch: shows how far the reading of a whole file is.
-        :param arrived: called with the numbers of bytes that have arrived.
-        :raises TooLargeError: the server sends only whole files, and this is larger.
+        :param whole: download it, unless it is too large; otherwise use range requests
+            if the server supports them.
+        :param most: the largest file to download; see `room_for_copy`.
+        :param in_memory: the largest file to keep in memory.
+        :param largest_answer: the parameter ``whole`` of `open`.
+        :param until: the deadline, by `time.monotonic`.
+        :param watch: shows the progress of a download.
+        :param arrived: called with the number of received bytes.
+        :raises TooLargeError: the server does not support ranges, and the file is
+            larger.
         :raises UpstreamError: it cannot be read.
         """
         limit = room_for_copy(most, in_memory)
@@ -277,11 +278,11 @@ class BlockingClient:
     def _prepare(
         self, url: str, page: str | None = None
     ) -> tuple[Client, LoopThread, str]:
-        """Return client, thread and the URL without credentials, which the client has.
+        """Return client, thread and the URL without credentials, which the client gets.
 
         :param page: the page that names the URL.
-        :raises UpstreamError: it is no URL, or its server is nearer than that of the
-            page, and the page must not lead there.
+        :raises UpstreamError: the URL is invalid, or its server is in a private network
+            that the page must not refer to.
         """
         try:
             bare, pair = split_credentials(url)
@@ -301,7 +302,7 @@ class BlockingClient:
 
 
 def room_for_copy(most: int, in_memory: int = 0) -> int:
-    """Return how many bytes of a file can be copied: ``most``, or what the disk has."""
+    """Return the largest file to copy: ``most``, or the free space of the disk."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return min(most, max(in_memory, free - _SPARE))
 
@@ -314,7 +315,7 @@ def _parse(response: CompleteResponse) -> RemotePage:
     kind = response.headers.get("content-type", "")
     projects = find_projects(response.body, kind, response.url)
     if projects and kind.partition(";")[0].strip().lower().endswith("json"):
-        # The root page in JSON has no files, which a project page must have.
+        # In JSON, only a project page has files.
         return RemotePage(files=[], projects=projects)
     page = parse_page(response.body, kind, response.url, "project")
     files = [
@@ -326,7 +327,7 @@ def _parse(response: CompleteResponse) -> RemotePage:
             sha256=file.hashes.get("sha256"),
             size=file.size,
             requires_python=file.requires_python,
-            # PEP 592: a reason that is empty yanks the file too.
+            # PEP 592: an empty reason also yanks the file.
             yanked=file.yanked is not None and file.yanked is not False,
             core_metadata=_core_metadata(file.dist_info_metadata),
         )
@@ -342,7 +343,7 @@ def _core_metadata(given: bool | Mapping[str, str] | None) -> str | None:
 
 
 def _seconds(time: datetime | None) -> float | None:
-    """Return a time in seconds since 1970; ``None`` where it is not in these years."""
+    """Return a time in seconds since 1970; ``None`` if out of range."""
     if time is None:
         return None
     # PEP 700 requires times in UTC. Without a zone, Python would take a local time.
@@ -369,7 +370,7 @@ async def _download(
     limit: int,
     tell: Callable[[int, int, int], None],
 ) -> str:
-    """Do what `BlockingClient.download` does.
+    """Download a file for `BlockingClient.download`.
 
     :param tell: called with the bytes of a piece, those so far, and the total.
     """
@@ -392,7 +393,7 @@ async def _download(
             try:
                 target.write(chunk)
             except OSError as error:
-                # The client would take it for an error of the connection.
+                # Otherwise the client would treat it as an error of the connection.
                 why = error.strerror
                 message = f"cannot be written to the temporary directory: {why}"
                 hint = "make room there, or set TMPDIR to another directory"

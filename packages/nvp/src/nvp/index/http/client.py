@@ -1,7 +1,7 @@
-"""HTTP requests as the user's pip makes them: its certificates, proxies, credentials.
+"""HTTP requests like those of the user's pip: certificates, proxies, credentials.
 
-This is the only HTTP client of the package. Bounds on size and time and the rules for
-redirects and new attempts are here, and URLs are redacted where the errors are made.
+This is the only HTTP client of the package, with the limits of size and time, and the
+rules for redirects and retries. Errors redact URLs when they are created.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Client:
         self._settings = settings or Settings()
         self._ask_credentials = ask_credentials
         self._credentials: dict[str, tuple[str, str]] = {}
-        # What `ask_credentials` returned for each server, so that it is called once.
+        # The results of `ask_credentials` by server, to call it only once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # One client that verifies certificates and one that does not, made on demand.
+        # Contexts with and without verification of certificates, created on demand.
         self._contexts: dict[bool, ssl.SSLContext] = {}
-        # Streams have their own, so that pages do not wait until they end.
+        # Streams have their own clients, so that pages do not wait for them.
         self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
 
     @cached_property
@@ -111,7 +111,7 @@ class Client:
 
     @property
     def identity(self) -> Hashable:
-        """All credentials that requests have now, by server."""
+        """The current credentials by server."""
         return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
@@ -133,8 +133,8 @@ class Client:
     ) -> CompleteResponse:
         """Read a whole response of at most ``limit`` bytes.
 
-        :raises UpstreamError: the server cannot be reached, responds with another
-            status than that of success, or exceeds a limit of size or time.
+        :raises UpstreamError: the server cannot be reached, responds with an error, or
+            exceeds a limit of size or time.
         """
 
         async def attempt() -> CompleteResponse:
@@ -150,7 +150,7 @@ class Client:
         return await self._attempt(attempt, url)
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
-        """Do ``work``, and again after failures that may pass, as `Settings` allow."""
+        """Run ``work``, with retries after temporary failures, as `Settings` allow."""
         attempt = 0
         while True:
             try:
@@ -184,7 +184,8 @@ class Client:
                         raise too_large(url, limit)
         except PassingError as error:
             if reply is not None and error.status == 502:
-                # Installers differ in what they do with a page that breaks off.
+                # Keep the partial body, because installers treat truncated pages
+                # differently.
                 part = replace(reply, raw=bytes(raw), is_whole=False)
                 error.reply = replace(part, body=decode(part, limit) or b"")
             raise
@@ -203,10 +204,10 @@ class Client:
     async def stream(
         self, url: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """Open a response that is no error, and follow redirects.
+        """Open a successful response, and follow redirects.
 
         :raises UpstreamError: the server cannot be reached or responds with an error;
-            also raised in the block, when the response breaks off.
+            also raised in the block, if the response is truncated.
         """
         async with AsyncExitStack() as stack:
 
@@ -270,7 +271,7 @@ class Client:
         client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
-        # A user without a password may be a token, or the keyring has the password.
+        # A user without a password may be a token, or the password is in the keyring.
         if response.status_code == 401 and not (pair and pair[1]):
             user = pair[0] if pair else ""
             pair = await self._find_kept_credentials(url, user)
@@ -282,9 +283,9 @@ class Client:
     async def _find_kept_credentials(
         self, url: str, user: str
     ) -> tuple[str, str] | None:
-        """Return the credentials that the user keeps for the server of ``url``.
+        """Return the user's stored credentials for the server of ``url``.
 
-        :param user: the user in the URL, for whom a keyring may have the password.
+        :param user: the user in the URL, whose password may be in a keyring.
         """
         server = server_of(url)
         url = with_user(url, user) if user else url
@@ -299,9 +300,9 @@ class Client:
         return pair
 
     def prepare(self, url: str) -> None:
-        """Load what the first request to ``url`` needs, such as certificates.
+        """Load certificates and proxies for the first request to ``url``.
 
-        An error shows when the request is made.
+        Errors are reported by the request itself.
         """
         with suppress(InputError, OSError):
             self._client_for(url, streams=False)
@@ -311,7 +312,7 @@ class Client:
         proxy = find_proxy(self._settings, url)
         kind = verify, proxy, streams
         if kind not in self._clients:
-            # Loading the certificates of the system takes a while.
+            # Loading the certificates of the system is slow.
             if verify not in self._contexts:
                 context = make_tls_context(self._settings, verify=verify)
                 self._contexts[verify] = context
@@ -342,15 +343,15 @@ async def _send_with(
 _NAME = "nvidia-variant-provider index"
 
 _PATIENCE = 3.0
-"""Seconds in which a thread should end. A keyring or the look-up of a name may take
-longer, and cannot be cancelled."""
+"""Seconds to wait for the end of a thread. A keyring or a name lookup may take longer,
+and cannot be cancelled."""
 
 
 class LoopThread:
     """A thread that runs an event loop until it is closed.
 
-    The portals of anyio do the same, but wait without a limit when they are closed: a
-    keyring that does not respond would keep Ctrl-C from ending the program.
+    The portals of anyio are similar, but wait without a limit when they are closed: an
+    unresponsive keyring would prevent Ctrl-C from ending the program.
     """
 
     def __init__(self) -> None:
@@ -361,7 +362,7 @@ class LoopThread:
             started.set_result(asyncio.get_running_loop())
             await self._closed.wait()
 
-        # A daemon: a request that hangs does not keep the process alive.
+        # Use a daemon thread, so a hanging request does not keep the process alive.
         self._thread = threading.Thread(
             target=asyncio.run, args=[work()], name=_NAME, daemon=True
         )
@@ -369,7 +370,7 @@ class LoopThread:
         self.loop = started.result()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start ``work``, and return what its result will be in."""
+        """Start ``work``, and return its future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -377,9 +378,9 @@ class LoopThread:
         return self.submit(work).result()
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Cancel all work and end the thread, or leave it alone if it does not end.
+        """Cancel all work and end the thread, or abandon it if it does not end.
 
-        :param last: what is still done, such as closing connections.
+        :param last: work to run before the end, such as closing connections.
         """
 
         async def end() -> None:
@@ -394,5 +395,5 @@ class LoopThread:
 
 
 def is_running() -> bool:
-    """Return whether such a thread runs, although the command has ended."""
+    """Return whether such a thread still runs after the end of the command."""
     return any(thread.name == _NAME for thread in threading.enumerate())

@@ -1,4 +1,4 @@
-"""Connections: certificates, proxies as pip finds them, and addresses."""
+"""Connections: certificates, pip's proxies, and addresses of servers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from nvidia_variant_provider.errors import redacted
 from .urls import Settings, UpstreamError
 
 _PAGES = 64
-"""Connections for what is read as a whole, such as pages."""
+"""The number of connections for complete responses, such as pages."""
 
 _IMPATIENT = 3.0
-"""Seconds for one of several addresses of a server, before the next one is tried."""
+"""Seconds to try one of several addresses of a server."""
 
 _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 """The first 96 bits of addresses with an IPv4 address at their end: ``64:ff9b::/96``
@@ -34,20 +34,20 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 """
 
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All other addresses of IPv6 are for local networks, or for nothing yet."""
+"""The global IPv6 addresses; all others are local or unassigned."""
 
 _CLOUD = ipaddress.IPv4Address("168.63.129.16")
-"""Global, but Azure's own on each of its machines."""
+"""A global address that is local to each Azure machine."""
 
 _RESOLVED = 60.0
-"""Seconds for which the addresses of a name stay the same."""
+"""Seconds for which the addresses of a name are cached."""
 
 
 class Nearness(IntEnum):
-    """Where a server is, the nearest first."""
+    """The location of a server, from local to public."""
 
     MACHINE = 0
-    """This machine, and addresses of the link, where clouds have their metadata."""
+    """This machine, and link-local addresses, where clouds serve metadata."""
 
     NETWORK = 1
     """A private network (RFC 1918, RFC 4193) or another one that is not global."""
@@ -56,11 +56,11 @@ class Nearness(IntEnum):
 
 
 class NearnessFinder:
-    """Finds out how near servers are, and at which addresses these are.
+    """Finds the location and the addresses of servers.
 
-    A page from elsewhere must not make this program send requests to servers that only
-    this machine, or its network, can reach. So connections are made to the addresses
-    that were looked at, and a server that was near once stays near.
+    A public page must not make this program send requests to servers that only this
+    machine, or its network, can reach. Therefore connections use the checked addresses,
+    and a server that was once local remains local.
     """
 
     def __init__(self) -> None:
@@ -68,10 +68,10 @@ class NearnessFinder:
         self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def find(self, url: str) -> Nearness:
-        """Return how near the server of ``url`` is.
+        """Return the location of the server of ``url``.
 
-        A name counts as the nearest of its addresses. One that cannot be resolved
-        here, as where a proxy resolves all names, is elsewhere.
+        If a name has several addresses, the most local one decides. A name that cannot
+        be resolved, such as behind a proxy that resolves names, is public.
         """
         host = _connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, 6.3
@@ -85,10 +85,10 @@ class NearnessFinder:
         return self._known[host]
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the addresses by which `find` has found a server to be near or far.
+        """Return the addresses of a host that `find` has checked.
 
-        :raises OSError: there are none, or by now there is one that is nearer.
-        :raises UnicodeError: it is not the name of a host.
+        :raises OSError: there are none, or a more local one has appeared.
+        :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
         known = self._known.get(host)
@@ -99,12 +99,12 @@ class NearnessFinder:
         return addresses
 
     async def _resolve(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host; for a minute, these are the same ones."""
+        """Return the addresses of a host, which are cached for a minute."""
         if _is_address(host):
             return (host,)
         since, addresses = self._addresses.get(host, (0.0, ()))
         if not addresses or time.monotonic() - since > _RESOLVED:
-            # This reads short forms of addresses too, such as 127.1.
+            # This also reads short forms of addresses, such as 127.1.
             entries = await asyncio.get_running_loop().getaddrinfo(
                 host, None, type=socket.SOCK_STREAM
             )
@@ -115,9 +115,9 @@ class NearnessFinder:
     async def may_lead(self, start: str, end: str) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
-        It may not lead to a nearer place. A name in a private network is an exception,
-        as a company's own mirror has one: with HTTPS, a server there receives nothing
-        unless it has a certificate for that name.
+        It may not lead to a more local server. Names in a private network with HTTPS
+        are an exception, for the mirrors of companies: a server there receives no
+        request without a certificate for that name.
         """
         near = await self.find(end)
         if near is Nearness.ELSEWHERE or near >= await self.find(start):
@@ -130,13 +130,13 @@ class NearnessFinder:
 def _connected_host(url: str) -> str:
     """Return the name that a connection to a URL resolves.
 
-    Python makes ``ss`` of a German letter (RFC 3490), and httpx makes another name of
-    it (RFC 5891), with addresses of its own.
+    Python converts the German sharp s to ``ss`` (RFC 3490), but httpx converts it to a
+    different name (RFC 5891) with other addresses.
     """
     try:
         return httpx.URL(url).raw_host.decode("ascii")
     except (httpx.InvalidURL, ValueError):
-        return urlsplit(url).hostname or ""  # Nothing is read at such a URL.
+        return urlsplit(url).hostname or ""  # such a URL is never read
 
 
 def _is_address(host: str) -> bool:
@@ -155,7 +155,7 @@ def _of_address(text: str) -> Nearness:
         inner = address.sixtofour
         if int(address) >> 32 in _EMBEDDING:
             inner = ipaddress.IPv4Address(int(address) % 2**32)
-        if inner is not None:  # A gateway, or the system, connects to that address.
+        if inner is not None:  # a gateway or the system connects to that address
             return _of_address(str(inner))
         is_far = address.is_global and address in _UNICAST
     else:
@@ -174,28 +174,28 @@ def make_connections(
     *,
     streams: bool,
 ) -> httpx.AsyncClient:
-    """Make the connections of one kind, such as those without a proxy.
+    """Create the connections of one kind, such as those without a proxy.
 
-    :param url: what is to be read, for an error.
-    :param finder: has checked the servers that pages lead to.
-    :param streams: they are for what is passed on as it arrives.
-    :raises UpstreamError: ``proxy`` cannot be the URL of a proxy.
+    :param url: the URL to read, for errors.
+    :param finder: checks the servers that pages refer to.
+    :param streams: whether the connections are for streams.
+    :raises UpstreamError: ``proxy`` is not the URL of a proxy.
     """
-    # Installers ask for many pages at once. There are as many streams as connections of
-    # clients, whose number the server limits.
+    # Installers request many pages at once. Streams need no limit, because the server
+    # limits the number of clients.
     limits = httpx.Limits(max_connections=None if streams else _PAGES)
     transport = None
     if proxy is None and not settings.trusts_pages:
         transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
-        # httpx has no option for the backend of its pool. Where a proxy resolves names,
-        # the connection is one to that proxy.
+        # httpx has no option for the backend of its pool. If a proxy resolves names,
+        # only the connection to the proxy matters.
         transport._pool._network_backend = _CheckedBackend(finder)
     return httpx.AsyncClient(
         transport=transport,
         verify=tls,
         proxy=read_proxy(proxy, url),
         trust_env=False,
-        # No pool timeout: waiting for a free connection is not the server being slow.
+        # No pool timeout: waiting for a free connection is not the server's fault.
         timeout=httpx.Timeout(settings.timeout, pool=None),
         limits=limits,
     )
@@ -223,7 +223,7 @@ def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
 
 
 class _CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to the addresses by which a server was found to be near or far.
+    """Connects only to the checked addresses of a server.
 
     A name could have other addresses when it is resolved again (DNS rebinding).
     """
@@ -242,7 +242,7 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first address that accepts it.
 
-        :raises ConnectError: none does, or the server has moved nearer.
+        :raises ConnectError: none does, or the server has become local.
         """
         try:
             addresses = await self._finder.addresses_of(host)
@@ -265,8 +265,8 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-# The clients of httpx are told their proxy: a variable that is wrong would otherwise
-# end requests that do not go through that proxy, and no error would name it.
+# Pass the proxy to httpx explicitly: otherwise a wrong variable would fail requests
+# that do not use that proxy, without naming it.
 CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
 
 
@@ -283,9 +283,9 @@ def find_proxy(settings: Settings, url: str) -> str | None:
 
 
 def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
-    """Return what httpx connects by.
+    """Return the proxy for httpx.
 
-    :raises UpstreamError: it cannot be the URL of a proxy.
+    :raises UpstreamError: the text is not the URL of a proxy.
     """
     if proxy is None:
         return None
@@ -304,9 +304,9 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
 
 
 def is_of_proxy(error: httpx.HTTPError) -> bool:
-    """Return whether an error is that of the proxy, to which alone httpx connects.
+    """Return whether the proxy, to which httpx connects, caused an error.
 
-    TLS and a response that does not end are those of the server behind it.
+    Errors of TLS and incomplete responses come from the server behind it.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):

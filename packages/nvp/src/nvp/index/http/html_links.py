@@ -1,10 +1,10 @@
 """The links of an HTML page, read by lxml in pieces.
 
-`html.parser`, which pip uses, takes quadratic time for a page of unclosed tags or
-comments, and a page comes from anybody. lxml passes each tag on as libxml2 reads it,
-in linear time and without building a tree, and its rules for tags are those of the HTML
-standard. Only what pip finds by not following the standard differs: an ``href`` that is
-given twice (here the first one counts), and tags in the text of a title.
+pip's `html.parser` takes quadratic time for a page of unclosed tags or comments, and
+pages are untrusted. lxml reports each tag as libxml2 reads it, in linear time and
+without a tree, by the rules of the HTML standard. Results differ only where pip
+violates the standard: for a duplicate ``href`` (the first one counts here), and tags in
+the text of a title.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from collections.abc import Iterator
 
 _PIECE = 64 * 1024
 _PIECES = 4
-"""Pieces that one tag or comment may fill. The attributes of a tag of any length would
-take 25 times as much memory as its text."""
+"""The maximum number of pieces of a tag or comment. The attributes of a tag take 25
+times as much memory as its text."""
 
 _NAMES = 10_000
-"""Different names of tags and attributes, all of which libxml2 keeps. HTML has some 300
-of them."""
+"""The maximum number of different names of tags and attributes, which libxml2 keeps in
+memory. HTML has about 300."""
 
 _TAGS, _BYTES_OF_TAG = 100_000, 20
-"""A page may have this many tags, and another one for each of so many bytes, since each
-tag takes some microseconds, however short it is. Those of PyPI have 120 bytes."""
+"""The limit of tags: a number, plus one for each of these bytes of the page, because
+each tag takes some microseconds. Tags on PyPI have 120 bytes."""
 
 _TEXT = 1000
-"""Characters of the text of a link that are kept; names of projects are shorter."""
+"""The number of characters of a link's text to keep; names of projects are shorter."""
 
 _META = "pypi:"
-"""How the names of those elements ``<meta>`` start that are for clients of an index."""
+"""The prefix of the names of ``<meta>`` elements for clients of an index."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)
@@ -54,7 +54,7 @@ class Link:
 
 
 class _Target:
-    """Gets what the parser finds, and keeps it until it is taken."""
+    """Receives the events of the parser, and collects links."""
 
     def __init__(self, metas: list[tuple[str, str]]) -> None:
         self.metas = metas
@@ -104,7 +104,7 @@ class _Target:
 def find_base(body: bytes, content_type: str) -> str | None:
     """Return the ``href`` of the first ``<base>`` of a page.
 
-    :raises ValueError: as `read_links` does.
+    :raises ValueError: the page is not text.
     """
     # Encodings that are not a superset of ASCII, such as UTF-16, have NUL bytes.
     if not _BASE.search(body) and b"\0" not in body:
@@ -123,13 +123,13 @@ def read_links(
     """Yield the links of a page that have an ``href``, in their order.
 
     :param content_type: the header that names the encoding; UTF-8 by default.
-    :param metas: gets name and content of each ``<meta name="pypi:NAME">``.
+    :param metas: receives name and content of each ``<meta name="pypi:NAME">``.
     :raises ValueError: the page is not text.
     :raises TooMuchError: the page exceeds a limit.
     """
     target = _Target([] if metas is None else metas)
     for _ in _parse(body, content_type, target):
-        # The text of the last link may go on in the next piece.
+        # The text of the last link may continue in the next piece.
         yield from target.links[:-1]
         del target.links[:-1]
     yield from target.links
@@ -167,7 +167,7 @@ def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
     decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")()
     try:
         if match and (name := codecs.lookup(match[1]).name) not in _NOT_OF_PAGES:
-            b"x".decode(name, "replace")  # Not every codec is one of text.
+            b"x".decode(name, "replace")  # not every codec is for text
             decoder = codecs.getincrementaldecoder(name)()
     except LookupError:
         pass
@@ -179,4 +179,4 @@ def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
         except UnicodeEncodeError:
             raise ValueError("it has half of a character") from None
     if not body:
-        yield b" "  # The parser refuses a page without a character.
+        yield b" "  # the parser rejects an empty page

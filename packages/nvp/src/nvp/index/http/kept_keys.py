@@ -1,7 +1,7 @@
-"""What a page has for newer clients, and for this program: keys that pass through.
+"""Keys of pages that pass through: those for newer clients, and private ones.
 
-The model of simple-repository 0.11.1 has no place for the keys of newer PEPs, and an
-installer that goes by one of them must not lose it on the way.
+The model of simple-repository 0.11.1 lacks the keys of newer PEPs, but installers that
+use them must still get them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .urls import absolute_url, is_text
 LABEL_KEY = "_variant-label"
 """The key of the variant label of a file that the local index shows.
 
-It is on wheels that are shown under another name, and null on the non-variant wheels
-next to them. PEP 700: "Keys (at any level) with a leading underscore are reserved as
-private for index server use."
+It is set on wheels that are shown under another name, and null on the non-variant
+wheels next to them. PEP 700: "Keys (at any level) with a leading underscore are
+reserved as private for index server use."
 """
 
 KEPT_KEY = "_nvidia_variant_provider_kept"
-"""The key of what a page has for newer clients, at any level: keys that the model of
+"""The key for unknown keys at any level of a page: those that the model of
 simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708) and
 ``project-status`` (PEP 792), and those of a PEP to come."""
 
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
-"""What starts with these is set here, and by no upstream index."""
+"""Prefixes of keys that only this program sets, never an upstream index."""
 
 OF_FILES = frozenset(
     (
@@ -50,10 +50,10 @@ _JSON: Any = type(_WITHOUT[KEPT_KEY])
 def private_keys(
     item: Mapping[str, Any], known: Collection[str], url: str | None = None
 ) -> model.PrivateMetadataMapping:
-    """Return the private keys of a part of a page, and what is kept of it.
+    """Return the private keys of a part of a page, including the unknown ones.
 
-    :param known: the keys that the model has.
-    :param url: what URLs of the part are relative to.
+    :param known: the keys in the model.
+    :param url: the base of relative URLs in the part.
     """
     private, kept = {}, {}
     for key, value in item.items():
@@ -65,7 +65,7 @@ def private_keys(
     if "provenance" in kept and url is not None:
         kept["provenance"] = absolute_url(kept["provenance"], url)
     if not private and kept.keys() == _NOT_ATTESTED.keys():
-        # Most pages have nothing else, and some of them many files.
+        # Shortcut: most pages have no other keys, and some have many files.
         if kept == _NOT_ATTESTED:
             return _WITHOUT
         return model.PrivateMetadataMapping({KEPT_KEY: _JSON(kept)})
@@ -79,8 +79,8 @@ def private_keys(
 def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
     """Return ``meta`` with a version of the API that the files have all keys for.
 
-    PEP 700 requires sizes from version 1.1 on; some indexes declare it without. Other
-    keys of the page may need the version of the index, so that it is kept.
+    PEP 700 requires sizes since version 1.1, but some indexes lack them. Otherwise the
+    version of the index is kept, because other keys may need it.
     """
     version = meta.api_version
     if version == "1.0" or all(file.size is not None for file in files):
@@ -100,7 +100,7 @@ def kept_keys(
 def read_metas(
     metas: Iterable[tuple[str, str]],
 ) -> tuple[model.Meta, dict[str, Any]]:
-    """Return what the elements ``<meta name="pypi:...">`` mean in JSON.
+    """Return the JSON form of the elements ``<meta name="pypi:...">``.
 
     :returns: the object ``meta``, and other keys of the page.
     """
@@ -139,7 +139,7 @@ def write_metas(page: model.ProjectDetail) -> Iterator[tuple[str, str]]:
 
 
 def api_version(page: model.ProjectDetail) -> str:
-    """Return the version for a page: the one of the index where its keys need that."""
+    """Return the API version of a page: that of the index if its keys need it."""
     own = page.meta.api_version
     of_meta = kept_keys(page.meta)
     wanted = str(of_meta.get("api-version", own))

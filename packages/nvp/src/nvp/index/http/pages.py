@@ -1,10 +1,9 @@
-"""Parse pages of indexes (PEP 503, PEP 691), as pip reads them.
+"""Parse pages of indexes (PEP 503, PEP 691) like pip.
 
-The parser of simple-repository (0.11.1) takes the text of a link for the name
-of its file, ignores ``<base>``, quotes URLs that are quoted already, and refuses a
-whole page for one bad entry. pip does none of that, and users expect the pages that
-pip accepts to work. This parser omits a value that is not valid, and an entry without
-a usable URL.
+The parser of simple-repository (0.11.1) uses the text of a link as the file name,
+ignores ``<base>``, quotes quoted URLs again, and rejects a whole page for one bad
+entry. pip does none of that, and users expect pages that pip accepts to work. This
+parser omits invalid values, and entries without a usable URL.
 """
 
 from __future__ import annotations
@@ -47,28 +46,27 @@ _TYPES = (
     "application/vnd.pypi.simple.v1+html",
     "application/vnd.pypi.simple.v1+json",
 )
-"""How the types of pages start, for pip as well. It passes over any other index."""
+"""The content types of pages; like pip, other types are skipped."""
 
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
-"""A hash in a URL, as pip finds it; one that is not valid makes pip refuse the file."""
+"""A hash in a URL, by pip's rule; an invalid one makes pip reject the file."""
 
 _OF_UV = re.compile("blake2b=|%3d", re.IGNORECASE)
-"""What the fragment of a URL has with a hash that uv checks, and pip does not."""
+"""The forms of hashes in URL fragments that uv checks but pip does not."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
-"""A page may have this many files, and another one for each of so many bytes.
+"""The limit of files: a number, plus one for each of these bytes of the page.
 
-A file takes a kilobyte of memory, however short its link is. The page of PyPI with the
+A file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
 
 _LEAST_MEMORY = 32 * 1024 * 1024
-"""Memory that the values of any page in JSON may take, however short it is."""
+"""The memory limit of the values of a short JSON page."""
 
 _TIMES = 4
-"""How many bytes of memory there may be for each byte of a long page; the body and its
-text take two more."""
+"""The memory limit for each byte of a long page, besides the body and its text."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
@@ -78,12 +76,12 @@ _PAGE_ERRORS = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 def parse_page(
     body: bytes, content_type: str, url: str, project: str, *, exact: bool = False
 ) -> model.ProjectDetail:
-    """Parse a project page; its URLs become absolute, and stay as they are spelled.
+    """Parse a project page; its URLs become absolute, but keep their spelling.
 
     :param url: the URL of the page, after redirects.
     :param project: the normalized name of the project.
-    :param exact: refuse a page of which something would be lost by which installers
-        choose or check files, rather than to omit what is not valid.
+    :param exact: reject a page with invalid values that installers use to select or
+        check files, instead of omitting the values.
     :raises UpstreamError: the body is not a page of a simple index.
     """
     is_json = _is_json(content_type, url)
@@ -96,7 +94,7 @@ def parse_page(
 
 
 def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:
-    """Parse the list of projects of an index, and omit names that are not valid.
+    """Parse the list of projects of an index, without invalid names.
 
     :raises UpstreamError: the body is not a list of projects.
     """
@@ -106,7 +104,7 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
         if is_json:
             names = _load_page(body, _name_of_project)["projects"]
         else:
-            # Web servers list directories with a slash.
+            # Web servers list directories with a trailing slash.
             names = {
                 link.text.strip().rstrip("/") for link in read_links(body, content_type)
             }
@@ -149,7 +147,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
-    """Return the name in an entry of a list of projects, to keep nothing else of it."""
+    """Return only the name in an entry of a list of projects."""
     return item["name"] if "name" in item and "projects" not in item else item
 
 
@@ -158,12 +156,13 @@ def _is_project(name: object) -> bool:
 
 
 def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
-    """Return the value of a page, in little memory, whatever it holds.
+    """Parse a page with limited memory.
 
-    A list or an object of few bytes takes a hundred bytes of memory. So commas and
-    brackets are counted first, and objects are replaced as soon as they are complete.
+    A list or an object of few bytes takes a hundred bytes of memory. Therefore commas
+    and brackets are counted first, and objects are replaced as soon as they are
+    complete.
 
-    :param replace: returns what is kept of an object, which may be the object itself.
+    :param replace: returns a replacement for an object, or the object itself.
     :raises ValueError: the page is not JSON.
     :raises TooMuchError: its values would take too much memory.
     """
@@ -220,7 +219,7 @@ def _read_json(
         few()
         name = item["filename"]
         if isinstance(name, str) and len(name) > LONGEST_NAME:
-            return _OMITTED  # No installer could write such a file.
+            return _OMITTED  # no installer could write such a file
         file = _json_file(item, url)
         if exact and (file is None or _loses(item, file)):
             raise ValueError(f"the entry of {shown(name)} is not valid")
@@ -254,12 +253,12 @@ def _files_of(items: Iterable[Any]) -> Iterator[model.File]:
         if isinstance(item, model.File):
             yield item
         elif item is not _OMITTED:
-            # It is no object, or one without a name or a URL.
+            # The entry is not an object, or lacks a name or a URL.
             raise KeyError("url" if "filename" in item else "filename")
 
 
 _OMITTED = object()
-"""Stands for the file of an entry that is not valid."""
+"""A placeholder for the file of an invalid entry."""
 
 
 def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
@@ -270,7 +269,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    # A file with an empty reason is yanked for uv, and for pip it is not.
+    # A file with an empty reason is yanked for uv, but not for pip.
     known = OF_FILES - {"yanked"} if item.get("yanked") == "" else OF_FILES
     return model.File(
         filename=name,
@@ -287,7 +286,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
 
 
 def _loses(item: Mapping[str, Any], file: model.File) -> bool:
-    """Return whether a file lacks what its entry has, and installers refuse."""
+    """Return whether parsing lost a value that makes installers reject the file."""
     hashes = item.get("hashes")
     return (
         hashes not in (None, _hashes(hashes))
@@ -330,7 +329,7 @@ def _is_version(value: Any) -> bool:
     try:
         return bool(Version(value))
     except (ValueError, TypeError):
-        return False  # Python converts no number of more than 4,300 digits.
+        return False  # Python rejects numbers of more than 4,300 digits
 
 
 def _time(value: Any) -> datetime | None:
@@ -339,7 +338,7 @@ def _time(value: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(value[:-1])
     except ValueError:
-        pass  # Python 3.10 accepts only some numbers of digits after the second.
+        pass  # Python 3.10 accepts only some lengths of fractions of a second
     try:
         return datetime.fromisoformat(value[:19])
     except ValueError:
@@ -375,7 +374,7 @@ def _find_base(body: bytes, content_type: str, url: str) -> str:
 
 
 def _most_files(body: bytes) -> Callable[[], None]:
-    """Return a function that is called for each file, and refuses one too many."""
+    """Return a function to call for each file, which enforces the limit."""
     most = _FILES + len(body) // _BYTES_OF_FILE
     number = count(1)
 
@@ -394,7 +393,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
-    # The text of a link may be anything, such as "Download"; pip reads its URL only.
+    # The text of a link may be anything, such as "Download"; pip uses only its URL.
     name = file_name(url)
     if not name or not is_file_name(name):
         return None

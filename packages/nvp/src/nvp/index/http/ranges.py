@@ -1,4 +1,4 @@
-"""Remote files that are read in parts, so that looking into a wheel is cheap."""
+"""Remote files that are read by HTTP range requests, for cheap access to wheels."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _TAIL = 64 * 1024
-"""Bytes at the end of a file that the first request asks for."""
+"""The number of bytes at the end of a file in the first request."""
 
 _BLOCK = 256 * 1024
-"""Bytes of one block; blocks are what is requested and kept."""
+"""The size of a block in bytes; requests and caches use whole blocks."""
 
 _MOST_BLOCKS = 16
-"""Blocks that one request may ask for while a file is read from start to end."""
+"""The maximum number of blocks in a request during sequential reading."""
 
 _KEPT_BLOCKS = 32
 
 _WHOLE_FILE = 16 * 1024 * 1024
-"""The largest file that is downloaded from a server that does not serve ranges."""
+"""The largest file to download from a server without range support."""
 
 _FRESH = 3600.0
-"""Seconds after which a server is asked again: `serve` may run for weeks."""
+"""Seconds after which a server is tested again, because `serve` may run for weeks."""
 
 _MOST = 1024
-"""Bytes that are read of the response that tells it."""
+"""The number of bytes to read from the response of that test."""
 
 _PATIENCE = 5.0
-"""Seconds for the request. An installer waits for the page meanwhile."""
+"""The time limit of the test in seconds, because an installer is waiting."""
 
 
 class ChangedFileError(InputError):
-    """A file is not the one that a page names, or of which parts were read."""
+    """A file differs from that on the page, or from parts read before."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="report it to the index")
@@ -63,25 +63,24 @@ class ChangedFileError(InputError):
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of a file that were read, by which the whole file is known again.
+    """The parts of a file that were read, to verify the whole file later.
 
-    :param size: the bytes of the whole file.
-    :param hashes: of each part its first position, the one after its last, and its
-        SHA-256.
+    :param size: the size of the whole file in bytes.
+    :param hashes: for each part its start, its end and its SHA-256.
     """
 
     size: int = 0
     hashes: set[tuple[int, int, str]] = field(default_factory=set)
 
     def add(self, start: int, data: bytes, size: int) -> None:
-        """Take note of a part that has arrived."""
+        """Record a received part."""
         self.size = size
         self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
 
     def are_all_of(self, sha256: str | None) -> bool:
-        """Return whether one part is all of the file with a hash.
+        """Return whether one part is the whole file with a hash.
 
-        :raises ChangedFileError: it is all of another file.
+        :raises ChangedFileError: it is a whole file with another hash.
         """
         whole = {
             digest for start, end, digest in self.hashes if end - start == self.size
@@ -94,15 +93,15 @@ class Parts:
 
 
 class Comparison:
-    """Compares a file that arrives with a hash, and with parts that were read before.
+    """Compares a received file with its hash, and with parts read before.
 
-    :param hashes: what a page gives, by algorithm.
-    :param parts: what was read of the file before.
+    :param hashes: the hashes on the page, by algorithm.
+    :param parts: the parts read before.
     """
 
     def __init__(self, hashes: Mapping[str, str], parts: Iterable[Parts] = ()) -> None:
         self._name = next((name for name in ALGORITHMS if name in hashes), "sha256")
-        # Without an algorithm of pip, no file is the one expected, as for pip.
+        # Like pip, accept no file if the page has hashes, but none that pip supports.
         self._expected = hashes.get(self._name, "" if hashes else None)
         self._parts = [
             (item.size, *part, hashlib.sha256())
@@ -127,13 +126,13 @@ class Comparison:
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of what has arrived."""
+        """The SHA-256 of the received bytes."""
         return self._digest.hexdigest()
 
     def finish(self) -> Parts:
-        """Compare the file, which has arrived; return it as one part.
+        """Verify the complete file, and return it as one part.
 
-        :raises ChangedFileError: it is another one than was expected.
+        :raises ChangedFileError: the file is not the expected one.
         """
         found = self._checked.hexdigest()
         if self._expected is not None and found != self._expected.lower():
@@ -147,17 +146,17 @@ class Comparison:
 
 
 class RangeFile(io.RawIOBase):
-    """A remote file that is read in parts, where its reader asks for them.
+    """A remote file that is read by range requests on demand.
 
-    It is read from another thread than that of the client. A server that does not serve
-    ranges sends the whole file; that is good enough for small files. Every read raises
-    `NoRangesError` when the server does not serve ranges and the file is larger.
+    Reads come from a thread other than that of the client. A server without range
+    support sends the whole file, which is good enough for small files. For a larger
+    file, every read raises `NoRangesError`.
 
     :param loop: the event loop that runs the client.
-    :param whole: the most bytes of a file that is taken whole; 16 MiB by default.
-    :param until: when the last request has to be over, by `time.monotonic`.
+    :param whole: the largest file to download; 16 MiB by default.
+    :param until: the deadline of the last request, by `time.monotonic`.
     :param arrived: called with the number of bytes of each response.
-    :param parts: gets what is read.
+    :param parts: receives the read parts.
     :raises UpstreamError: it cannot be read, now or by any later read.
     """
 
@@ -180,7 +179,7 @@ class RangeFile(io.RawIOBase):
         self._parts = parts
         self._position = 0
         self._blocks: dict[int, bytes] = {}
-        # The block after the last request, and how many blocks that had.
+        # The block after the last request, and the size of that request in blocks.
         self._following, self._count = -1, 0
         self._size, self._tail = self._read_tail()
 
@@ -220,7 +219,7 @@ class RangeFile(io.RawIOBase):
 
     def _read_tail(self) -> tuple[int, bytes]:
         """Return the size of the file, and its last bytes, or all of them."""
-        # The list of a zip file is at its end, so the first request asks for that.
+        # The list of a zip file is at its end, so request the end first.
         response = self._request(f"bytes=-{_TAIL}", _TAIL)
         data, headers = response.body, response.headers
         if response.status != 206:
@@ -243,8 +242,8 @@ class RangeFile(io.RawIOBase):
 
     def _read_block(self, number: int) -> bytes:
         if number not in self._blocks:
-            # The list of a zip file is read here and there, a large member from
-            # start to end: ask for twice as much while the reads are consecutive.
+            # A zip file's list is read at random, but a large member sequentially:
+            # double the request while the reads are consecutive.
             ahead = 2 * self._count if number == self._following else 1
             self._count = min(ahead, _MOST_BLOCKS)
             self._following = number + self._count
@@ -259,7 +258,7 @@ class RangeFile(io.RawIOBase):
                 raise PassingError(message, self._url, status=502, hint="try again")
             self._note(0 if is_whole else start, data, self._size)
             if is_whole:
-                # The server sends no parts any more: the rest is read from this.
+                # The server no longer supports ranges: read the rest from this.
                 self._tail = data
                 data = data[start : end + 1]
             if len(data) != end - start + 1:
@@ -273,10 +272,10 @@ class RangeFile(io.RawIOBase):
         return self._blocks[number]
 
     def _request(self, wanted: str, most: int) -> CompleteResponse:
-        """Request a range of the file, which may be answered by the whole file.
+        """Request a range of the file; the reply may be the whole file.
 
         :param wanted: the value of the ``Range`` header.
-        :param most: the most bytes that the range can have.
+        :param most: the maximum size of the range in bytes.
         """
         work = _get_range(self._client, self._url, wanted, max(most, self._whole))
         response = wait_until(work, self._loop, self._until, self._url)
@@ -295,9 +294,9 @@ def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
 
 
 def _version(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return what tells a version of a file from another one, as far as it is known.
+    """Return the validators of a version of a file.
 
-    A weak validator (``W/``) tells nothing.
+    A weak validator (``W/``) is ignored.
     """
     tag = headers.get("etag", "")
     size = headers.get("content-range", "").rpartition("/")[2]
@@ -319,17 +318,17 @@ def wait_until(
     until: float | None,
     url: str,
 ) -> T:
-    """Return what ``work`` returns, which runs in the loop of another thread.
+    """Return the result of ``work``, which runs in the loop of another thread.
 
-    :param until: when it has to be over, by `time.monotonic`; ``None`` for no limit.
-    :raises PassingError: it was not.
+    :param until: the deadline, by `time.monotonic`; ``None`` for no limit.
+    :raises PassingError: the deadline has passed.
     """
     task = asyncio.run_coroutine_threadsafe(work, loop)
     left = None if until is None else max(0.0, until - time.monotonic())
     try:
         return task.result(left)
     except concurrent.futures.TimeoutError:
-        # asyncio's error of the same name would mean that the work itself raised it.
+        # If the task is done, the work itself raised an error of the same name.
         if task.done():
             raise
         task.cancel()
@@ -345,7 +344,7 @@ async def _get_range(
     except TooLargeError as error:
         message = f"{error.message}, and the server does not serve parts"
     except UpstreamError as error:
-        # Some servers refuse ranges of this form instead of ignoring them.
+        # Some servers reject ranges of this form instead of ignoring them.
         if error.status not in (416, 501):
             raise
         message = error.message
@@ -353,30 +352,30 @@ async def _get_range(
 
 
 class RangeSupport:
-    """Asks each server once whether it sends parts of files, with one small request.
+    """Tests once for each server whether it supports range requests.
 
     :param client: sends the request.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # The reply of each server, and until when it counts.
+        # The result for each server, and its expiry.
         self._asked: dict[str, tuple[asyncio.Future[bool], float]] = {}
 
     async def has(self, url: str) -> bool:
-        """Return whether the server of a file sends its last bytes alone.
+        """Return whether the server of a file supports range requests.
 
-        :param url: the file, whose last byte is asked for.
+        :param url: the file, whose last byte is requested.
         """
         server, now = server_of(url), asyncio.get_running_loop().time()
         if server not in self._asked or now > self._asked[server][1]:
             reply = asyncio.ensure_future(self._ask(url))
             self._asked[server] = reply, now + _FRESH
-        # Several pages may wait for one request: the end of one does not cancel it.
+        # Several pages may wait for one request, so one of them must not cancel it.
         return await asyncio.shield(self._asked[server][0])
 
     def deny(self, url: str) -> None:
-        """Note that a server did not send a part of a file although others came."""
+        """Record that a server did not send a part of a file."""
         loop = asyncio.get_running_loop()
         denied: asyncio.Future[bool] = loop.create_future()
         denied.set_result(False)
@@ -393,10 +392,10 @@ class RangeSupport:
         return sends
 
     async def _sends_part(self, url: str) -> bool:
-        # RFC 9110, section 14.1.2: a suffix range, as `RangeFile` starts with. Some
-        # servers send ranges, but not these.
+        # RFC 9110, section 14.1.2: a suffix range, which is the first request of
+        # `RangeFile`. Some servers support only other ranges.
         wanted = {"Range": "bytes=-1", "Accept-Encoding": "identity"}
-        # The whole of a large file exceeds the limit, and is not read.
+        # A whole large file exceeds the limit and is not read.
         response = await self._client.get(url, wanted, limit=_MOST)
         given = _content_range(response.headers)
         if response.status != 206 or len(response.body) != 1 or given is None:

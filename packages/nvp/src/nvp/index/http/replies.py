@@ -1,4 +1,4 @@
-"""What is made of responses: their bodies, headers and redirects, and errors."""
+"""Interpret responses: bodies, headers, redirects and errors."""
 
 from __future__ import annotations
 
@@ -30,25 +30,26 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 429, RFC 8470 for 425)."""
 
 OWN = {"Nvp-Process": secrets.token_hex(16)}
-"""The header of each request by which a server in this process knows its own client: an
-index can name this server, which would then ask itself until no connection is left."""
+"""A header of each request, with which a server in this process recognizes its own
+client: an index can name this server, which would then request pages from itself until
+no connection is left."""
 
 _FIRST = 0.5
-"""Seconds before the first new attempt; the time doubles with each further one."""
+"""Seconds before the first retry; the time doubles with each further one."""
 
 _LONGEST = 60.0
-"""Seconds that a census waits at most, whatever the server asks for."""
+"""The longest wait for a retry in seconds, whatever the server requests."""
 
 
 def find_target(response: httpx.Response) -> str:
     """Return the URL that a response redirects to.
 
-    Credentials in it are left out: they are the user's to give.
+    Credentials in it are removed, because only the user may supply them.
 
-    :raises UpstreamError: it is no URL.
+    :raises UpstreamError: the target is not a URL.
     """
     try:
-        urlsplit(response.headers["location"])  # httpx takes what pip refuses.
+        urlsplit(response.headers["location"])  # httpx accepts URLs that pip rejects.
         following = response.next_request
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         following = None
@@ -70,11 +71,11 @@ def make_reply(response: httpx.Response) -> CompleteResponse:
 
 
 def decode(reply: CompleteResponse, limit: int) -> bytes | None:
-    """Return the body without compression, or a little more than the limit of it.
+    """Return the decompressed body, or slightly more than the limit of it.
 
-    What no installer can decode is returned as it is.
+    A body with an unknown compression is returned unchanged.
 
-    :returns: ``None`` for a body that is not compressed as its header says.
+    :returns: ``None`` for a body whose compression differs from its header.
     """
     coding = reply.headers.get("content-encoding", "").strip().lower()
     forms = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}.get(coding, ())
@@ -83,14 +84,14 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
             engine = zlib.decompressobj(bits)
             body = engine.decompress(reply.raw, limit + 1)
             is_all = engine.eof and not engine.unused_data
-            # pip goes on with what comes after the end, and uv wants the end.
+            # pip ignores data after the end, but uv requires the end.
             if is_all or len(body) > limit or not reply.is_whole:
                 return body
     return None if forms and reply.raw else reply.raw
 
 
 def content_length(response: httpx.Response) -> int:
-    """Return the bytes that a response announces, or 0 if it does not say it."""
+    """Return the announced size of a response in bytes, or 0 if unknown."""
     length = response.headers.get("content-length", "")
     return int(length) if length.isdecimal() and len(length) < 20 else 0
 
@@ -115,17 +116,17 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def is_own(headers: Mapping[str, str]) -> bool:
-    """Return whether a request or a response is of this process."""
+    """Return whether a request or a response comes from this process."""
     return any(headers.get(name) == text for name, text in OWN.items())
 
 
 def check_status(response: httpx.Response, url: str, *, most: int) -> None:
-    """Raise an error where a server sends neither a file nor a part of one.
+    """Raise an error unless a server sends a file or a part of one.
 
-    :param most: the first status that is an error; pip and uv read a page of any status
-        below 400.
-    :raises UpstreamError: the status is that of an error.
-    :raises PassingError: it is one that may pass, such as 503.
+    :param most: the first error status; pip and uv read a page with any status below
+        400.
+    :raises UpstreamError: the status is an error.
+    :raises PassingError: the error may be temporary, such as 503.
     """
     status = response.status_code
     if status < most:
@@ -165,8 +166,8 @@ def translate_error(
 ) -> UpstreamError:
     """Return an error of httpx as one of this package, without secrets.
 
-    :param timeout: the seconds after which a server counts as silent.
-    :param proxy: the URL of the proxy that was asked.
+    :param timeout: the timeout of the request in seconds.
+    :param proxy: the URL of the proxy in use.
     """
     reason = redacted(str(error)) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
@@ -178,19 +179,19 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # httpx has an error of the protocol for a redirect that has no valid URL, too.
+    # httpx also raises a protocol error for a redirect without a valid URL.
     if isinstance(error, httpx.TransportError) and "location header" not in reason:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:
-    """Return how many seconds to wait; ``None`` if the server asks for too many.
+    """Return the seconds to wait; ``None`` if the server requests too many.
 
-    :param attempt: the number of the new attempt, from 1 on.
+    :param attempt: the number of the retry, from 1.
     """
     if error.wait is not None:
         return error.wait if error.wait <= _LONGEST else None
     pause: float = min(_LONGEST, _FIRST * 2 ** (attempt - 1))
-    # Workers that failed together do not all come again at the same moment.
+    # Vary the pause, so that workers that failed together do not retry together.
     return pause * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret

@@ -1,6 +1,6 @@
-"""URLs: which of them may be read, errors about them, and the files that they name.
+"""URLs: which ones may be read, errors about them, and the files that they name.
 
-This module imports little, because commands import it that may read no URL at all.
+This module imports little, because commands that read no URL also import it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-# Most references match this, and need no parsing: their port, for example, cannot be
-# wrong.
+# Most references match this and need no parsing, because they have no port, for
+# example.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
-# A file, possibly in another directory: only the directory has to be resolved, and
-# once.
+# A file, possibly in another directory: only the directory must be resolved, once.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
 LONGEST_NAME = 255
-"""Characters of a file name: the limit of the usual file systems."""
+"""The maximum length of a file name on common file systems, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompleteResponse:
-    """A response that was read to its end, or as far as it went.
+    """A response that was read to its end, if possible.
 
     :param url: the URL after redirects.
-    :param headers: the headers, their names in small letters.
-    :param raw: the body as it was sent; ``body`` has no compression.
-    :param is_whole: the end of the body has arrived.
+    :param headers: the headers, with names in lower case.
+    :param raw: the body as sent; ``body`` is decompressed.
+    :param is_whole: whether the end of the body was received.
     """
 
     status: int
@@ -49,10 +48,10 @@ class CompleteResponse:
 class UpstreamError(InputError):
     """An index or a file server did not respond as expected.
 
-    :param url: what was to be read; its secrets are left out.
+    :param url: the URL, whose secrets are removed.
     :param status: the HTTP status that describes the failure best.
-    :param reply: what the server sent, with which an installer does as it does alone.
-    :param places: ``path`` where there is no URL, and ``hint``.
+    :param reply: the reply of the server, to pass on to an installer.
+    :param places: ``path`` if there is no URL, and ``hint``.
     """
 
     status = 502
@@ -76,7 +75,7 @@ class UpstreamError(InputError):
 
 
 class NoRangesError(UpstreamError):
-    """A server does not send the parts of a file that it was asked for."""
+    """A server does not support range requests."""
 
     usual_hint = "download it first"
 
@@ -86,9 +85,9 @@ class TooLargeError(UpstreamError):
 
 
 class PassingError(UpstreamError):
-    """A failure that may be gone when the same request is sent again.
+    """A failure that may be temporary.
 
-    :param wait: how many seconds the server asks to wait; ``None`` if it does not say.
+    :param wait: the seconds to wait that the server requests, or ``None``.
     """
 
     status = 504
@@ -96,15 +95,15 @@ class PassingError(UpstreamError):
 
 
 class TooSlowError(PassingError):
-    """A response takes longer than this program waits; an installer might go on."""
+    """A response takes longer than this program waits; an installer may wait longer."""
 
 
 ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
-"""The hashes that pip checks. An index may give one of them alone."""
+"""The hash algorithms that pip checks. An index may provide only one of them."""
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the hash that a file should have, and does not have."""
+    """Return the algorithm of a hash that a file does not match, or ``None``."""
     name = next((name for name in ALGORITHMS if hashes.get(name)), None)
     if name is None:
         return None
@@ -120,9 +119,9 @@ def is_http(location: str) -> bool:
 
 
 def why_no_index(location: str) -> tuple[str, str]:
-    """Say why no index can be read at a place, and what to do about it.
+    """Return why no index can be read at a location, and a hint.
 
-    :param location: a URL of a server that is not allowed, or no URL and no directory.
+    :param location: a disallowed URL, or neither a URL nor a directory.
     """
     scheme, mark, _ = location.partition("://")
     if is_http(location):
@@ -134,9 +133,9 @@ def why_no_index(location: str) -> tuple[str, str]:
 
 
 def file_name(url: str) -> str:
-    """Return the name of the file that ``url`` is of, without its quoting.
+    """Return the unquoted file name in ``url``.
 
-    It is empty where there is none, or where this is no URL.
+    The result is empty without a file name or for an invalid URL.
     """
     try:
         return unquote(urlsplit(url).path.rpartition("/")[2])
@@ -165,18 +164,17 @@ def is_loopback(host: str) -> bool:
 class Settings:
     """The settings of pip that decide how it connects to an index.
 
-    :param timeout: how many seconds a server may send nothing.
-    :param deadline: how many seconds a whole page or document may take.
-    :param retries: how often a request is sent again after a failure that may pass,
-        such as HTTP 429 and 503. Installers have their own retries, which need none
-        here.
+    :param timeout: the longest silence of a server in seconds.
+    :param deadline: the time limit of a whole page or document in seconds.
+    :param retries: the number of retries after a temporary failure such as HTTP 429 or
+        503; 0 for installers, which retry themselves.
     :param trusted_hosts: entries of the form ``host`` or ``host:port``; their
         certificates are not verified, and they may use plain HTTP.
     :param plain_http: allow plain HTTP for every host. pip refuses an index that is
         not secure, but accepts the URL of a single file.
     :param trusts_pages: follow pages and redirects to any server, as pip does.
-        Otherwise those from elsewhere must not lead to a server that only this machine,
-        or its network, can reach: other people may see what is read.
+        Otherwise public ones must not lead to a server that only this machine, or its
+        network, can reach, because others may see the result.
     :param cert: a file or directory of certificate authorities that replaces those of
         the system.
     :param client_cert: a file with a certificate and its private key.
@@ -196,14 +194,14 @@ class Settings:
     trust_env: bool = True
 
     def is_allowed(self, url: str) -> bool:
-        """Return whether ``url`` may be read; pip ignores insecure indexes as well."""
+        """Return whether ``url`` may be read; pip also ignores insecure indexes."""
         parts = urlsplit(url)
         if parts.scheme == "https":
             return True
         if parts.scheme != "http":
             return False
         local = is_loopback(parts.hostname or "")
-        # pip verifies the certificates of other hosts in spite of --trusted-host '*'.
+        # Despite --trusted-host '*', pip verifies the certificates of other hosts.
         everywhere = self.plain_http or "*" in self.trusted_hosts
         return everywhere or local or self.is_trusted(url)
 
@@ -225,7 +223,7 @@ def server_of(url: str) -> str:
 
 
 def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Split ``url`` into the URL without user and password, and these two."""
+    """Split ``url`` into the URL without credentials, and user and password."""
     parts = urlsplit(url)
     pair, at, host = parts.netloc.rpartition("@")
     if not at:
@@ -282,7 +280,7 @@ def is_text(value: Any) -> bool:
 def is_file_name(name: str) -> bool:
     """Return whether a file system could have a file of that name.
 
-    A version in a longer name may have more digits than Python converts.
+    A longer name may contain a version with more digits than Python can convert.
     """
     return len(name) <= LONGEST_NAME and is_text(name)
 
@@ -291,17 +289,17 @@ def is_file_name(name: str) -> bool:
 class IndexFile:
     """A file that a project page or a directory lists.
 
-    :param url: its URL with everything secret in it, or the path of a local file.
-    :param page: the URL of the page, after redirects; ``None`` where no server lists
-        the file.
-    :param time: when it was uploaded or written, in seconds since 1970; ``None`` if
-        unknown.
-    :param sha256: its hash, if the page gives it.
-    :param size: its bytes; ``None`` if unknown.
-    :param requires_python: the versions of Python for which the page offers it.
-    :param yanked: whether installers take it only where its version is pinned.
-    :param core_metadata: the sha256 of its METADATA file (PEP 658), empty where there
-        is such a file without one, and ``None`` where there is none.
+    :param url: its URL including secrets, or the path of a local file.
+    :param page: the URL of the page, after redirects; ``None`` if no server lists the
+        file.
+    :param time: the time of its upload or modification, in seconds since 1970; ``None``
+        if unknown.
+    :param sha256: its hash, if the page has it.
+    :param size: its size in bytes; ``None`` if unknown.
+    :param requires_python: its supported versions of Python, from the page.
+    :param yanked: whether installers select it only for an exact pin.
+    :param core_metadata: the SHA-256 of its METADATA file (PEP 658); empty for such a
+        file without a hash, and ``None`` without such a file.
     """
 
     name: str
