@@ -104,7 +104,18 @@ def test_findings_have_line_and_column(
     assert sorted(found(tmp_path / "pyproject.toml", text)) == sorted(expected)
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"a = ", b"[" * 5000, b"", b"variant = 1"])
+HOSTILE = {
+    "digits": b"a = " + b"9" * 900_000,
+    "digits of ff": b"[variant]\nrequires = 0x" + b"f" * 20_000,
+    "parts of a key": b"a" + b".a" * 30_000 + b" = 1",
+}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\xff", b"a = ", b"[" * 5000, b"", b"variant = 1", *HOSTILE.values()],
+    ids=lambda data: data[:20],
+)
 def test_other_files_are_one_finding(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "pyproject.toml"
     path.write_bytes(data)

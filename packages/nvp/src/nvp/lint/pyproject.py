@@ -17,6 +17,7 @@ from nvidia_variant_provider.errors import join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
 
+from ..pins.toml_text import check_toml
 from .documents import PROVIDER_CHECKS, Scope, check_document
 from .findings import Collector, Position, Problem, positions_at
 
@@ -37,9 +38,10 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     """Check the bytes of a ``pyproject.toml``, and return the findings about it."""
     collector = Collector(path, document=data, locate=find_places)
     try:
-        document = tomllib.loads(data.decode("utf-8"))
+        document = _load(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        message = _AT.sub("", str(error)) or "nested too deeply"
+        given = getattr(error, "message", str(error))
+        message = _AT.sub("", given) or "nested too deeply"
         collector.add("NV100", "", f"not TOML: {message}", "correct the file")
         return collector
     section = document.get(_SECTION)
@@ -100,6 +102,15 @@ _KEY = re.compile(rf"[ \t]*(?:[A-Za-z0-9_-]+|{_QUOTED})[ \t]*")
 _SCALAR = re.compile(rf"{_LONG}|{_QUOTED}|[^,\]}}#\n]+", re.DOTALL)
 
 
+def _load(text: str) -> dict[str, Any]:
+    """Return the value of a TOML text.
+
+    :raises ValueError: it is not TOML, or would take too much memory or time.
+    """
+    check_toml(text)
+    return tomllib.loads(text)
+
+
 def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
     """Return where places are in a TOML text, as `findings.find_positions` does.
 
@@ -107,7 +118,7 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
     """
     wanted = list(places)
     try:
-        tomllib.loads(text)
+        _load(text)
         offsets = {"": (0, 0)}
         for place, key, value in _Walk(text).places():
             offsets.setdefault(place, (key, value))
@@ -117,7 +128,7 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
         end = len(lines), len(lines[-1]) + 1
         at = (int(match[1]), int(match[2])) if match and match[1] else end
         return dict.fromkeys(wanted, Position(key=at, value=at))
-    except (RecursionError, TypeError):
+    except (ValueError, RecursionError, TypeError):
         return {}
     return positions_at(text, wanted, offsets)
 

@@ -29,6 +29,11 @@ time. A lock file of 200 packages has 30,000."""
 _DEEPEST = 50
 """The most parts of a key with dots, for which `tomllib` takes time by their square."""
 
+_LONGEST = 4000
+"""The most digits of a number. Python can read longer numbers in hexadecimal form only,
+and cannot print them. `tomllib` takes 150 bytes of memory for each digit."""
+
+_DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DOTTED = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
 _TEXT = r'"[^"\\\x00-\x08\x0a-\x1f\x7f]*"'
@@ -62,10 +67,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     # Inside a text of several lines, the list is a part of that text.
     plain = '"""' in text or "'''" in text or "set aside" in text
     rest = text if plain else _LIST.sub(set_aside, text)
-    if sum(map(rest.count, "{[,=.")) > _MOST_SIGNS:
-        raise InputError("has too many values for a lock file", hint=AGAIN)
-    if _has_deep_keys(rest):
-        raise InputError("has keys of too many parts", hint=AGAIN)
+    check_toml(rest)
     try:
         document: dict[str, Any] = tomllib.loads(rest)
     except (ValueError, RecursionError) as error:
@@ -77,10 +79,29 @@ def parse_toml(text: str) -> dict[str, Any]:
     return document
 
 
+def check_toml(text: str) -> None:
+    """Refuse a text for which `tomllib` would take too much memory or time.
+
+    :raises InputError: it is one.
+    """
+    if sum(map(text.count, "{[,=.")) > _MOST_SIGNS:
+        raise InputError("has too many values", hint=AGAIN)
+    if _has_deep_keys(text):
+        raise InputError("has keys of too many parts", hint=AGAIN)
+    if _has_long_numbers(text):
+        raise InputError(f"has a number of more than {_LONGEST} digits", hint=AGAIN)
+
+
 def _has_deep_keys(text: str) -> bool:
     lines = (line for line in text.splitlines() if line.count(".") > _DEEPEST)
     keys = (match[0] for line in lines for match in _DOTTED.finditer(line))
     return any(len(re.findall(_PART, key)) > _DEEPEST for key in keys)
+
+
+def _has_long_numbers(text: str) -> bool:
+    lines = (line for line in text.splitlines() if len(line) > _LONGEST)
+    numbers = (match[0] for line in lines for match in _DIGITS.finditer(line))
+    return any(len(number) > _LONGEST for number in numbers)
 
 
 def _read_table(text: str) -> dict[str, Any] | None:
