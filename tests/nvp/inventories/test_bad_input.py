@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str | bytes, str]] = {
         "'nine' is not a number",
     ),
     "two of a name": (items(gpu_node("a"), gpu_node("a")), "have the name 'a'"),
+    "a long name": (items(gpu_node("a" * 601)), "the name of a machine has 601 char"),
     "another report": (
         '{"schema_version": 1, "command": "resolve"}',
         "not the report of detect",

@@ -284,3 +284,19 @@ def test_pip_reads_the_same(
     if expected is not None:
         found = [(str(pin.version), pin.hashes) for pin in own if pin.version]
         assert found == expected
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_a_file_that_is_elsewhere_is_not_quoted(link: bool, tmp_path: Path) -> None:
+    """Whoever wrote the file may not be allowed to read what it names."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("root:$6$S3CRET:19000:0\n")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "link.txt").symlink_to(secret)
+    named = "link.txt" if link else "../secret.txt"
+    with pytest.raises(InputError, match=rf"{named}:1: is no line of") as caught:
+        read(folder, a_txt=f"-r {named}\n")
+    assert "S3CRET" not in str(caught.value)
+    with pytest.raises(InputError, match=r"b\.txt:1: 'a b c' is no requirement"):
+        read(folder, a_txt="-r b.txt\n", b_txt="a b c\n")

@@ -25,6 +25,9 @@ _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
 """GPUs of one machine; the largest known machines have 16, and 72 in one rack."""
 
+_LONGEST_NAME = 600
+"""Characters of a name. That of a host has 253 at most."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine(Reported):
@@ -101,12 +104,15 @@ def _environment(
 
 
 def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
-    """Yield ``machines``, whose names have to differ.
+    """Yield ``machines``, whose names have to differ and to fit into a report.
 
-    :raises InputError: a name was seen before.
+    :raises InputError: a name was seen before, or is too long.
     """
     names: set[str] = set()
     for machine in machines:
+        if len(machine.name) > _LONGEST_NAME:
+            message = f"the name of a machine has {len(machine.name):,} characters"
+            raise InputError(message, hint=f"{_LONGEST_NAME} are allowed")
         if machine.name in names:
             message = f"two machines have the name {shown(machine.name)}"
             raise InputError(message, hint="give each machine a name of its own")

@@ -108,7 +108,8 @@ def _load(text: str) -> dict[str, Any]:
     :raises ValueError: it is not TOML, or would take too much memory or time.
     """
     check_toml(text)
-    return tomllib.loads(text)
+    document: dict[str, Any] = tomllib.loads(text)
+    return document
 
 
 def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:

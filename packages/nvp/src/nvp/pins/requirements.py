@@ -196,6 +196,13 @@ def _read_text(
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
         except InputError as error:
+            # Whoever wrote the first file may have named a file that nobody else is to
+            # see, such as /etc/shadow: an error quotes files below its directory alone.
+            if not here.startswith(
+                os.path.join(os.path.dirname((*above, here)[0]), "")
+            ):
+                other = InputError("is no line of a requirements file")
+                raise _at_line(other, path, number) from None
             raise _at_line(error, path, number) from None
         if named is None:
             continue
