@@ -319,7 +319,7 @@ class IndexFile:
 
 
 def local_file(path: str, sha256: str | None = None) -> IndexFile:
-    """Return a file of a directory; what is wrong with it shows when it is read."""
+    """Return a file of a directory; errors are reported when it is read."""
     time = size = None
     try:
         status = os.stat(path)
@@ -331,9 +331,9 @@ def local_file(path: str, sha256: str | None = None) -> IndexFile:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the names in a directory, sorted.
+    """Return the sorted names in a directory.
 
-    :raises InputError: it cannot be read.
+    :raises InputError: the directory cannot be read.
     """
     try:
         return sorted(os.listdir(folder))

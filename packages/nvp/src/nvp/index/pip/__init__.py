@@ -1,1 +1,1 @@
-"""Running the user's own pip with the local index."""
+"""Run the user's own pip with the local index."""

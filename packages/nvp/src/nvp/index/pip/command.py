@@ -1,4 +1,4 @@
-"""What a user asks pip for, as that pip understands it, and for which Python."""
+"""A pip command line as interpreted by the user's pip, and its target Python."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SHA256 = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipOptions:
-    """The options of pip that matter here, by the names that pip itself has for them.
+    """The relevant options of pip, by pip's own names.
 
-    The values are from the command line, the environment and configuration files; the
-    defaults are for a pip that does not have the option.
+    The values come from the command line, the environment and configuration files; the
+    defaults are for a pip without the option.
     """
 
     index_url: str | None = None
@@ -61,7 +61,8 @@ class Asked:
 
     :param project: the normalized name.
     :param hashes: the SHA-256 hashes that the user gave.
-    :param is_constraint: it does not ask for the project itself.
+    :param is_constraint: whether it is a constraint, which does not install the
+        project.
     """
 
     project: str
@@ -72,20 +73,20 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipCommand:
-    """A command line, as pip understands it.
+    """A command line as interpreted by pip.
 
-    :param command: such as ``install``; ``None`` when there is none, or when pip
-        refuses the command line.
+    :param command: such as ``install``; ``None`` if it is missing or pip rejects the
+        command line.
     :param uses_index: whether the command reads indexes.
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
     :param positional: the other words on the command line.
-    :param asked: the requirements that count for the interpreter, also those of nested
-        files; paths and URLs without a name are left out.
-    :param requires_hashes: pip accepts only files with the hashes that the user gave.
-    :param credentials: user and password for each index, as pip finds them.
-    :param paths: the directories in which pip finds packages.
-    :param target: what pip installs for.
+    :param asked: the requirements whose markers hold, including those of nested files;
+        paths and URLs without a name are left out.
+    :param requires_hashes: whether pip accepts only files with given hashes.
+    :param credentials: user and password for each index, from pip.
+    :param paths: the directories of packages.
+    :param target: the platform and Python that pip installs for.
     """
 
     command: str | None
@@ -101,12 +102,12 @@ class PipCommand:
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> PipCommand:
-        """Make the command from the reply of the probe.
+        """Create the command from the reply of the probe.
 
-        :raises AttributeError, IndexError, TypeError: it is not such a reply.
+        :raises AttributeError, IndexError, TypeError: the reply is invalid.
         """
         fields = dict(reply)
-        # pip has None for some lists that are empty.
+        # pip uses None for some empty lists.
         options = fields.pop("options", {}).items()
         lines = fields.pop("lines", ())
         pairs = fields.pop("credentials", {})
@@ -150,7 +151,7 @@ def _read_lines(lines: Iterable[Mapping[str, Any]]) -> Iterator[Asked]:
 
 
 def find_labels(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Find the local version labels that exact pins name, by normalized project."""
+    """Return the local version labels in exact pins, by normalized project."""
     return _group(
         (item.project, version.partition("+")[2].lower())
         for item in asked
@@ -160,14 +161,14 @@ def find_labels(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
 
 
 def find_versions(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Find the versions that exact pins name, by normalized project."""
+    """Return the versions in exact pins, by normalized project."""
     return _group(
         (item.project, version) for item in asked for version in _pinned(item)
     )
 
 
 def find_limits(asked: Iterable[Asked]) -> Mapping[str, SpecifierSet]:
-    """Find the versions that all requirements on a project allow, by that project."""
+    """Return the versions that all requirements on a project allow, by project."""
     limits: dict[str, SpecifierSet] = {}
     for item in asked:
         specifier = item.requirement.specifier
@@ -178,7 +179,7 @@ def find_limits(asked: Iterable[Asked]) -> Mapping[str, SpecifierSet]:
 
 
 def find_hashes(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Find the SHA-256 hashes that the user gives, by normalized project."""
+    """Return the SHA-256 hashes given by the user, by normalized project."""
     return _group((item.project, digest) for item in asked for digest in item.hashes)
 
 
@@ -222,9 +223,10 @@ def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> s
 def find_activated(environ: Mapping[str, str]) -> str | None:
     """Return the directory of the activated environment, unless this program is in it.
 
-    That of conda counts for a tool alone: people who run this program from a virtual
-    environment without activating it often have one of conda activated meanwhile. The
-    base of conda is a Python of the system to them, and not an environment.
+    An activated conda environment counts only if nvp is installed as a tool: users who
+    run it from a virtual environment without activating that often have a conda
+    environment activated. The base of conda counts as a system Python, not as an
+    environment.
     """
     active = environ.get("VIRTUAL_ENV")
     if not active and environ.get("CONDA_DEFAULT_ENV") != "base":
@@ -237,7 +239,7 @@ def find_activated(environ: Mapping[str, str]) -> str | None:
 def is_tool_environment() -> bool:
     """Return whether pipx or ``uv tool`` made the environment of this program.
 
-    Nobody imports anything from it but this program itself.
+    Only this program uses such an environment.
     """
     marks = ("pipx_metadata.json", "uv-receipt.toml")
     return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)

@@ -1,6 +1,6 @@
-"""Why pip installed what it installed, or found nothing to install.
+"""Explain why pip installed certain builds, or found none.
 
-pip knows neither why a build is not shown to it nor what a build needs.
+pip itself does not know the requirements of builds, or why a build is hidden.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .command import Asked, find_hashes
 from .installed import Installed, PipRun
 
 _MOST = 16
-"""Projects whose pages are read before pip starts."""
+"""The number of projects whose pages are read before pip starts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,15 +45,13 @@ class InstalledBuild:
     """A regular wheel that pip installed, of a project whose builds were judged.
 
     :param passed_over: the newer releases that were not shown, newest first.
-    :param required_by: each requirement that admits this version alone, or nothing
-        that runs, after the name and the version of the project that has it.
-    :param cpu_because: why a build without GPU code was installed of this release,
-        where that is known.
+    :param required_by: each requirement that allows only this version, or no build that
+        runs, with the project that has it.
+    :param cpu_because: why a build without GPU code was installed, if known.
     :param note: why no build of any release uses the GPU.
-    :param brought: another build that cannot run requires it, and the user does not.
-    :param lacking: which GPUs of the machine it has no code for, and what has.
-    :param for_all: the newest release that runs on each GPU, where it has no code for
-        one of them.
+    :param brought: whether only another build that cannot run requires it.
+    :param lacking: a sentence about GPUs of the machine that it has no code for.
+    :param for_all: the newest release that runs on every GPU, if this one does not.
     """
 
     project: str
@@ -88,14 +86,14 @@ class InstalledBuild:
 def explain_unknown_label(
     asked: Iterable[Asked], pins: Pins, local_index: LocalIndex
 ) -> str | None:
-    """Say that none of the projects that the user names has the label for all.
+    """Return an error if no named project has the label for all projects.
 
-    A backend, such as ``cu126``, needs no such check: a project with builds for other
-    backends is not shown without it. Where none of the projects has any label, it may
-    be that of a dependency, and the end of the run tells.
+    A backend such as ``cu126`` needs no check, because a project with builds for other
+    backends is hidden without it. If no named project has any label, the label may
+    belong to a dependency, which is checked at the end of the run.
 
-    :param local_index: it has to serve.
-    :returns: ``None`` where pip may run.
+    :param local_index: the index, which must be serving.
+    :returns: ``None`` if pip may run.
     """
     label = pins.everywhere
     if label is None or parse_backend(label) is not None:
@@ -119,7 +117,7 @@ def explain_unknown_label(
 def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     """Explain each regular wheel that pip installed of a project with judged builds.
 
-    A wheel of which nothing is known, of a project without such releases, is left out.
+    A wheel without evidence, of a project without judged releases, is left out.
     """
     requirements = _requirements(run)
     steps = _find_steps(run)
@@ -175,9 +173,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
-    """Find who has requirements on what, and is old because that does not run.
+    """Find projects that are old because a dependency does not run, by dependency.
 
-    Such requirements are not why an older release of the other project was taken.
+    Their requirements are not the cause of an older release of the dependency.
     """
     steps: dict[str, set[str]] = {}
     for item in run.installed:
@@ -190,7 +188,7 @@ def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
 
 
 def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibility]]:
-    """Return the wheels of all indexes, each with what becomes of it."""
+    """Return the wheels of all indexes, each with its visibility."""
     return [
         (build, each)
         for page in pages
@@ -200,7 +198,7 @@ def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibilit
 
 
 def _requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
-    """Return all requirements by project, each after the words for who has it."""
+    """Return all requirements by project, each with a text about its origin."""
     requirements: dict[str, list[tuple[str, Requirement]]] = {}
     for asked in run.command.asked:
         pair = "you asked for ", asked.requirement
@@ -239,7 +237,7 @@ def _is_exact(requirement: Requirement) -> bool:
 def _leaves_nothing(
     requirement: Requirement, listed: Sequence[tuple[Build, Visibility]]
 ) -> bool:
-    """Return whether builds run, and a requirement allows none of these."""
+    """Return whether builds run, but a requirement allows none of them."""
     running = [b for b, _ in listed if b.judgement.verdict in ("runs", "partly")]
     return bool(running) and not any(
         requirement.specifier.contains(build.version, prereleases=True)
@@ -255,7 +253,7 @@ def _cpu_because(
     same = [other for other, _ in listed if other.release == build.release]
     refusal = nearest_refusal(same)
     if refusal is None:
-        # Of old releases, nothing may be known.
+        # Old releases may have no evidence.
         verdicts = {
             other.judgement.verdict
             for other, _ in listed
@@ -267,7 +265,7 @@ def _cpu_because(
 
 
 def find_mixed(installed: Iterable[Installed]) -> list[str]:
-    """Say which builds are for another backend than what they require.
+    """Report builds for another backend than their dependencies.
 
     torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0. An index may
     have no build of one project for the backend of the other.
@@ -310,7 +308,7 @@ def _backend(version: str) -> Backend | None:
 
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:
-    """Find the reasons that pip does not know for its failure."""
+    """Return reasons for a failure that pip does not know."""
     if run.command.requires_hashes:
         sentences = (
             explain_hashes(project, hashes, run.local_index.find_shown(project))
@@ -322,7 +320,7 @@ def explain_failure(run: PipRun) -> tuple[str, ...]:
 
 
 def _explain_platform(run: PipRun) -> tuple[str, ...]:
-    """Say what is shown for another platform, whose markers pip does not read."""
+    """Explain the builds for another platform, whose markers pip does not evaluate."""
     tags = [word[-1] for word in run.command.words if word[0] == "platforms"]
     sentences = []
     projects = {x.project: None for x in run.command.asked if not x.is_constraint}
@@ -344,7 +342,7 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
 
 
 def find_hidden(run: PipRun) -> dict[str, tuple[PassedOver, ...]]:
-    """Find the releases that pip was not shown, by project, for a run that failed."""
+    """Return the releases hidden from pip, by project, after a failure."""
     projects: dict[str, list[PageVerdicts]] = {}
     for page in run.local_index.all_judged():
         projects.setdefault(page.project, []).append(page)
@@ -358,15 +356,14 @@ def find_hidden(run: PipRun) -> dict[str, tuple[PassedOver, ...]]:
 def explain_hashes(
     project: str, hashes: Collection[str], pages: Sequence[ShownPage]
 ) -> str | None:
-    """Say why no build with one of the hashes is shown.
+    """Explain why no build with one of the hashes is shown.
 
-    pip says that somebody may have tampered with a file when the one that it takes has
-    another hash than the user gave, or that there is no matching one. The true reason
-    is often that the hash is that of a build for another machine.
+    If the hash of the selected file differs from the given one, pip reports possible
+    tampering or no match. Often the hash belongs to a build for another machine.
 
-    :param hashes: those that the user gave for the project.
+    :param hashes: the hashes given for the project.
     :param pages: the page of the project in each index that has it.
-    :returns: ``None`` where one is shown, or where no file has any of them.
+    :returns: ``None`` if a matching file is shown, or if no file has any of the hashes.
     """
     for page in pages:
         if any(_digest(file) in hashes for file in page.shown):
@@ -427,7 +424,7 @@ def _explain_build(
 def _sentence(
     file: model.File, what: str, why: str, others: Sequence[str], page: ShownPage
 ) -> str:
-    """Say whose hash it is, why that file is not shown, and what to pin instead."""
+    """Return the owner of a hash, why that file is hidden, and the hash to pin."""
     files = {item.filename: item for item in page.files}
     # Prefer the wheel for the same interpreter and platform.
     tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []

@@ -1,4 +1,4 @@
-"""What pip installed, and what stays installed although something else fits better."""
+"""Find the distributions that pip installed, and outdated ones that remain."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from .command import PipCommand
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Installed:
-    """A distribution that pip reports to have installed.
+    """A distribution in pip's installation report.
 
     :param label: ``None`` for a non-variant wheel or an sdist.
-    :param file: the name of the file that it was installed from.
+    :param file: the name of the installed file.
     :param requires: its ``Requires-Dist`` fields.
     :param extras: its ``Provides-Extra`` fields.
     """
@@ -54,13 +54,14 @@ class Installed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipRun:
-    """What pip was asked for, what it did, and the index that it did that with.
+    """A run of pip: its command, its result and its index.
 
-    :param local_index: it still serves.
+    :param local_index: the index, which is still serving.
     :param python: the interpreter that pip installs for.
     :param environ: the environment variables of the user.
     :param status: the exit status of pip.
-    :param installed: what pip installed or, in a dry run, would have installed.
+    :param installed: the distributions that pip installed or, in a dry run, would
+        install.
     """
 
     command: PipCommand
@@ -77,11 +78,11 @@ class PipRun:
 
     @property
     def judged(self) -> bool:
-        """Whether builds of a project that pip looked at were judged."""
+        """Whether builds of any project on a requested page were judged."""
         return any(page.visibility.files for page in self.local_index.all_judged())
 
     def pages(self, project: str) -> list[PageVerdicts]:
-        """Return what is known of the page of a project in each index."""
+        """Return the verdicts on the page of a project in each index."""
         pages = self.local_index.all_judged()
         return [page for page in pages if page.project == project]
 
@@ -102,7 +103,7 @@ _CUDA = re.compile(r"((?:^|[-_])cu(?:da)?)([0-9]{2})(?=x?(?:$|[-_]))")
 
 
 def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
-    """Find what there is for the driver of what the user asked for by another CUDA.
+    """Find alternatives for the driver's CUDA to requested extras or projects.
 
     jax has the extras ``cuda12`` and ``cuda13``, and cupy has a project for each.
 
@@ -124,7 +125,7 @@ def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
 def find_wheels_in(folder: str | None) -> dict[str, Installed]:
     """Return the wheels in a directory of ``pip download``, by name.
 
-    What they require is not read. There is no report of what pip has downloaded.
+    Their requirements are not read. pip has no report about downloads.
     """
     found = {}
     for name in os.listdir(folder) if folder and os.path.isdir(folder) else ():
@@ -155,7 +156,7 @@ def label_of(url: str) -> str | None:
     # .../f/{project}/{label}/{digest}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
-    # A label that consists of dots has a dash before it.
+    # A label of only dots has a leading dash.
     return parts[-3].lstrip("-")
 
 
@@ -164,7 +165,7 @@ class InstalledVariant:
     """A distribution that was installed from a variant wheel.
 
     :param project: the normalized name of the project.
-    :param metadata: the content of its ``variant.json``, which has one label.
+    :param metadata: the content of its ``variant.json``, with a single label.
     """
 
     project: str
@@ -175,7 +176,7 @@ class InstalledVariant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaleVariant:
-    """A variant that stays installed although another one is better.
+    """An outdated variant that remains installed.
 
     :param best: the better label; ``None`` for the non-variant wheel.
     """
@@ -195,10 +196,10 @@ class StaleVariant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaleBuild:
-    """A build that stays installed although another one fits.
+    """An outdated build that remains installed.
 
     :param best: the requirement that replaces it, such as ``torch==2.9.1+cu126``.
-    :param reason: a sentence without a full stop.
+    :param reason: a sentence without a period.
     """
 
     project: str
@@ -217,9 +218,9 @@ class StaleBuild:
 
 
 def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
-    """Find the variants in ``paths``, as an interpreter with that path sees them.
+    """Find the installed variants in ``paths``, in the order of imports.
 
-    A distribution that cannot be read is ignored: its installer has to repair it.
+    An unreadable distribution is ignored, because its installer must fix it.
     """
     for project, distribution in _distributions(paths):
         variant = _read_variant(distribution, project)
@@ -228,7 +229,7 @@ def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
 
 
 def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
-    """Find what was asked for and is installed already, but not as the best variant."""
+    """Find requested projects that remain installed as a worse variant."""
     asked = {item.project for item in run.command.asked if not item.is_constraint}
     asked -= run.installed_projects
     stale = []
@@ -245,10 +246,10 @@ def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
 
 
 def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
-    """Find the build that the user asked for and that stays, although another one fits.
+    """Find requested builds that remain installed although another one fits.
 
-    Only projects that are known to have builds for GPUs are looked up, since a page
-    that pip did not need is read for it.
+    Only known GPU projects are checked, because this may read a page that pip did not
+    need.
     """
     names = {item.project for item in run.command.asked} - run.installed_projects
     stale = []
@@ -271,10 +272,10 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
 def find_newer_elsewhere(
     run: PipRun, environment: Environment, platform: str, *, every_gpu: bool
 ) -> tuple[Elsewhere, ...]:
-    """Find newer builds of what the user asks for, from indexes of their vendors.
+    """Find newer builds of requested projects on indexes of their vendors.
 
-    Nothing is read from these indexes. After a failure, only projects count of which
-    nothing runs that the user allows.
+    These indexes are not read. After a failure, only projects count without an allowed
+    build that runs.
     """
     specifiers: dict[str, list[SpecifierSet]] = {}
     for item in run.command.asked:
@@ -325,9 +326,9 @@ def find_newer_elsewhere(
 
 
 def find_sources(run: PipRun) -> tuple[str, ...]:
-    """Say what the build of a project may need that the indexes have as source only.
+    """Return requirements of building projects that the indexes have only as source.
 
-    Only projects count whose vendors publish builds for torch on indexes of their own.
+    Only projects count whose vendors publish builds for torch on their own indexes.
     """
     torch = _find_torch(run)
     sentences = []
@@ -359,7 +360,7 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
 
 
 def _find_torch(run: PipRun) -> str | None:
-    """Return the version of torch that pip has taken, or that is there."""
+    """Return the version of torch that pip selected or that is installed."""
     taken = (item.version for item in run.installed if item.project == "torch")
     found = distributions(name="torch", path=_paths(run.command))
     return next(taken, None) or next((each.version for each in found), None)
@@ -374,7 +375,7 @@ def _paths(command: PipCommand) -> list[str]:
 
 
 def _distributions(paths: Sequence[str]) -> Iterator[tuple[str, Distribution]]:
-    """Yield each distribution that Python finds first on the path, and its project."""
+    """Yield the first distribution of each project on the path."""
     seen: set[str] = set()
     for distribution in distributions(path=list(paths)):
         name = distribution.metadata["Name"]
@@ -434,7 +435,7 @@ def _find_better_build(
                 return StaleBuild(
                     project=project,
                     version=str(version),
-                    # The operator == would admit what is installed.
+                    # The operator == would allow the installed build.
                     best=f"{project}==={release}",
                     reason=f"the regular build of {release} uses the GPU",
                 )

@@ -1,13 +1,13 @@
-"""Installing from lock files (``pylock.toml``), variant wheels among them.
+"""Install from lock files (``pylock.toml``), including variant wheels.
 
-https://packaging.python.org/en/latest/specifications/pylock-toml/ is the format. PEP
-825, "Integration with pylock.toml", adds ``packages.variants-json``, which has the
-metadata itself since August 2026 and named its file before, and allows that "either all
+https://packaging.python.org/en/latest/specifications/pylock-toml/ defines the format.
+PEP 825, "Integration with pylock.toml", adds ``packages.variants-json``, which contains
+the metadata since August 2026 and named its file before, and allows that "either all
 variant (and non-variant) wheels can be listed, or a subset of them".
 
-pip refuses the names of variant wheels. In its copy of a lock file, each package with
-variants has the one wheel that this machine gets, under the name and at the URL by
-which the local index shows it, and with the hash of the lock file.
+pip rejects the names of variant wheels. In the copy of a lock file for pip, each
+package with variants has only the wheel for this machine, with the name and the URL of
+the local index and the hash of the lock file.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ _HINT = "make the lock file again"
 _WITH_PATHS = ("archive", "directory", "sdist", "vcs", "variants-json")
 
 _FIRST_PIP = Version("26.1")
-"""The first pip that installs from lock files; it calls that experimental."""
+"""The first pip that installs from lock files, experimentally."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedFile:
-    """A file that a lock file names.
+    """A file in a lock file.
 
-    :param url: its URL; that of a file of this machine starts with ``file:``.
-    :param hashes: by algorithm.
+    :param url: its URL; that of a local file starts with ``file:``.
+    :param hashes: the hashes by algorithm.
     :param place: the place in the lock file.
-    :param text: the content, which the lock file has itself; the URL is empty.
+    :param text: the inlined content, in which case the URL is empty.
     """
 
     name: str
@@ -80,7 +80,7 @@ class LockedFile:
 class LockedPackage:
     """A package of a lock file that has wheels.
 
-    :param table: the table of the document, which may be changed.
+    :param table: the mutable table of the document.
     :param variants_json: the metadata of its variants.
     """
 
@@ -101,8 +101,8 @@ class LockedPackage:
 class Lock:
     """A lock file.
 
-    :param document: what it says, with absolute paths.
-    :param packages: the packages that have wheels and a version.
+    :param document: its content, with absolute paths.
+    :param packages: the packages with wheels and a version.
     """
 
     path: str
@@ -111,14 +111,14 @@ class Lock:
 
 
 def is_lock(path: str) -> bool:
-    """Return whether pip takes a file for a lock file, by its name."""
+    """Return whether pip treats a file as a lock file, by its name."""
     return not is_http(path) and bool(_NAME.fullmatch(local_path(path).name))
 
 
 def read_lock(path: str) -> Lock:
     """Read a lock file.
 
-    :raises InputError: it cannot be read, or what it says of wheels is not valid.
+    :raises InputError: the file is unreadable, or its wheels are invalid.
     """
     try:
         text = read_bytes(local_path(path)).decode("utf-8")
@@ -140,8 +140,8 @@ def read_lock(path: str) -> Lock:
 def parse_toml(text: str, path: str) -> dict[str, Any]:
     """Parse TOML.
 
-    :param path: where it is from, for errors.
-    :raises InputError: it is not TOML, or would take too much memory or time.
+    :param path: its path, for errors.
+    :raises InputError: the text is not TOML, or would take too much memory or time.
     """
     try:
         return toml_text.parse_toml(text)
@@ -216,7 +216,7 @@ def _read_file(
         raise _invalid("not a table", path, place)
     _resolve(table, folder)
     location, url = table.get("path"), table.get("url")
-    # The specification: a path goes before a URL.
+    # The specification: a path takes precedence over a URL.
     if isinstance(location, str):
         url = Path(location).as_uri()
     hashes = table.get("hashes")
@@ -235,7 +235,7 @@ def _read_file(
 
 
 def _resolve(table: dict[str, Any], folder: str) -> None:
-    """Make the path of a file absolute: the copy for pip is in another directory."""
+    """Make a path absolute, because pip reads a copy elsewhere."""
     location = table.get("path")
     if isinstance(location, str):
         table["path"] = os.path.join(folder, location)
@@ -247,13 +247,13 @@ def _invalid(message: str, path: str, place: str | None = None) -> InputError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockCopies:
-    """The lock files of a command line that pip reads as copies.
+    """The lock files of a command line, and their copies for pip.
 
-    :param folder: where the copies are.
-    :param paths: the directories in which pip and other packages are.
-    :param copied: gets the path of the copy of each file.
-    :param locks: the lock files in the order in which the local index serves them.
-    :param copies: the path of the copy of each one that is copied, by its number.
+    :param folder: the directory of the copies.
+    :param paths: the directories of pip and other packages.
+    :param copied: receives the path of the copy of each file.
+    :param locks: the lock files, in the order of the local index.
+    :param copies: the paths of the copies, by index of the lock file.
     """
 
     local_index: LocalIndex
@@ -264,9 +264,9 @@ class LockCopies:
     copies: dict[int, Path] = field(default_factory=dict)
 
     def judge(self) -> None:
-        """Find out what the builds in the lock files need, for what is told at the end.
+        """Judge the builds in the lock files, for messages at the end.
 
-        A build that cannot run is installed nevertheless, since the user has locked it.
+        A build that cannot run is installed anyway, because the user has locked it.
         """
         for number, lock in enumerate(self.locks):
             for package in lock.packages:
@@ -274,13 +274,13 @@ class LockCopies:
                     self.local_index.locks.judge(number, package.name)
 
     def add(self, text: str) -> str | None:
-        """Return what pip gets in place of a lock file; ``None`` for another file.
+        """Return the replacement for a lock file; ``None`` for another file.
 
-        The copy is written by `fill`, when the index serves.
+        `fill` writes the copy when the index is serving.
 
-        :param text: what ``-r`` takes: a path, perhaps with extras.
+        :param text: the value of ``-r``: a path, perhaps with extras.
         :raises InputError: the lock file cannot be read, or is not valid.
-        :raises UsageError: this pip does not install from lock files.
+        :raises UsageError: this pip does not support lock files.
         """
         match = _EXTRAS.fullmatch(text)
         path, extras = (match[1], match[2] or "") if match else (text, "")
@@ -294,7 +294,7 @@ class LockCopies:
         if not any(map(self._is_ours, lock.packages)):
             return text
         _check_pip(self.paths, path)
-        # pip knows a lock file by its name.
+        # pip recognizes a lock file by its name.
         copy = folder / Path(path).name
         self.copies[number] = copy
         self.copied[path] = str(copy)
@@ -303,9 +303,9 @@ class LockCopies:
     def fill(self, python: str, environ: Mapping[str, str]) -> None:
         """Write the copies.
 
-        :param python: the interpreter that is installed for.
-        :raises InputError: what a lock file names is not what it should be.
-        :raises NothingFitsError: no wheel of a package is for this machine.
+        :param python: the target interpreter.
+        :raises InputError: a file differs from its entry in the lock file.
+        :raises NothingFitsError: no wheel of a package fits this machine.
         """
         if not self.copies:
             return
@@ -331,7 +331,7 @@ class LockCopies:
     def _select(
         self, number: int, package: LockedPackage, interpreter: Interpreter
     ) -> dict[str, Any] | None:
-        """Return the wheel for this machine; ``None`` where pip takes an sdist."""
+        """Return the wheel for this machine; ``None`` if pip selects an sdist."""
         path, locks = self.locks[number].path, self.local_index.locks
         if (file := package.variants_json) is not None and file.text is None:
             body = locks.read_file(number, package.name, file.name)
@@ -352,7 +352,7 @@ class LockCopies:
             if "sha256" not in hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=path, place=locked.place)
-            # The hash of the original is verified on the way.
+            # The index verifies the hash of the original.
             folder = self.copies[number].parent
             saved = locks.save(number, package.name, shown.filename, folder)
             hashes = {"sha256": saved}
@@ -362,13 +362,13 @@ class LockCopies:
 def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) -> None:
     """Compare the metadata of the variants with the hashes of the lock file.
 
-    :raises InputError: it has other hashes.
+    :raises InputError: a hash differs.
     """
     for algorithm, expected in file.hashes.items():
         try:
             actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
         except (ValueError, TypeError):
-            continue  # The specification allows algorithms of other tools.
+            continue  # the specification allows other algorithms
         if actual != expected.lower():
             message = f"the file of {package.name} {package.version} has another "
             message += f"{algorithm} now"
@@ -376,9 +376,9 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 
 
 def _check_pip(paths: Sequence[str], lock: str) -> None:
-    """Check that pip knows lock files.
+    """Check that pip supports lock files.
 
-    :raises UsageError: it takes every file for a requirements file.
+    :raises UsageError: it would read every file as a requirements file.
     """
     for pip in distributions(name="pip", path=list(paths)):
         if Version(pip.version) < _FIRST_PIP:
@@ -410,7 +410,7 @@ def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
 
 
 def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
-    """Return what this machine gets of the release of a package with variants."""
+    """Return the builds of a package with variants that fit this machine."""
     try:
         version = Version(package.version)
     except ValueError:
@@ -422,7 +422,7 @@ def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None
 def _best(
     page: LockedPage, package: LockedPackage, interpreter: Interpreter
 ) -> tuple[LockedFile, model.File] | None:
-    """Return the wheel that pip would take: that with the best tags, then the first."""
+    """Return the wheel that pip would select: the best tags, then the first."""
     locked = {wheel.name: wheel for wheel in package.wheels}
     usable = []
     for place, (name, file) in enumerate(page.files.items()):

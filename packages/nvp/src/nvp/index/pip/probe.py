@@ -1,9 +1,8 @@
-"""Asks a pip how it understands its arguments and configuration.
+"""Let a pip interpret its arguments and configuration.
 
-The interpreter that the pip belongs to runs this file. It may be older than this
-package requires, from Python 3.7 on, and does not have its modules, so that nothing but
-the standard library and that pip is imported. The file reads a JSON object from stdin
-and prints another one.
+The interpreter of that pip runs this file. It may be as old as Python 3.7 and does not
+have the modules of this package, so only the standard library and pip are imported. The
+file reads a JSON object from stdin and prints another one.
 """
 
 # ruff: noqa: E402
@@ -12,8 +11,8 @@ from __future__ import annotations
 
 import sys
 
-# Python puts the directory of this file first, where modules may have the names of
-# others. ``python -m pip`` imports nothing from the current directory either.
+# Python puts the directory of this file first, whose modules may shadow others. Like
+# ``python -m pip``, import nothing from there.
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 sys.path[:] = [path for path in sys.path if path]
@@ -38,9 +37,9 @@ NO_PIP = 66
 
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
-    """Return how pip parses its arguments: command, options, and the words again.
+    """Return the parsed arguments: command, options, and the words again.
 
-    :param names: the options whose values are wanted; a pip may not have all of them.
+    :param names: the wanted options; a pip may lack some of them.
     """
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
@@ -50,7 +49,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         return {"command": None}
     name = rest[0]
     before = arguments[: len(arguments) - len(rest)]
-    # pip passes all its words to the command: general options may stand anywhere.
+    # pip passes all arguments to the command, because general options may be anywhere.
     given = before + rest[1:]
     parser = create_command(name, isolated="--isolated" in given).parser
     if any(word in ("-h", "--help") for word in given) or general.version:
@@ -75,9 +74,9 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
 
 
 def find_target(options: Any) -> dict[str, Any]:
-    """Return what pip installs for, ``--platform`` and the like included.
+    """Return the target of the installation, including ``--platform``.
 
-    :returns: ``version`` of Python; ``tags`` of wheels, the best first; ``pre``:
+    :returns: ``version`` of Python; ``tags`` of wheels, best first; ``pre``:
         whether pre-releases count; ``no_binary``: the projects without wheels.
     """
     from pip._internal.cli.cmdoptions import make_target_python
@@ -85,7 +84,7 @@ def find_target(options: Any) -> dict[str, Any]:
 
     try:
         target: Any = make_target_python(options)
-    except AttributeError:  # The command has no such options.
+    except AttributeError:  # the command has no such options
         target = TargetPython()
     find_tags = getattr(target, "get_sorted_tags", None) or target.get_tags
     formats = getattr(options, "format_control", None)
@@ -120,9 +119,9 @@ def record(parser: Any) -> list[list[str]]:
 
 
 def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
-    """Return the requirements that count on this machine, as pip reads them.
+    """Return the requirements whose markers hold, parsed by pip.
 
-    The requirements of files count, and so do those of the files that these name.
+    Requirements in files, and in files included by them, are part of the result.
 
     :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes by
         algorithm, and ``requires_hashes``: pip accepts only files with these hashes.
@@ -136,7 +135,7 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     files = [(name, False) for name in getattr(options, "requirements", None) or ()]
     files += [(name, True) for name in getattr(options, "constraints", None) or ()]
     if files:
-        # Files may set options too, in lists that all parsers of this process share.
+        # Files may change options in lists that all parsers of this process share.
         options = copy.deepcopy(options)
     for name, is_constraint in files:
         for item in read_file(name, is_constraint, options):
@@ -150,20 +149,20 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
                         "is_constraint": item.constraint,
                     }
                 )
-    # --no-require-hashes takes the hashes of files for optional.
+    # --no-require-hashes makes the hashes of files optional.
     given = given and not getattr(options, "no_require_hashes", False)
     required = given or getattr(options, "require_hashes", False)
     return {"lines": lines, "requires_hashes": bool(required)}
 
 
 def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
-    """Yield what pip parses in a file, up to the first line that it refuses.
+    """Yield the parsed lines of a file, up to the first invalid one.
 
-    pip reports that line itself when it runs.
+    pip reports that line when it runs.
     """
     from pip._internal.req.req_file import parse_requirements
 
-    # A lock file has no such lines, and a pipe can be read only once.
+    # Skip lock files, which have no such lines, and pipes, which can be read only once.
     if name.partition("[")[0].endswith(".toml") or is_pipe(name):
         return
     session: Any = Offline()
@@ -174,10 +173,10 @@ def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
 
 
 class Offline:
-    """Stands for the session of pip, from which it reads files that have a URL."""
+    """Replaces pip's session, which reads files with a URL."""
 
     def get(self, url: str) -> Any:
-        """Return the response for a URL; that of another machine has no text."""
+        """Return the response for a URL; empty for another machine."""
         from pip._internal.utils.urls import url_to_path
 
         text = ""
@@ -203,7 +202,7 @@ def counts(text: str) -> bool:
     try:
         marker = Requirement(text).marker
         return marker is None or marker.evaluate({"extra": ""})
-    except Exception:  # noqa: BLE001  # a path or a URL, or pip reports what is wrong
+    except Exception:  # noqa: BLE001  # a path or a URL, or an error that pip reports
         return True
 
 
@@ -222,7 +221,7 @@ def find_credentials(options: Any) -> dict[str, list[str]]:
 
 
 def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
-    """Find user and password for a server that requires them, also in a keyring."""
+    """Find user and password for a server that requires them, including a keyring."""
     auth = make_auth(question["indexes"], question["keyring_provider"])
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
     auth.prompting = not question["no_input"]
@@ -233,7 +232,7 @@ def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
 
 
 def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
-    """Make the object that pip itself asks for credentials."""
+    """Create pip's own object for credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
     urls = [url for url in indexes if url]
@@ -243,22 +242,22 @@ def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
 
 
 def converse(questions: int, replies: int) -> None:
-    """Reply on descriptors, and then run pip if that is asked for.
+    """Reply on descriptors, and then run pip if requested.
 
-    The standard streams are those that pip gets, so nothing is printed before.
+    The standard streams belong to pip, so nothing is printed before.
     """
-    # A terminal sends Ctrl-C to this process too: end without a traceback.
+    # A terminal also sends Ctrl-C to this process, so end without a traceback.
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.platform != "win32":  # It is held back while Python starts.
+    if sys.platform != "win32":  # blocked while Python starts
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for descriptor in (questions, replies):
         os.set_inheritable(descriptor, False)
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     with os.fdopen(questions, encoding="utf-8") as lines:
-        # The other side may have ended before it asks, such as at a wrong option.
+        # The parent may end before it asks, such as for a wrong option.
         out = os.fdopen(replies, "w", encoding="utf-8")
         with contextlib.suppress(BrokenPipeError), out:
             out.write(f"{SIGN}\n")
@@ -268,7 +267,7 @@ def converse(questions: int, replies: int) -> None:
                 return
             json.dump(describe_silently(json.loads(line)), out)
             out.write("\n")
-        # What pip imports when it has parsed its command line.
+        # Modules that pip imports after parsing its command line.
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
@@ -276,11 +275,11 @@ def converse(questions: int, replies: int) -> None:
 
 
 def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
-    """Return how pip parses its arguments; ``None`` if it refuses them.
+    """Return the arguments as parsed by pip; ``None`` if it rejects them.
 
-    What pip prints meanwhile is dropped, because it prints it again when it runs.
+    Output of pip is dropped, because pip prints it again when it runs.
     """
-    # What a sitecustomize has printed comes before.
+    # Flush the output of a sitecustomize first.
     flush()
     kept = os.dup(1), os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -298,15 +297,15 @@ def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def flush() -> None:
-    """Write out what Python holds back of the standard streams."""
+    """Flush the buffered standard streams."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
 def preload(*names: str) -> None:
-    """Load modules of pip while the other side is busy."""
-    with contextlib.suppress(ImportError):  # Another pip may have them elsewhere.
+    """Load modules of pip while the parent is busy."""
+    with contextlib.suppress(ImportError):  # other versions of pip may differ
         for name in names:
             importlib.import_module(f"pip._internal.{name}")
 
@@ -314,7 +313,7 @@ def preload(*names: str) -> None:
 def run(order: dict[str, Any], handler: Any) -> None:
     """Run pip as ``python -m pip`` does, and end with its exit status.
 
-    :param handler: what Python does at an interrupt.
+    :param handler: the handler of interrupts.
     """
     import pip
     from pip._internal.cli.main import main as run_pip

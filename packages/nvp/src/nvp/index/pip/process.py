@@ -1,10 +1,10 @@
-"""The user's pip: asking it how it understands a command line, and running it.
+"""The user's pip: let it interpret a command line, and run it.
 
-The probe asks pip itself, so that arguments, environment variables and configuration
-files mean here what they mean to that version of pip.
+The probe uses pip itself, so arguments, environment variables and configuration files
+have the same meaning as for that version of pip.
 
-Loading pip takes longer than most of what pip does for a small package. So where that
-is possible, the process that has loaded pip for the probe runs pip after its reply.
+For a small package, loading pip is slower than the rest of its work. If possible, the
+process of the probe, which has loaded pip, therefore also runs it.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from .command import PipCommand, PipOptions
 logger = logging.getLogger(__name__)
 
 _PROBE = ("index", "pip", "probe.py")
-# SIGN and NO_PIP of the probe, which cannot be imported: it runs when it is.
+# SIGN and NO_PIP of the probe, which cannot be imported, because importing runs it.
 _SIGN, _NO_PIP = "pip_probe", 66
 
 _TIMEOUT = 120.0
-"""Seconds for a reply of the probe: a keyring may ask its user something."""
+"""The time limit of the probe in seconds, because a keyring may prompt the user."""
 
 _CAN_KEEP = sys.platform != "win32"
-"""Whether descriptors can be passed to a process, as `_WarmPip` needs."""
+"""Whether descriptors can be passed to a process, which `_WarmPip` requires."""
 
 _GRACE = 5.0
-"""Seconds after an interrupt in which pip should have received it itself."""
+"""Seconds after an interrupt to wait for pip to receive it itself."""
 
 
 class Pip:
     """The pip of an interpreter.
 
     :param python: the path of the interpreter.
-    :param environ: the environment variables that pip sees.
+    :param environ: the environment variables of pip.
     """
 
     def __init__(self, python: str, environ: Mapping[str, str]) -> None:
@@ -61,11 +61,11 @@ class Pip:
         self._host = python
         self._base = [python, "-m", "pip"]
         self._paths: list[str] | None = None
-        self._search: str | None = None  # where the probe finds pip
+        self._search: str | None = None  # the path for importing pip
         self._warm: _WarmPip | None = None
 
     def start(self, *, quiet: bool) -> None:
-        """Start the process that `understand` asks and that runs pip; call `close`.
+        """Start the process for `understand` and `run`; call `close` at the end.
 
         :param quiet: send its stdout to stderr, as in `run`.
         :raises InputError: the interpreter cannot be run.
@@ -78,7 +78,7 @@ class Pip:
             raise _not_run(self._host, error) from None
 
     def understand(self, arguments: Sequence[str]) -> PipCommand:
-        """Return how pip understands ``arguments``; no command runs.
+        """Let pip interpret ``arguments`` without running a command.
 
         :raises InputError: there is no pip.
         """
@@ -104,9 +104,9 @@ class Pip:
         return command if self._paths is None else replace(command, paths=self._paths)
 
     def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
-        """Return user and password for the server of ``url``, as pip finds them.
+        """Return user and password for the server of ``url``, found by pip.
 
-        pip looks in the URLs of its indexes, the netrc file and the keyring.
+        pip searches the URLs of its indexes, the netrc file and the keyring.
         """
         question = {
             "url": url,
@@ -119,7 +119,7 @@ class Pip:
 
     @property
     def python(self) -> str:
-        """The path of the interpreter that packages are installed for."""
+        """The path of the target interpreter."""
         return self._python
 
     def run(
@@ -136,14 +136,14 @@ class Pip:
         A signal that ends this process ends pip first, and then raises `SystemExit`.
 
         :param quiet: send its stdout to stderr.
-        :param take: called with each line that pip writes to stdout, instead of that.
-        :param mark: ``NAME=VALUE`` of ``environ``, which nothing else has than this run
-            of pip and what it starts.
+        :param take: called with each line of pip's stdout, instead of printing it.
+        :param mark: a variable ``NAME=VALUE`` of ``environ`` that only this pip and its
+            children have.
         :raises InputError: the interpreter cannot be run.
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
         if take is not None:
-            # The stdout of a process that is kept is that of this process.
+            # A warm process has the stdout of this process, so start another one.
             self.close()
         warm, self._warm = self._warm, None
         told: list[int] = []
@@ -166,7 +166,7 @@ class Pip:
                     )
                 except OSError as error:
                     raise _not_run(self._host, error) from None
-            for number in told:  # before the process was known
+            for number in told:  # received before the process was known
                 send(number)
             if take is not None and process.stdout is not None:
                 with process.stdout as lines:
@@ -176,21 +176,21 @@ class Pip:
             if told and mark is not None:
                 from ...doctor.programs import end_strays
 
-                # A build, or the pip that --python starts, would go on without an
-                # index, and say that there is no such package.
+                # A build, or the pip that --python starts, would continue without an
+                # index and report a missing package.
                 end_strays((), mark)
         if told:
             raise SystemExit(128 + told[0])
         return status if status >= 0 else 128 - status
 
     def close(self) -> None:
-        """End a process that was kept and has not run pip."""
+        """End a warm process that has not run pip."""
         if self._warm is not None:
             warm, self._warm = self._warm, None
             warm.end()
 
     def _ask_warm(self, warm: _WarmPip, question: Mapping[str, object]) -> Any:
-        """Return the reply of a probe that is kept, so that it runs pip later."""
+        """Return the reply of a warm probe, which runs pip later."""
         warm.send(question)
         sign = warm.read_line(_TIMEOUT)
         reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
@@ -205,7 +205,7 @@ class Pip:
         return json.loads(reply)
 
     def _ask(self, question: Mapping[str, object]) -> Any:
-        """Return the reply of the probe; ``None`` where pip should report an error."""
+        """Return the reply of the probe; ``None`` if pip should report an error."""
         done = self._run_probe(question)
         if done is not None and done.returncode == _NO_PIP:
             self._borrow()
@@ -247,7 +247,7 @@ class Pip:
         return [self._host, resource_file(*_PROBE)]
 
     def _borrow(self) -> None:
-        """Use the pip of this interpreter, or the one that comes with Python itself.
+        """Use the pip of this interpreter, or the one bundled with Python.
 
         Both can manage other environments.
         """
@@ -291,7 +291,7 @@ def _find_bundled_pip() -> str | None:
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    # Nothing is imported from the current directory, as by the probe.
+    # Like the probe, import nothing from the current directory.
     code = (
         "import sys; sys.path[:] = [p for p in sys.path if p]; import json; "
         "print(json.dumps(sys.path))"
@@ -311,9 +311,9 @@ def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
 
 
 class _WarmPip:
-    """A probe that talks on two pipes, and has the standard streams of pip.
+    """A probe that communicates by two pipes and has the standard streams of pip.
 
-    :param command: runs the probe; the numbers of its descriptors are added.
+    :param command: runs the probe; the descriptors are appended.
     :param quiet: send its stdout to stderr.
     :raises OSError: the interpreter cannot be run.
     """
@@ -340,7 +340,7 @@ class _WarmPip:
             os.close(replies)
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message; a process that has ended does not receive it."""
+        """Send a message; ignored if the process has ended."""
         line = f"{json.dumps(message)}\n".encode()
         try:
             while line:
@@ -349,9 +349,9 @@ class _WarmPip:
             logger.info("the probe has ended")
 
     def read_line(self, timeout: float) -> str | None:
-        """Return what the probe writes up to the next end of a line.
+        """Return the next line of the probe.
 
-        :param timeout: the seconds to wait at most.
+        :param timeout: the maximum wait in seconds.
         """
         until = time.monotonic() + timeout
         while b"\n" not in self._received:
@@ -371,7 +371,7 @@ class _WarmPip:
         self._close_pipes()
 
     def end(self) -> int:
-        """End a process that is not to run pip, and return its exit status."""
+        """End a process without running pip, and return its exit status."""
         self._close_pipes()
         try:
             return self.process.wait(timeout=5)
@@ -389,16 +389,16 @@ class _WarmPip:
 def _passing_signals_on(
     send: Callable[[int], object], told: list[int]
 ) -> AbstractContextManager[None]:
-    """Pass the signals that end this process on to pip, so that it ends first.
+    """Forward the signals that end this process to pip, so that pip ends first.
 
     :param send: sends a signal to pip.
-    :param told: gets the signals that tell this process to end.
+    :param told: receives the signals that end this process.
     """
 
     def interrupt(*_: object) -> None:
-        # Ctrl-C reaches pip directly; a second SIGINT would interrupt its rollback.
-        # Others, such as a CI system, may signal the whole group or this process
-        # alone, which cannot be told apart: give pip some time first.
+        # Ctrl-C reaches pip directly, and a second SIGINT would interrupt its rollback.
+        # Other senders, such as CI systems, may signal the group or only this process,
+        # which cannot be distinguished, so give pip some time first.
         if not _is_foreground():
             timer = threading.Timer(_GRACE, send, [signal.SIGINT])
             timer.daemon = True
@@ -423,9 +423,9 @@ def _is_foreground() -> bool:
 
 @contextmanager
 def _holding_interrupts_back() -> Iterator[None]:
-    """Hold Ctrl-C back, for this thread and the processes that it starts meanwhile.
+    """Block Ctrl-C in this thread and in processes that it starts in the block.
 
-    Such a process lets it through when it can end without a traceback.
+    Such a process unblocks it when it can end without a traceback.
     """
     if sys.platform == "win32":
         yield

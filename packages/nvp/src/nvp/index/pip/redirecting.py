@@ -1,8 +1,8 @@
-"""What pip gets so that it uses the local index: arguments, variables and files.
+"""Redirect pip to the local index: arguments, variables and files.
 
-pip reads options such as ``--index-url`` from requirements files too, and would
-bypass the local index there. It gets copies of such files, with other URLs. Files
-without such options are used as they are.
+pip also reads options such as ``--index-url`` from requirements files, which would
+bypass the local index. It gets copies of such files with other URLs. Files without such
+options are used directly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-# The options that tell pip where to look; they are replaced.
+# The options for indexes and links, which are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
 _FILES = {
     "requirements": "PIP_REQUIREMENT",
@@ -40,8 +40,8 @@ _FILES = {
 _LOCAL = "127.0.0.1,localhost"
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
-"""The variable whose text every pip from 19.1 on sends in its ``User-Agent``, also with
-``--isolated``, and so do those that it starts."""
+"""A variable whose text every pip since 19.1 sends in its ``User-Agent``, even with
+``--isolated``, and so do its child processes."""
 
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
@@ -63,7 +63,7 @@ _WITH_VALUES = (
 )
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
 _KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
-"""The options that files may have; pip accepts unambiguous prefixes of long names."""
+"""Options in files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
@@ -95,10 +95,10 @@ def redirect(
     *,
     copies: LockCopies | None,
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the arguments and variables by which pip uses the local index.
+    """Return the arguments and variables that make pip use the local index.
 
-    :param copied: gets the path of the copy of each requirements file that is copied.
-    :param copies: makes the copies of lock files.
+    :param copied: receives the path of the copy of each copied requirements file.
+    :param copies: creates the copies of lock files.
     """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
@@ -220,16 +220,16 @@ class FileCopies:
             return path
         # Several files may have the same name.
         copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)}"
-        # Register the copy before it is written: files may include each other.
+        # Register the copy before writing it, because files may include each other.
         self.copied[path] = str(copy)
         text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
-        # Bytes that are not UTF-8 stay as they were read.
+        # Preserve bytes that are not UTF-8.
         data = text.encode("utf-8", "surrogateescape")
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
         return str(copy)
 
     def _has_places(self, path: str, seen: set[str]) -> bool:
-        """Return whether the file, or one that it includes, names an index or links."""
+        """Return whether a file or its includes have options for indexes or links."""
         if path in seen:
             return False
         seen.add(path)
@@ -244,7 +244,7 @@ class FileCopies:
         return False
 
     def _read(self, path: str) -> list[str]:
-        """Return the lines of a file; none if it cannot be read."""
+        """Return the lines of a file; empty if unreadable."""
         if path not in self._lines:
             try:
                 data = read_bytes(local_path(path))
@@ -270,7 +270,7 @@ class FileCopies:
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # pip tries the directory of the file first, then the current directory.
+                # pip searches the directory of the file, then the current directory.
                 inner = _resolve(path, text)
                 is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
                 words.append(self.links(inner if is_inner else text))
@@ -300,8 +300,8 @@ class FileCopies:
                 options.append((option, text))
                 continue
             if option in _WITH_VALUES:
-                # Two words: shlex.join() would quote "--option=va lue" as a whole, and
-                # pip takes a word as an option only if it starts with a dash.
+                # Use two words: shlex.join() would quote "--option=va lue" as a whole,
+                # but pip recognizes an option only by a leading dash.
                 values = islice(words, 1) if value is None else [value]
                 options += [(part, "") for part in (option, *values)]
             else:
@@ -342,7 +342,7 @@ def _split(word: str) -> tuple[str, str | None]:
 def _decode(data: bytes) -> tuple[str, bool]:
     """Return the text of a file, and whether it starts with a byte order mark.
 
-    Bytes that are not UTF-8 become surrogate escapes, and can be written again.
+    Bytes that are not UTF-8 become surrogate escapes, which can be written back.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
@@ -351,10 +351,10 @@ def _decode(data: bytes) -> tuple[str, bool]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Join lines that end with a backslash to the next line, as pip does it.
+    """Join lines that end with a backslash to the next line, as pip does.
 
-    Empty lines follow a line that was joined, so that the line numbers in the messages
-    of pip are those of the user's file: pip counts a joined line by its first part.
+    Empty lines are added after a joined line to preserve line numbers in pip's
+    messages, because pip counts a joined line by its first part.
     """
     start = ""
     parts = 0

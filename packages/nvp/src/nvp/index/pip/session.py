@@ -1,7 +1,7 @@
-"""Running the user's pip, with the local index instead of its indexes.
+"""Run the user's pip with the local index in place of its indexes.
 
-A run has four steps: `prepare` what pip gets, serve the index, run pip, and explain
-what it did while the index still serves.
+A run has four steps: `prepare` the arguments and files, serve the index, run pip, and
+explain the result while the index is still serving.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ logger = logging.getLogger(__name__)
 
 
 class Narrator(Protocol):
-    """Is told what happens while pip runs."""
+    """Receives the events of a run of pip."""
 
     def start(self, places: Mapping[str, str]) -> None:
-        """Tell the URL of each local index, and the index that it stands for."""
+        """Report the URL of each local index, and the index behind it."""
 
     def pick(self, release: ShownRelease, label: str | None) -> None:
-        """Tell a build that pip fetches; called from another thread."""
+        """Report a build that pip fetches; called from another thread."""
 
     def wait(self, project: str) -> None:
-        """Tell a project whose page takes long; called from another thread."""
+        """Report a project whose page is slow; called from another thread."""
 
     def warn(self, message: str) -> None:
-        """Tell what is ignored, or goes wrong; called from any thread."""
+        """Report ignored options and problems; called from any thread."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,21 +73,21 @@ class Outcome:
     """The result of a run of pip.
 
     :param status: the exit status of pip.
-    :param installed: what pip installed or, in a dry run, would have installed.
-    :param stale_variants: the variants that stay installed although another is better.
-    :param stale_builds: the regular builds that stay although another one fits.
-    :param seen: every release with variants that pip was shown.
+    :param installed: the distributions that pip installed or, in a dry run, would
+        install.
+    :param stale_variants: outdated variants that remain installed.
+    :param stale_builds: outdated regular builds that remain installed.
+    :param seen: every shown release with variants.
     :param builds: the regular wheels of projects whose builds were judged.
-    :param has_driver: builds were judged, for a machine with an NVIDIA driver.
-    :param written_variants: the variant wheels in the report or lock file that the
-        user asked for, such as ``torch 2.9.0 (cu128)``.
-    :param remarks: sentences about what does not last in these files.
-    :param labels: the labels of each project for which the user asked for one.
-    :param alternatives: what there is for the driver in place of what cannot run, such
-        as ``jax[cuda12]``.
-    :param failures: the true reasons of a failure, such as why no build has the hash
-        that the user gave.
-    :param hidden: by project, what pip was not shown, where it failed.
+    :param has_driver: whether builds were judged for a machine with an NVIDIA driver.
+    :param written_variants: the variant wheels in the requested report or lock file,
+        such as ``torch 2.9.0 (cu128)``.
+    :param remarks: sentences about parts of these files that are valid only
+        temporarily.
+    :param labels: by project, its labels, if the user requested one.
+    :param alternatives: alternatives that the driver supports, such as ``jax[cuda12]``.
+    :param failures: the causes of a failure, such as why no build has the given hash.
+    :param hidden: by project, the releases hidden from a failed pip.
     :param elsewhere: newer builds from indexes of their vendors, which were not read.
     """
 
@@ -109,13 +109,13 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Prepared:
-    """What pip gets, and where it writes.
+    """The arguments and files for pip.
 
-    :param variables: those that differ from the user's.
-    :param places: the user's index or file that stands behind each one of this run.
+    :param variables: the variables that differ from the user's.
+    :param places: the user's index or file behind each replacement.
     :param copies: the lock files that pip gets as copies.
-    :param written: corrects what the user wants to have written.
-    :param report: the path of pip's report, where pip writes one.
+    :param written: corrects the files that pip writes for the user.
+    :param report: the path of pip's report, if any.
     """
 
     arguments: list[str]
@@ -138,7 +138,7 @@ def run(
     """Run pip to its end.
 
     :param command: a command that uses indexes.
-    :param environ: the environment variables that pip gets.
+    :param environ: the environment variables of pip.
     :param quiet: send pip's own output to stderr.
     :raises InputError: pip cannot be run.
     """
@@ -160,7 +160,7 @@ def run(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
                 "the indexes it names; download the file and pass its path"
             )
-        if command.command != "list":  # It reads an index only with --outdated.
+        if command.command != "list":  # `pip list` needs an index only with --outdated
             narrator.start(prepared.places)
         with session.local_index.serve():
             if refusal := session.refuse():
@@ -182,7 +182,7 @@ def _make_index(
     narrator: Narrator,
     environ: Mapping[str, str],
 ) -> LocalIndex:
-    """Make the index that pip gets instead of its own."""
+    """Create the index that replaces pip's own."""
     options = command.options
     return LocalIndex(
         Client(
@@ -212,9 +212,9 @@ class _Session:
     local_index: LocalIndex
 
     def prepare(self, folder: Path) -> _Prepared:
-        """Find out what pip gets in place of what the user gave.
+        """Prepare the replacements for the user's arguments and files.
 
-        :param folder: where copies of files are, and reports that the user gets later.
+        :param folder: the directory for copies, and for reports for the user.
         """
         command = self.command
         copied: dict[str, str] = {}
@@ -242,7 +242,7 @@ class _Session:
         )
 
     def refuse(self) -> str | None:
-        """Say why pip is not started, if it is not; the index serves."""
+        """Return why pip is not started, or ``None``; the index must be serving."""
         if self.selection.pins.everywhere is None:
             return None
         from .explain import explain_unknown_label
@@ -251,7 +251,7 @@ class _Session:
         return explain_unknown_label(self.command.asked, pins, self.local_index)
 
     def run(self, prepared: _Prepared) -> PipRun:
-        """Run pip; the index serves."""
+        """Run pip; the index must be serving."""
         if prepared.copies is not None:
             prepared.copies.fill(self.pip.python, self.environ)
             if not self.selection.unchecked:
@@ -285,7 +285,7 @@ class _Session:
         )
 
     def explain(self, done: PipRun, prepared: _Prepared) -> Outcome:
-        """Find out why pip did what it did, and correct what it wrote."""
+        """Explain the result of pip, and correct the files that it wrote."""
         builds: tuple[InstalledBuild, ...] = ()
         failures: tuple[str, ...] = ()
         hidden: Mapping[str, tuple[PassedOver, ...]] = {}
@@ -309,14 +309,14 @@ class _Session:
                 written.restore()
             written.flush()
         return Outcome(
-            # pip has its own numbers for a download that ends too early.
+            # pip has other exit statuses for an incomplete download.
             status=1 if self.local_index.refusals else done.status,
             installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,
             stale_builds=stale_builds,
             seen=tuple(self.local_index.all_choices()),
             builds=builds,
-            # What the steps above have read counts as well.
+            # The steps above may have judged more builds.
             has_driver=done.judged and self._driver() is not None,
             written_variants=written.variants if written else (),
             remarks=(*(written.remarks if written else ()), *sources),
@@ -332,7 +332,7 @@ class _Session:
     ) -> tuple[Elsewhere, ...]:
         from ...knowledge.tables import find_vendors
 
-        # After a failure, an index of vendors may have what no other one has.
+        # After a failure, only an index of vendors may have a build.
         names = (item.project for item in self.command.asked)
         lacks = done.status != 0 and any(map(find_vendors, names))
         if self.selection.vendor_indexes or not (done.judged or sources or lacks):
@@ -353,9 +353,9 @@ class _Session:
         return self.selection.found().cuda_driver_version
 
     def _make_copies(self, folder: Path, copied: dict[str, str]) -> LockCopies | None:
-        """Return what makes copies of lock files, if the user gives any.
+        """Return the copies of the user's lock files, if any.
 
-        :param copied: gets the path of the copy of each file that is copied.
+        :param copied: receives the path of the copy of each file.
         """
         files = self.command.options.requirements
         if not any(file.partition("[")[0].endswith(".toml") for file in files):
@@ -370,7 +370,7 @@ class _Session:
         )
 
     def _make_written(self) -> Written | None:
-        """Return what corrects the report or the lock file, if the user wants any."""
+        """Return the corrector of the requested report or lock file, if any."""
         options = self.command.options
         lock = options.output_file if self.command.command == "lock" else None
         if options.json_report_file is None and lock is None:
@@ -379,7 +379,7 @@ class _Session:
 
         return Written(
             self.local_index,
-            sys.stderr if self.quiet else sys.stdout,  # pip prints to this stream.
+            sys.stderr if self.quiet else sys.stdout,  # the stream of pip's output
             self.pip.python,
             self.environ,
             report=options.json_report_file,

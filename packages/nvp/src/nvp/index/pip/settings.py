@@ -1,4 +1,4 @@
-"""What is asked of a user's pip and Python: how they connect, and what they install."""
+"""Settings of the user's pip and Python: connections, and supported wheels."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_settings(
     plain_http: bool = False,
     trusts_pages: bool = False,
 ) -> Settings:
-    """Return the settings by which this pip connects to indexes.
+    """Return pip's settings for connections to indexes.
 
     :param plain_http: allow plain HTTP, as pip does for the URL of a single file.
     :param trusts_pages: follow pages and redirects to any server, as pip does.
@@ -56,18 +56,18 @@ def make_settings(
 def make_blocking_client(
     environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
 ) -> BlockingClient:
-    """Make a client with the settings of a pip, which the first request asks for them.
+    """Create a client with the settings of a pip, which the first request reads.
 
-    Where there is no pip, the variables of the environment and the netrc file decide.
+    Without a pip, the environment variables and the netrc file decide.
 
-    :param python: the interpreter whose pip is asked; the running one by default.
-    :param retries: how often a request is sent again after a failure that may pass.
+    :param python: the interpreter of that pip; by default the running one.
+    :param retries: the number of retries after a temporary failure.
     """
 
     def make_client() -> Client:
         pip = Pip(python or sys.executable, environ)
         try:
-            # Any command that uses an index has the options that count here.
+            # Any command that uses an index has the relevant options.
             command = pip.understand(["download"])
         except InputError as error:
             logger.info("no pip can be asked for its settings: %s", error)
@@ -83,15 +83,15 @@ def make_blocking_client(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Indexes:
-    """The indexes that a user names; pip's own count where none is named.
+    """The indexes named by the user; by default those of pip's configuration.
 
-    :param url: the main index; pip has ``--index-url`` for it.
+    :param url: the main index (``--index-url``).
     :param extra: other indexes (``--extra-index-url``).
     :param links: directories and pages of links (``--find-links``).
     :param trusted: hosts that are not verified (``--trusted-host``).
-    :param python: the interpreter or environment whose pip is asked; the running one
-        by default.
-    :param platforms: the tags of the platform that is installed for (``--platform``).
+    :param python: the interpreter or environment of that pip; by default the running
+        one.
+    :param platforms: the tags of the target platform (``--platform``).
     """
 
     url: str | None = None
@@ -105,12 +105,11 @@ class Indexes:
 def find_indexes(
     environ: Mapping[str, str], indexes: Indexes
 ) -> tuple[PipCommand, AskCredentials]:
-    """Ask pip which indexes it would use.
+    """Let pip list the indexes that it would use.
 
-    Without a pip, the options have to be enough: users of uv often have environments
-    that have none.
+    Without a pip, as in many environments of uv, the options must be sufficient.
 
-    :returns: what pip says, and how to find credentials.
+    :returns: pip's reply, and a function that finds credentials.
     :raises InputError: there is no pip, and no index is given.
     :raises UsageError: there is no such interpreter.
     """
@@ -144,7 +143,7 @@ def find_indexes(
 def _find_credentials(
     pip: Pip, command: PipCommand, environ: Mapping[str, str]
 ) -> AskCredentials:
-    """Return what finds credentials; without a pip, the netrc file has to be enough."""
+    """Return the function that finds credentials; without pip, in the netrc file."""
     if command.command is None:
         return lambda url: find_netrc_credentials(url, environ)
     return lambda url: pip.ask_credentials(url, command.options)
@@ -185,8 +184,7 @@ class Interpreter:
     """A Python on this machine.
 
     :param version: such as ``3.13.9``.
-    :param ranks: the tags of the wheels that it can use, each with its rank; 0 is the
-        best.
+    :param ranks: the supported wheel tags with their ranks; 0 is the best.
     """
 
     version: str
@@ -198,7 +196,7 @@ class Interpreter:
         return frozenset(tag.platform for tag in self.ranks)
 
     def rank(self, tags: Iterable[Tag]) -> int | None:
-        """Return the rank of a wheel; ``None`` for one that it cannot use."""
+        """Return the rank of a wheel; ``None`` if unsupported."""
         return min((self.ranks[tag] for tag in tags if tag in self.ranks), default=None)
 
     def is_allowed(self, requires_python: str | None) -> bool:
@@ -207,16 +205,16 @@ class Interpreter:
 
     @property
     def target(self) -> Target:
-        """What an installer installs for there."""
+        """The target of installations for this interpreter."""
         ranked = sorted(self.ranks, key=self.ranks.__getitem__)
         return Target(version=self.version, tags=dict.fromkeys(map(str, ranked)))
 
 
 def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
-    """Ask an interpreter of this machine what it is.
+    """Run an interpreter of this machine to get its version and tags.
 
     :param python: its path.
-    :raises InputError: it cannot be run.
+    :raises InputError: the interpreter cannot be run.
     """
     if python == sys.executable:
         version = ".".join(map(str, sys.version_info[:3]))
@@ -243,7 +241,7 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
 
 
 def interpreter_of(target: Target) -> Interpreter:
-    """Return what pip installs for, which may be no interpreter of this machine."""
+    """Return the target of pip as an interpreter, which may not exist here."""
     return _make(target.version, (Tag(*text.split("-")) for text in target.tags))
 
 

@@ -1,7 +1,7 @@
-"""What pip has written for the user: reports and lock files, in files or printed.
+"""Correct the reports and lock files that pip writes or prints for the user.
 
-pip records the URLs of the local index, which has ended by the time somebody reads
-them, and it locks the one wheel that it got. PEP 825, "Integration with pylock.toml":
+pip records URLs of the local index, which end with the run, and it locks only the wheel
+that it got. PEP 825, "Integration with pylock.toml":
 "either all variant (and non-variant) wheels can be listed, or a subset of them", and
 the table ``packages.variants-json`` "MUST inline combined variant metadata".
 """
@@ -34,13 +34,13 @@ from .locks import parse_toml
 from .settings import find_interpreter
 
 _START = "lock-version"
-"""What a lock file of pip starts with; pip prints other lines before it."""
+"""The start of pip's lock file; pip prints other lines before it."""
 
 _FILE_URL = re.compile(r"\"(file:[^\"]*\.(?:whl|tar\.gz|zip))\"")
 _EXTRA = re.compile(r"""extra\s*===?\s*["']([^"']*)""")
 
 _STRONG = ("sha256", "sha384", "sha512")
-"""The hashes with which pip installs from a lock file."""
+"""The hash algorithms that pip accepts in a lock file."""
 
 _PIECE = 1024 * 1024
 
@@ -49,15 +49,15 @@ Versions = Mapping[str, "str | None"]
 
 
 class Written:
-    """Corrects what pip writes, which has URLs of an index that ends.
+    """Replaces the temporary URLs in pip's reports and lock files.
 
-    pip writes to files and to its stdout alone. What the user wants in a pipe or a
-    device goes there when it is correct, since it cannot be read from there again.
+    pip writes only to files and stdout. Output for a pipe or a device is written there
+    after correction, because it cannot be read back.
 
-    :param stream: where pip prints.
-    :param python: the interpreter that pip installs for.
-    :param report: where the user wants a report; ``-`` for ``stream``.
-    :param lock: where the user wants a lock file; ``-`` for ``stream``.
+    :param stream: the stream of pip's output.
+    :param python: the target interpreter of pip.
+    :param report: the path of the user's report; ``-`` for ``stream``.
+    :param lock: the path of the user's lock file; ``-`` for ``stream``.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Written:
         self._printed: list[str] = []
         self._variants: set[tuple[str, str]] = set()
         self.report = report
-        """The path of the report that pip writes, if it does."""
+        """The path of pip's report, if any."""
         self.remarks: list[str] = []
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variant wheels that were written, such as ``torch (cu128)``."""
+        """The variant wheels in the files, such as ``torch (cu128)``."""
         return tuple(
             f"{project} ({label})" for project, label in sorted(self._variants)
         )
@@ -94,9 +94,9 @@ class Written:
         return self._lock is not None and not _is_file(self._lock)
 
     def arguments(self, folder: Path) -> list[str]:
-        """Return the arguments after which pip writes what can be read again.
+        """Return arguments that make pip write to readable files.
 
-        :param folder: where pip may write.
+        :param folder: the directory for these files.
         """
         arguments = []
         if self._wanted is not None and not _is_file(self._wanted):
@@ -107,14 +107,14 @@ class Written:
         return arguments
 
     def take(self, line: str) -> None:
-        """Take a line of the stdout of pip; keep those of a lock file."""
+        """Print a line of pip's stdout, but collect those of a lock file."""
         if self._printed or line.startswith(_START):
             self._printed.append(line)
         else:
             self._print(line)
 
     def restore(self) -> None:
-        """Correct what pip has written; call it while the local index serves.
+        """Correct pip's files; call this while the local index is serving.
 
         :raises InputError: a pipe or a device cannot be written.
         """
@@ -133,14 +133,14 @@ class Written:
             self._change(Path(self._lock), self._complete)
 
     def flush(self) -> None:
-        """Print the lines of pip that were held back and not written."""
+        """Print collected lines that were not written."""
         self._print("".join(self._printed))
         self._printed.clear()
 
     def _write(self, path: str, text: str) -> None:
         """Write to the stream, a pipe or a device.
 
-        :raises InputError: that is not possible.
+        :raises InputError: the target cannot be written.
         """
         if path == "-":
             self._print(text)
@@ -162,19 +162,19 @@ class Written:
             self.remarks.append(f"{path}: the URLs could not be restored: {error}")
 
     def _print(self, text: str) -> None:
-        # pip may have written bytes that are no text in this encoding.
+        # pip may have written bytes that are invalid in this encoding.
         buffer = self._stream.buffer
         self._stream.flush()
         buffer.write(text.encode("utf-8", "surrogateescape"))
         buffer.flush()
 
     def _put_back(self, text: str, name: str) -> str:
-        """Return a text of pip with the URLs of the real files.
+        """Return a text of pip with the URLs of the original files.
 
-        The names of variant wheels, which the local index changes, become the real
-        ones, and so do the hashes of wheels that were rewritten on the way.
+        The changed names of variant wheels, and the hashes of rewritten wheels, are
+        also restored.
 
-        :param name: what the text is, for remarks.
+        :param name: the name of the text in remarks.
         """
         names: dict[str, str] = {}
 
@@ -207,9 +207,9 @@ class Written:
         return text
 
     def _complete(self, text: str, name: str) -> str:
-        """Return a lock file with the real files, and all variants that it can hold.
+        """Return a lock file with the original files, and all possible variants.
 
-        :param name: what the text is, for remarks.
+        :param name: the name of the text in remarks.
         """
         try:
             document = parse_toml(text, "pylock.toml")
@@ -240,7 +240,7 @@ class Written:
     ) -> str:
         """Add the other wheels of a release with variants to its package.
 
-        :returns: which wheels are left out, and why.
+        :returns: a text about the wheels that are left out, with reasons.
         """
         project, locked = table["name"], table["wheels"][0]
         interpreter = self._find_interpreter()
@@ -279,18 +279,18 @@ class Written:
 
 
 def _is_file(path: str) -> bool:
-    """Return whether a path names a file, or nothing yet."""
+    """Return whether a path is a file or does not exist yet."""
     if path == "-":
         return False
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return True  # pip makes it, or says why it cannot.
+        return True  # pip creates it or reports the error
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _hashes_of(file: model.File) -> dict[str, str]:
-    """Return the hash of a file of this machine; nothing for other files."""
+    """Return the hash of a local file; empty for other files."""
     if not file.url.startswith("file:"):
         return {}
     digest = hashlib.sha256()
@@ -318,7 +318,7 @@ def _find_uncovered(
 ) -> dict[str | None, str]:
     """Find the labels whose requirements the lock file does not meet, with the reason.
 
-    pip installs nothing from a lock file that is not in it.
+    pip installs only packages that are in the lock file.
     """
     labels = {item.name: item.wheel.parts.label for item in release.wheels}
     own = labels.get(locked)
