@@ -17,7 +17,8 @@ from support.containers import BINARIES, container, entry, in_pieces, write_whee
 
 from nvp import api
 from nvp.gpu_code import zip_members
-from nvp.gpu_code.library import BrokenError, inspect_library
+from nvp.gpu_code.library import inspect_library
+from nvp.gpu_code.report import BrokenError
 from nvp.gpu_code.zip_members import Member, Source
 
 isal_zlib = pytest.importorskip("isal.isal_zlib")

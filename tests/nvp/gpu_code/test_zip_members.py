@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import tracemalloc
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from support.containers import BINARIES, container, entry, write_wheel
 from nvp import api
 from nvp.gpu_code import zip_members
 from nvp.gpu_code.fatbin import MAGIC
-from nvp.gpu_code.report import WheelReport
+from nvp.gpu_code.report import BrokenError, WheelReport
+from nvp.gpu_code.zip_members import AHEAD, PIECE, ReadAhead
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 MEMBERS = {"demo/a.so": PLAIN, "demo/b.so": PLAIN}
@@ -247,3 +249,35 @@ def test_one_wrong_bit_in_the_headers(wheel: Path, jobs: int) -> None:
         report = api.inspect(io.BytesIO(data), jobs=jobs)
         with_defects += bool(report.all_defects)
     assert with_defects > 10
+
+
+def test_a_file_that_is_read_ahead() -> None:
+    """The thread waits for room, passes on an error, and ends when it is stopped."""
+    counts = []
+    error = BrokenError("its data is damaged")
+
+    def pieces() -> Iterator[bytes]:
+        counts.append(0)
+        for number in range(2 * AHEAD // PIECE):
+            counts[-1] += 1
+            yield bytes([number])
+        raise error
+
+    ahead = ReadAhead(pieces)
+    read = ahead()
+    assert next(read) == b"\0"
+    assert counts[0] <= AHEAD // PIECE + 3
+    with pytest.raises(BrokenError, match="damaged"):
+        list(read)
+    with pytest.raises(BrokenError, match="damaged"):
+        list(ahead())
+    assert counts == [2 * AHEAD // PIECE] * 2
+
+    others = set(threading.enumerate())
+    abandoned = ReadAhead(pieces)
+    assert next(abandoned()) == b"\0"
+    abandoned.stop()
+    for thread in set(threading.enumerate()) - others:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert counts[2] < counts[0]

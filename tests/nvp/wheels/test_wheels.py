@@ -6,6 +6,7 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
+from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.wheels import archive
-from nvp.wheels.archive import is_for_platform, parse_wheel_name
+from nvp.wheels.archive import is_for_platform, parse_requires, parse_wheel_name
 from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
 
 COMMAND = "upgrade"
@@ -170,3 +171,20 @@ def test_a_requirement_depends_on_the_variant_by_its_marker_alone(
 ) -> None:
     content = WheelContent(variant_json=None, requires=[requirement])
     assert list(content.markers) == ([requirement] if depends else [])
+
+
+_LINES = ("Requires-Dist:", "requires-dist: six", "Requires-Dist :", "Name: demo", ":")
+_OTHERS = ("From here", "é:", "text", " ", "\t", "\x0b", "\x85", "\u2028")
+_ENDS = ("\r", "\n", "\r\n", "\n ", "\n\n")
+
+
+@given(st.lists(st.sampled_from([*_LINES, *_OTHERS, *_ENDS]), max_size=12))
+@settings(deadline=None)
+def test_requirements_are_read_as_the_standard_library_reads_them(
+    pieces: list[str],
+) -> None:
+    text = "".join(pieces)
+    headers = HeaderParser().parsestr(text).get_all("Requires-Dist", [])
+    # Python before 3.13 keeps the end of an empty line before an indented one.
+    expected = tuple(str(value).lstrip(" \t\r\n") for value in headers)
+    assert parse_requires(text.encode()) == expected

@@ -7,7 +7,10 @@ import contextlib
 import io
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from threading import Thread
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
@@ -60,9 +63,6 @@ def execute(
     Defects in a file are notes, because `validate` is the command that fails for them.
     An unreadable file is an error beside the results of the others.
     """
-    from ..gpu_code.describe import as_data
-    from ..metadata.checking import to_text
-
     require_positive(options, "jobs")
     for name in ("relaxed", "pyproject"):
         if getattr(options, name) and not options.suggest:
@@ -82,6 +82,9 @@ def execute(
             errors.append(error)
             notes.append(str(error))
             continue
+        from ..gpu_code.describe import as_data
+        from ..metadata.checking import to_text
+
         data = as_data(report)
         files.append(data)
         notes += _notes(report)
@@ -135,6 +138,10 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
 
     from ..gpu_code.inspection import inspect_path
 
+    # What describes the report is imported while a file is inflated. By default, the
+    # thread that inflates would wait up to 5 ms for the interpreter, piece by piece.
+    sys.setswitchinterval(0.0005)
+    Thread(target=import_module, args=("nvp.gpu_code.describe",)).start()
     with progress_bar(redacted(path)) as progress:
         if path.startswith(("http://", "https://")):
             return _inspect_url(path, environ, progress)

@@ -150,18 +150,19 @@ def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
 
 def _can_be_on_tegra(report: WheelReport) -> bool:
     """Return whether the wheel can be installed on a Jetson (aarch64 Linux)."""
-    if report.kind == "wheel":
-        with contextlib.suppress(InputError):
-            tags = parse_wheel_name(report.file_name).tags
-            platforms = {tag.platform for tag in tags}
-            if not any(p == "any" or p.endswith("aarch64") for p in platforms):
-                return False
     hosts = {
         (item.format, item.machine)
         for item in report.own
         if item.format in ("elf", "pe") and item.machine
     }
-    return not hosts or ("elf", "aarch64") in hosts
+    if hosts and ("elf", "aarch64") not in hosts:
+        return False
+    if report.kind == "wheel":
+        with contextlib.suppress(InputError):
+            tags = parse_wheel_name(report.file_name).tags
+            platforms = {tag.platform for tag in tags}
+            return any(p == "any" or p.endswith("aarch64") for p in platforms)
+    return True
 
 
 def _support(

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import logging
 import os
 import stat
 import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import unreadable
 
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
-from .library import inspect_library, inspect_local
 from .report import LibraryReport, WheelReport
-from .units import copied_paths
 from .zip_members import inflater_name
 
-logger = logging.getLogger(__name__)
+logger = Logger(__name__)
 
 Progress = Callable[[int, int], None]
 """A function of the decompressed bytes done and their total.
@@ -200,6 +197,8 @@ def inspect_listing(
         total,
     )
     started = time.monotonic()
+    if jobs > 1:
+        listing.read_ahead(jobs)
     try:
         counter = _Counter(total, progress)
         reports = _inspect_all(listing.files, jobs, budget or Budget(), counter)
@@ -231,6 +230,8 @@ def _marked(
 
     :param projects: the project of each archive, by the start of its members' paths.
     """
+    from .units import copied_paths
+
     archives: dict[str, list[LibraryReport]] = {}
     for item in libraries:
         start = _archive(item.path, projects)
@@ -276,10 +277,12 @@ def _inspect_all(
 ) -> list[LibraryReport]:
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
+    from concurrent.futures import ThreadPoolExecutor
+
     # Threads help, because zlib releases the interpreter's lock. Start with the largest
     # file, so that the other threads do not wait for it at the end.
     waiting = SimpleQueue[File]()
-    for item in sorted(files, key=lambda item: -item.size):
+    for item in files:
         waiting.put(item)
     jobs = min(jobs, len(files))
     with ThreadPoolExecutor(jobs) as pool:
@@ -327,6 +330,9 @@ class _StoppedError(Exception):
 
 
 def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
+    # Not before the first file is inflated.
+    from .library import inspect_library, inspect_local
+
     is_first = True
 
     def step(size: int) -> None:

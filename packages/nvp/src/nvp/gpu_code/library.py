@@ -16,7 +16,7 @@ from .elf import Image, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .formats import Code, guess_format, read_cubin, read_pe, read_ptx
 from .ranges import Range, RangeFeeder, Reader, read_seekable
-from .report import Defect, LibraryReport, sort_targets, target_key
+from .report import BrokenError, Defect, LibraryReport, sort_targets, target_key
 
 Pieces = Callable[[], Iterator[bytes]]
 """A function that reads the file from its start in pieces of any length."""
@@ -60,10 +60,6 @@ MAX_DEFECTS = 20
 MAX_DISTINCT = 2048
 """The maximum number of different entries of a file, by kind, target, PTX version and
 compression. cuBLASLt has 40."""
-
-
-class BrokenError(Exception):
-    """A stream ends early, so the rest of the file cannot be read."""
 
 
 class Counts:

@@ -25,6 +25,10 @@ _NOTHING: Mapping[str, int] = {}
 """A shared empty mapping, because a wheel of cubins has thousands of them."""
 
 
+class BrokenError(Exception):
+    """A stream ends early, so the rest of the file cannot be read."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Defect(Reported):
     """An unreadable or invalid part of a file.

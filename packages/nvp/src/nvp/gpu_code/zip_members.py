@@ -16,11 +16,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
 from ..wheels.archive import open_wheel
-from .library import BrokenError
-from .report import Defect
+from .report import BrokenError, Defect
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -39,6 +39,9 @@ PACKED = 64 * 1024
 
 PIECE = 256 * 1024
 """The number of bytes to inflate at once, small enough for the CPU cache."""
+
+AHEAD = 8 * 1024 * 1024
+"""The most bytes of a file that are inflated before somebody looks into them."""
 
 _DAMAGED = "it cannot be decompressed: its data is damaged"
 
@@ -173,6 +176,52 @@ class Member:
             return data
 
         return read_next
+
+
+class ReadAhead:
+    """The pieces of a file, which a thread reads before they are wanted.
+
+    The first call returns these; every further call reads the file from its start.
+
+    :param pieces: reads the file.
+    """
+
+    def __init__(self, pieces: Callable[[], Iterator[bytes]]) -> None:
+        self._pieces = pieces
+        self._queue: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+        self._room = threading.Semaphore(AHEAD // PIECE)
+        self._stopped = False
+        self._thread: threading.Thread | None = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        end: BaseException | None = None
+        try:
+            for piece in self._pieces():
+                self._room.acquire()
+                if self._stopped:
+                    break
+                self._queue.put(piece)
+        except BaseException as error:  # noqa: BLE001  # the thread that asks raises it
+            end = error
+        self._queue.put(end)
+
+    def __call__(self) -> Iterator[bytes]:
+        """Return an iterator over the pieces."""
+        thread, self._thread = self._thread, None
+        return self._pieces() if thread is None else self._taken()
+
+    def _taken(self) -> Iterator[bytes]:
+        while isinstance(piece := self._queue.get(), bytes):
+            self._room.release()
+            yield piece
+        if piece is not None:
+            raise piece
+
+    def stop(self) -> None:
+        """End the thread; nobody may ask for more."""
+        self._stopped = True
+        self._room.release()
 
 
 def list_members(

@@ -16,7 +16,6 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -303,6 +302,8 @@ def find_record(
     :param sha256: the wheel's, if it is known. A record of another file with the same
         name says nothing about this one.
     """
+    from packaging.utils import canonicalize_name
+
     try:
         parsed = Version(version)
     except ValueError:
@@ -375,6 +376,8 @@ def required_projects(
     :param projects: normalized names, such as those of the build table.
     :returns: the requirement's text by project.
     """
+    from packaging.utils import canonicalize_name
+
     from ..metadata.requirements import parse_requirement
 
     wanted = frozenset(projects)

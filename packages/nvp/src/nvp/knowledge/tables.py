@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
-
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 from ..files import read_resource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 NATIVE, PTX, UNKNOWN = "native", "ptx", "unknown"
 """How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
@@ -329,6 +330,8 @@ def library_releases() -> Mapping[str, tuple[SpecifierSet, int]]:
 
     :returns: by project, its releases of which that is known, and the major.
     """
+    from packaging.specifiers import SpecifierSet
+
     return {
         project: (SpecifierSet(record["releases"]), record["cuda"])
         for record in _read("libraries")
@@ -433,5 +436,7 @@ def vendor_indexes() -> tuple[VendorIndex, ...]:
 
 def find_vendors(project: str) -> Sequence[VendorIndex]:
     """Return the records of a project."""
+    from packaging.utils import canonicalize_name
+
     name = canonicalize_name(project)
     return [record for record in vendor_indexes() if name in record.projects]

@@ -110,7 +110,7 @@ def _fits(member: Member, source: Source, digest: str, size: str) -> bool:
     if name not in ("sha256", "sha384", "sha512"):
         return True
     actual = hashlib.new(name)
-    from ..gpu_code.library import BrokenError
+    from ..gpu_code.report import BrokenError
 
     try:
         for piece in member.pieces(source):
