@@ -34,7 +34,7 @@ OUTCOMES = {
     "cannot": "cannot run",
     "needless": "CPU although a build runs",
     "right": "CPU, none runs",
-    "foreign": "another maker's",
+    "foreign": "another vendor's",
     "nothing": "nothing",
 }
 

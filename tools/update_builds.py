@@ -10,7 +10,7 @@ URL of the root page of an index. A census of all of them reads 20 GB::
     python -m tools.update_builds census.json metadata.json
 
 Records of wheels and of METADATA that were not read again stay as they are. A wheel
-that was read counts before what makers publish and what wheels are said to hold
+that was read counts before what vendors publish and what wheels are said to hold
 (``tools/sources/support_tables.json``), these before the build scripts in
 ``tools/sources/torch_builds.json``, and METADATA comes last.
 """
@@ -61,7 +61,7 @@ def read_kept(path: Path) -> list[BuildRecord]:
 
 
 def records_of_tables(sources: Mapping[str, Any]) -> Iterator[BuildRecord]:
-    """Yield a record for each release in the tables that makers publish.
+    """Yield a record for each release in the tables that vendors publish.
 
     They say with which CUDA a release is built, or that it is built without, and not
     for which GPUs.

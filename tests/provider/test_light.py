@@ -1,4 +1,4 @@
-"""Light stand-ins: records, and JSON of this package's own."""
+"""Light fakes: records, and JSON of this package's own."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ CASES: dict[str, tuple[str | None, str | None]] = {
 OTHER_MACHINES = {
     # Volta gets a build of CUDA 13, which cannot have code for it.
     "NV307-dropped-target": ("13.0", "7.0", "cu13"),
-    # Thor is 11.0 for drivers of CUDA 13, and the build declares 101.
+    # Thor is 11.0 for drivers for CUDA 13, and the build declares 101.
     "NV307-thor-renumbered": ("13.0", "11.0", "null"),
     # The label says CUDA 12.8, whose toolkit has no code for B300.
     "NV308-newer-than-the-named-toolkit": ("12.8", "10.3", "cu128"),
@@ -125,7 +125,7 @@ CONTENT: dict[str, tuple[Wheel, tuple[str, str], str | None]] = {
         "cu130",
     ),
     "NV505": (
-        # The driver of CUDA 13.0 refuses PTX of CUDA 13.1, and there is nothing else.
+        # The driver for CUDA 13.0 refuses PTX of CUDA 13.1, and there is nothing else.
         Wheel(
             libraries=one("80_virtual", isa=(9, 1)),
             sm=["80_real"],

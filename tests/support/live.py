@@ -1,4 +1,4 @@
-"""Machines with stand-ins for the driver, on which ``doctor --live`` runs."""
+"""Machines with fakes for the driver, on which ``doctor --live`` runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LARGE = 2 * 1024 * 1024
 
 
 class LiveMachine:
-    """Runs ``doctor --live`` on a machine with stand-ins for the driver's libraries."""
+    """Runs ``doctor --live`` on a machine with fakes for the driver's libraries."""
 
     def __init__(
         self, folder: Path, libraries: Path, run: Run, patch: pytest.MonkeyPatch
@@ -53,7 +53,7 @@ class LiveMachine:
 
     @property
     def log(self) -> list[str]:
-        """The calls of the stand-ins."""
+        """The calls of the fakes."""
         return (self.folder / "log").read_text().splitlines()
 
     def processes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Folders that take long to make, made once for all processes of a test run."""
+"""Directories that take long to make, made once for all processes of a test run."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_only_projects_with_gpu_builds_count() -> None:
     ("requirement", "verdict"),
     [
         ("torch==2.10.0", "runs"),
-        ("torch==2.9.1", None),  # it has only a build for CPUs
+        ("torch==2.9.1", None),  # it has only a CPU build
         ("torch==2.8.0", None),  # there is none
         ("torch>=2.10.0", None),  # a range does not name what it was built with
         ("torch", None),

@@ -55,7 +55,7 @@ def limited(
     ids=lambda words: words[0],
 )
 def test_what_was_written_before_stays(words: list[object], tmp_path: Path) -> None:
-    """A file is replaced completely or not at all, and no part of it is left."""
+    """A file is replaced atomically, and no part of it is left."""
     folder = tmp_path / "written"
     folder.mkdir()
     before = folder / "before.json"

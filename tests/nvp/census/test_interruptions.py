@@ -85,7 +85,7 @@ def expected(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def census(
     index: Path, store: Path, workers: Mapping[str, object], *victims: int
 ) -> tuple[int, int] | None:
-    """Take a census in a process of its own.
+    """Run the census in a process of its own.
 
     :param workers: the argument ``jobs`` or ``dask``.
     :param victims: the processes that are killed after `KILLED_AT` wheels; 0 is the
@@ -189,7 +189,7 @@ def family(mark: str) -> list[int]:
 
 
 def kill_at_random(index: Path, folder: Path, seed: int, longest: float) -> str:
-    """Kill what takes a census; return what was killed, when nothing is left of it."""
+    """Kill what scans; return what was killed, when nothing is left of it."""
     rng = random.Random(seed)
     victim = ("the parent", "a worker", "all", "the scheduler")[seed % 4]
     with ExitStack() as stack:

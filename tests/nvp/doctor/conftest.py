@@ -13,5 +13,5 @@ from support.live import LiveMachine
 def live(
     tmp_path: Path, libraries: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> LiveMachine:
-    """Return a machine with stand-ins for the driver's libraries."""
+    """Return a machine with fakes for the driver's libraries."""
     return LiveMachine(tmp_path, libraries, run, monkeypatch)

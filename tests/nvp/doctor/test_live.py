@@ -1,4 +1,4 @@
-"""ND601 to ND603: ``doctor --live`` with stand-ins for the driver's libraries."""
+"""ND601 to ND603: ``doctor --live`` with fakes for the driver's libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ND603 for torch: what its child process does, with a stand-in for torch."""
+"""ND603 for torch: what its child process does, with a fake for torch."""
 
 from __future__ import annotations
 

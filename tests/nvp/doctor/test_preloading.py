@@ -73,7 +73,7 @@ print(json.dumps(sorted(files)))
 
 
 def imported(packages: Path, module: str) -> set[str]:
-    """Import a module, and return the libraries of the folder that it has loaded."""
+    """Import a module, and return the libraries of the directory that it has loaded."""
     command = [sys.executable, "-S", "-E", "-c", _REPORT, str(packages), module]
     result = subprocess.run(command, capture_output=True, text=True, check=True, env={})
     files = {file for file in json.loads(result.stdout) if file.endswith(SUFFIXES)}

@@ -276,7 +276,7 @@ THIRTEEN = b"\0cuMemDiscardAndPrefetchBatchAsync\0"
         (CUDART, 11),
         (CUDART + TWELVE, 12),
         (TWELVE + bytes(5000) + CUDART + THIRTEEN, 13),
-        # A program that asks the driver for a function has no runtime.
+        # A program that queries the driver for a function has no runtime.
         (TWELVE + THIRTEEN, 0),
         (CUDART[:-1], 0),
         # The device runtime has the messages too.

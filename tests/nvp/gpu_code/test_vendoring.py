@@ -39,7 +39,7 @@ def copied(project: str, *libraries: LibraryReport) -> set[str]:
         ("demo/lib.so", "demo", False),
         ("demo.libs/libgomp-e985bcbb.so.1", "demo", True),
         ("demo/.dylibs/libomp.dylib", "demo", True),
-        # A repair can move the project's own library into that directory.
+        # Such a tool can move the project's own library into that directory.
         ("ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", "ctranslate2", False),
         ("my_demo.libs/libmydemo-12.so", "my_demo", False),
         ("demo_gpu_cu12.libs/libdemo-1a2b3c4d.so", "demo_gpu_cu12", False),

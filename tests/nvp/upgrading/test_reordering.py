@@ -50,7 +50,7 @@ def test_machines_reach_both_ends_of_the_catalog(target: str) -> None:
     ("feature", "value", "driver"),
     [
         # Only a driver for the newest CUDA of the catalog supports this bound, and
-        # only one for the oldest CUDA the other.
+        # only one for the lowest CUDA version the other.
         (LOWER_BOUND, str(supported.NEWEST), supported.NEWEST),
         (UPPER_BOUND, f"{supported.OLDEST.major}.1", supported.OLDEST),
     ],

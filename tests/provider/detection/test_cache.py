@@ -39,7 +39,7 @@ class Machine:
         self.scenario = folder / "scenario"
 
     def times_asked(self, **variables: str) -> int:
-        """Detect once more, and return how often that asks the driver: 0 or 1."""
+        """Detect once more, and return how often that queries the driver: 0 or 1."""
         before = self.log.read_text().count("load nvml") if self.log.exists() else 0
         detect({**self.variables, **variables})
         after = self.log.read_text().count("load nvml") if self.log.exists() else 0

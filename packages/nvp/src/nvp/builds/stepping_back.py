@@ -283,8 +283,8 @@ def say_lacking(
 def nearest_refusal(builds: Iterable[Build]) -> tuple[Build, str] | None:
     """Return the build that is nearest to running, and why it does not run.
 
-    Among builds that cannot run, the one for the oldest CUDA requires the smallest
-    change to the machine.
+    Among builds that cannot run, the one for the lowest CUDA version requires the
+    smallest change to the machine.
     """
     refused = [
         build

@@ -70,7 +70,7 @@ def places_of_program(
     if not flavour.dirname(name):
         entries = environ.get("PATH", "").split(flavour.pathsep)
         entries = [entry.strip('"') if windows else entry for entry in entries]
-        # On Windows, "C:folder" and "\\folder" depend on the current directory.
+        # On Windows, "C:x" and "\\x" depend on the current directory.
         folders = [
             entry
             for entry in entries

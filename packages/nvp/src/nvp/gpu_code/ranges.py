@@ -2,7 +2,7 @@
 
 Tables near the end of a file refer to its start, and vice versa. In a stream, such as a
 member of an archive, one of the two has passed when the other is read. A reader of
-tables is therefore a generator: it yields all ranges of bytes that it needs next, and
+tables is therefore a generator: it yields all byte ranges that it needs next, and
 receives their bytes, which are fewer at the end of the file.
 
 This reader follows two references: the first two bytes are the offset of a table, and

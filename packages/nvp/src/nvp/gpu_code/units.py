@@ -246,7 +246,7 @@ _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
 
 _HARDWARE = re.compile(r"(?:cpu|cu|cuda|gpu)[0-9]*x?")
 _LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
-"""A library, to whose name repair tools add a part of its hash."""
+"""A library, to whose name such tools as auditwheel add a part of its hash."""
 
 
 def is_of_nvidia(name: str) -> bool:
@@ -270,7 +270,7 @@ def copied_paths(
 ) -> frozenset[str]:
     """Return the paths of the libraries that were copied into a wheel from elsewhere.
 
-    A tool that repairs wheels (auditwheel, delvewheel) copies the linked libraries of a
+    A tool such as auditwheel or delvewheel copies the linked libraries of a
     wheel into ``NAME.libs/``. They may be another project's libraries, such as cuBLAS,
     or the project's own one, which was built next to its Python modules: all kernels of
     faiss-gpu-cu12 are in ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. The name alone

@@ -10,7 +10,7 @@ markers")::
     nvidia-cudnn-cu12; "nvidia" in variant_namespaces and os_name == "posix"
 
 No released installer can read the four variant markers. They depend on nothing but
-the selected label and the machine, so `evaluate_requirement` settles them and leaves
+the selected label and the machine, so `evaluate_requirement` resolves them and leaves
 every other marker to the installer: the example becomes
 ``nvidia-cudnn-cu12; os_name == "posix"`` for a CUDA build, and is
 left out for the null variant.
@@ -140,7 +140,7 @@ def has_variant_markers(requirement: str) -> bool:
 
 
 def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | None:
-    """Settle the variant markers of one dependency.
+    """Resolve the variant markers of one dependency.
 
     :param requirement: the value of a ``Requires-Dist`` field (PEP 508).
     :returns: the dependency without variant markers, unchanged where it has none;

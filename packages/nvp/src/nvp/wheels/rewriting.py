@@ -1,4 +1,4 @@
-"""A wheel with its variant markers settled, made while the original streams by.
+"""A wheel with its variant markers resolved, made while the original streams by.
 
 METADATA and RECORD are the only members that change; every other member is copied
 byte for byte. `plan_rewrite` reads the list of members and these two, and says which
@@ -360,7 +360,7 @@ def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
 
 
 def evaluate_core_metadata(data: bytes, variant: SelectedVariant) -> bytes:
-    """Settle the variant markers of each ``Requires-Dist`` field.
+    """Resolve the variant markers of each ``Requires-Dist`` field.
 
     Every other byte stays as it is, the description included.
 

@@ -264,7 +264,7 @@ class VariantRepository(RepositoryContainer):
 
     @property
     def evaluator(self) -> Evaluator:
-        """Settles the variant markers of wheels of the index."""
+        """Resolves the variant markers of wheels of the index."""
         return self._variants.evaluator
 
     def last(self, project: str) -> ShownPage:

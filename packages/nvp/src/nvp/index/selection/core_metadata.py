@@ -10,7 +10,7 @@ read.
 
 PEP 825, "Evaluating variant markers": the markers "MUST NOT take part in selecting a
 wheel", and they are evaluated for the label that was selected. An installer that cannot
-read them gets METADATA in which they are settled, and the wheel with that METADATA.
+read them gets METADATA in which they are resolved, and the wheel with that METADATA.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class HeldWheel(ComparedWheel):
 
 
 class Evaluator:
-    """Settles the variant markers of the wheels of one repository.
+    """Resolves the variant markers of the wheels of one repository.
 
     :param reader: reads the wheels and their METADATA.
     """

@@ -277,7 +277,7 @@ class Reader:
         platform: str,
         progress: Progress | None = None,
     ) -> Needs | None:
-        """Read the GPU code of a wheel, by ranges of bytes, and keep what is found.
+        """Read the GPU code of a wheel, by HTTP range requests, and keep what is found.
 
         :param platform: the platform of the wheel, as the table of builds names it.
         :returns: ``None`` where the wheel could not be read completely.

@@ -200,7 +200,7 @@ class VariantSelector:
 
     @functools.cached_property
     def evaluator(self) -> Evaluator:
-        """Settles variant markers; most indexes have none."""
+        """Resolves variant markers; most indexes have none."""
         return Evaluator(self._index, self._files)
 
     async def select(
