@@ -43,7 +43,7 @@ def test_install(
     assert done.out.count(" -> ") == 1
     assert done.out.count("\ntorch 2.8.0 -> cu126\n") == 1
     assert "Variant-property" not in done.out
-    assert done.out.endswith("Installed variant cu126 of torch 2.8.0\n")
+    assert "\nInstalled variant cu126 of torch 2.8.0\n" in done.out
     assert done.err == ""
 
 

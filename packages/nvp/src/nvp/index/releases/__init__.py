@@ -1,1 +1,1 @@
-"""Listing the releases of a project with the builds that a machine can run."""
+"""List the releases of a project with the builds that a machine can run."""

@@ -1,7 +1,7 @@
 """The releases of a project on an index, judged for one machine or many.
 
-`releases` asks for one machine, `matrix` and `diff` for every driver with every GPU,
-and `fleet` for the machines of a fleet. Pages and METADATA are read once for all.
+`releases` uses one machine, `matrix` and `diff` every driver with every GPU, and
+`fleet` the machines of a fleet. Pages and METADATA are read once for all machines.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from .reading import Inspect, Sources, Watch
 
 PLAIN = "plain"
-"""What a build without a label is called."""
+"""The name of a build without a label in tables and reports."""
 
 _DEADLINE = 30.0
-"""Seconds that a page may take: somebody waits who has started no download."""
+"""The time limit of a page in seconds, because the user is waiting."""
 
 _MOST_BUILDS = 3
-"""The builds that the reason of a lost pair names."""
+"""The number of builds in the reason of a lost pair."""
 
 
 def list_releases(
@@ -75,17 +75,16 @@ def list_releases(
 ) -> ReleaseTable:
     """Read the releases of a project, and judge their builds for a machine.
 
-    :param vendor_indexes: read the indexes of vendors as well.
-    :param labels: the labels that the user wants, each of the form ``LABEL`` or
+    :param vendor_indexes: also read the indexes of vendors.
+    :param labels: the requested labels, each of the form ``LABEL`` or
         ``PROJECT=LABEL``.
-    :param watch: watches the reading of each wheel that is inspected.
-    :param cache: the directory for what is read once for ever.
+    :param watch: shows the progress of each inspected wheel.
+    :param cache: the cache directory.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
     name, extras = _read_project(project)
-    # A label for all projects is for the one that the user names, so that a label
-    # that none of its releases has is told.
+    # Treat a global label as the named project's, so that a missing label is an error.
     pins = parse_pins(labels)
     if pins.everywhere is not None and name not in pins.projects:
         pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
@@ -112,7 +111,7 @@ def list_releases(
 def _find_elsewhere(
     table: ReleaseTable, selection: Selection, places: Sequence[str]
 ) -> tuple[Elsewhere, ...]:
-    """Find newer builds that run from indexes which were not read."""
+    """Find newer builds that run, on indexes that were not read."""
     listed = [r.version for r in table.releases if not Version(r.version).is_prerelease]
     wanted = listed[0] if listed and listed[0] != table.newest else None
     return find_elsewhere(
@@ -129,12 +128,12 @@ def _find_elsewhere(
 def open_sources(
     indexes: Indexes, environ: Mapping[str, str], cache: str | None
 ) -> Sources:
-    """Find out what pip would read, and for which interpreter."""
+    """Return the indexes and the interpreter that pip would use."""
     path = find_python(indexes.python, environ)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(find_indexes, environ, indexes)
-        # pip takes half a second to say what its indexes are. Import the rest and
-        # look at the interpreter meanwhile.
+        # pip takes half a second to list its indexes. Import the rest and query the
+        # interpreter in the meantime.
         from ..pip.settings import find_interpreter, interpreter_of
         from .reading import make_sources
 
@@ -152,7 +151,7 @@ def open_sources(
 
 
 def _read_project(text: str) -> tuple[str, Sequence[str]]:
-    """Read a name such as ``jax``, or ``jax[cuda13]``, and return it and the extras."""
+    """Parse a name such as ``jax`` or ``jax[cuda13]`` into name and extras."""
     requirement = parse_requirement(text)
     hint = "give the name alone, such as: nvp releases torch"
     if text.endswith(".whl"):
@@ -167,10 +166,10 @@ def _read_project(text: str) -> tuple[str, Sequence[str]]:
 
 
 def parse_project(text: str) -> tuple[str, str | None]:
-    """Read ``torch`` or ``torch==2.15.0``.
+    """Parse ``torch`` or ``torch==2.15.0``.
 
     :returns: the normalized name, and the version or ``None``.
-    :raises UsageError: the text is anything else.
+    :raises UsageError: the text has another form.
     """
     requirement = parse_requirement(text)
     specifiers = list(requirement.specifier) if requirement else []
@@ -195,8 +194,8 @@ class ProjectJudge:
     The verdicts are those of `list_releases`, for the interpreter and the platform of
     this machine.
 
-    :param minor_version_compatibility: ``None`` leaves it to ``environ``.
-    :param cache: the directory for what is read once for ever.
+    :param minor_version_compatibility: ``None`` reads the setting from ``environ``.
+    :param cache: the cache directory.
     """
 
     environ: Mapping[str, str]
@@ -210,7 +209,7 @@ class ProjectJudge:
     ) -> list[ReleaseTable]:
         """Read a project once, and judge its builds for each machine.
 
-        :param version: the only release that counts; ``None`` for all.
+        :param version: the only release to judge; ``None`` for all.
         :raises InputError: no index has the project or the release, or none can be
             read.
         :raises UsageError: there is no index.
@@ -246,9 +245,9 @@ class ProjectJudge:
     def select(
         self, project: str, environments: Sequence[Environment]
     ) -> list[Selected]:
-        """Decide by the releases of a project, regular wheels included.
+        """Select among the releases of a project, including regular wheels.
 
-        A build is called by its version and its label, such as ``2.14.1+cu126``.
+        The name of a build has its version and label, such as ``2.14.1+cu126``.
 
         :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
         """
@@ -279,7 +278,7 @@ class ProjectJudge:
         )
 
     def compare(self, old: str, new: str, *, all_pairs: bool = False) -> Differences:
-        """Return what the builds of a newer release on an index change.
+        """Return the changes of builds in a newer release on an index.
 
         :param old: such as ``torch==2.14.1``.
         :param new: such as ``torch==2.15.0``.
@@ -295,15 +294,15 @@ class ProjectJudge:
     def compare_indexes(
         self, old: str, new: str, *, all_pairs: bool = False
     ) -> IndexDifferences:
-        """Return which machines get something else from a new state of an index.
+        """Return which machines get different builds from a new state of an index.
 
-        :param old: a directory or a saved page, as `read_index` takes it.
+        :param old: a directory or a saved page, as for `read_index`.
         """
         from ..server.static_files import read_index, same_files, without_ignored
 
         before, after = read_index(old), read_index(new)
         saved = [os.path.isfile(path) for path in (old, new)]
-        # pip only says how to connect, for pages with files on servers.
+        # Use only pip's connection settings, for pages with files on servers.
         here = replace(self.indexes, url=".", links=["."])
         sources = open_sources(here, self.environ, self.cache)
         pairs = list_pairs(all_pairs=all_pairs)
@@ -318,7 +317,7 @@ class ProjectJudge:
             if same_files(*sides):
                 unchanged.append(project)
                 continue
-            # Every machine gets the same of a project without builds.
+            # Every machine gets the same wheel of a project without builds.
             last = None if any(map(_depends, (*sides[0], *sides[1]))) else -1
             machines = [machine(*pair) for pair in pairs[last:]]
             judged = []
@@ -357,7 +356,7 @@ class ProjectJudge:
 
 
 def _depends(file: model.File) -> bool:
-    """Return whether what a wheel is for may depend on the driver or the GPU."""
+    """Return whether the use of a wheel may depend on the driver or the GPU."""
     name = file.filename
     is_pure = name.endswith("-any.whl") and not may_be_build(name)
     return name.endswith(".whl") and not is_pure
@@ -401,7 +400,7 @@ class _Judged:
     tables: Mapping[Pair, ReleaseTable]
 
     def cell(self, pair: Pair) -> Cell:
-        """Return what a machine gets of the release."""
+        """Return the build of the release for a machine."""
         selected = {r.selected for r in self.tables[pair].releases[:1]}
         build = next((b for b in self.builds(pair) if b.file in selected), None)
         return cell_of(pair, build, (build and build.label) or PLAIN)

@@ -1,7 +1,7 @@
-"""Reading METADATA and GPU code of single wheels that somebody has pinned.
+"""Read METADATA and GPU code of single pinned wheels.
 
-A lock file may name the URL of a wheel. Otherwise the wheel is looked up on the user's
-own indexes, and never on one that only the file names.
+A lock file may contain the URL of a wheel. Otherwise the wheel is searched on the
+user's own indexes, never on one that only the file names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from .reading import Watch
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 20.0
-"""Seconds for the METADATA of one wheel, and for that of all before the last begins."""
+"""The time limit for the METADATA of one wheel, and for starting the last one, in
+seconds."""
 
 _AT_ONCE = 8
 _NAMED = 5
@@ -40,11 +41,11 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pinned:
-    """A wheel that is pinned.
+    """A pinned wheel.
 
-    :param platform: as the table of builds names it.
-    :param filename: ``None`` where the file does not name the wheel.
-    :param url: where the wheel is: a URL, or the absolute path of a file.
+    :param platform: as in the table of builds.
+    :param filename: its name; ``None`` if the lock file does not contain it.
+    :param url: its URL, or the absolute path of a file.
     """
 
     project: str
@@ -57,7 +58,7 @@ class Pinned:
 
     @property
     def file(self) -> model.File | None:
-        """The wheel as an index describes it; ``None`` where the file does not."""
+        """The wheel in the model of an index; ``None`` if it is not in the file."""
         if self.filename is None or self.url is None:
             return None
         hashes = {"sha256": self.sha256} if self.sha256 else {}
@@ -66,10 +67,10 @@ class Pinned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What was found of a wheel.
+    """The evidence about a wheel.
 
     :param requires: its ``Requires-Dist`` fields; ``None`` if they were not read.
-    :param needs: what an inspection has found, of now or of earlier.
+    :param needs: the result of a new or cached inspection.
     """
 
     requires: tuple[str, ...] | None = None
@@ -77,7 +78,7 @@ class Found:
 
 
 class _Wheels(SimpleRepository):
-    """Serves the wheels whose URLs are known."""
+    """A repository of the wheels with known URLs."""
 
     def __init__(self, files: Mapping[str, model.File]) -> None:
         self._files = files
@@ -89,7 +90,7 @@ class _Wheels(SimpleRepository):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.Resource:
-        """Return where a wheel is."""
+        """Return the location of a wheel."""
         file = self._files.get(resource_name)
         if file is None:
             raise errors.ResourceUnavailable(resource_name)
@@ -99,7 +100,7 @@ class _Wheels(SimpleRepository):
 
 
 def find_kept(wheels: Sequence[Pinned], cache: str | None) -> list[Found]:
-    """Return what `inspect` has kept of wheels; nothing is asked of anybody."""
+    """Return cached results of `inspect` for wheels, without requests."""
     reader = Reader(Client(Settings()), cache)
     return [
         Found(needs=reader.find_inspected(file) if file else None)
@@ -118,11 +119,11 @@ def read_pinned(
     watch: Watch,
     warn: Callable[[str], None],
 ) -> list[Found]:
-    """Read METADATA of wheels, and the GPU code of those that ask for it.
+    """Read METADATA of wheels, and the GPU code of selected ones.
 
-    :param is_taken: returns the rank of a wheel by its name; ``None`` for one that is
-        for another platform or Python.
-    :param inspects: whether a wheel is to be read, by what METADATA says.
+    :param is_taken: returns the rank of a wheel by its name; ``None`` if it is for
+        another platform or Python.
+    :param inspects: returns whether to inspect a wheel, given its METADATA.
     :param warn: called with a sentence for each wheel that cannot be read.
     """
     opened: Sequence[SimpleRepository] = ()
@@ -130,7 +131,7 @@ def read_pinned(
         sources = open_sources(indexes, environ, cache)
         reader, opened = sources.reader, sources.indexes
     except ProviderError as error:
-        # Environments of uv often have no pip that could name an index.
+        # Environments of uv often have no pip to list indexes.
         if not any(wheel.file for wheel in wheels):
             raise
         warn(f"no index was asked: {error}")
@@ -209,7 +210,7 @@ async def _find_on_indexes(
     indexes: Sequence[SimpleRepository],
     is_taken: Callable[[str], int | None],
 ) -> tuple[model.File | None, SimpleRepository]:
-    """Find the wheel that an installer takes of a release on the user's indexes."""
+    """Find the wheel that an installer selects for a release on the user's indexes."""
     best: tuple[int, model.File, SimpleRepository] | None = None
     failures: list[BaseException] = []
     for index in indexes:

@@ -1,4 +1,4 @@
-"""Reading the releases of a project from the indexes of a user."""
+"""Read the releases of a project from the indexes of a user."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from .rows import make_table
 logger = logging.getLogger(__name__)
 
 Inspect: TypeAlias = bool | Literal["all"]
-"""Whether wheels of which nothing is known are read."""
+"""Whether to read wheels without other evidence."""
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
-"""Watches the reading of a wheel, by its name."""
+"""Shows the progress of a wheel, given its name."""
 
 _MOST_INSPECTED = 10
 
@@ -53,11 +53,11 @@ _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """What the releases of a project are read from.
+    """The sources of the releases of a project.
 
-    :param indexes: the indexes of the user, and then the pages of links.
-    :param first_links: the number of the first page of links.
-    :param interpreter: the one that is installed for.
+    :param indexes: the indexes of the user, followed by the pages of links.
+    :param first_links: the position of the first page of links.
+    :param interpreter: the target interpreter.
     :param places: the URLs of the indexes, and of the pages of links.
     """
 
@@ -71,7 +71,7 @@ class Sources:
     def with_vendors(
         self, selection: Selection, warn: Callable[[str], None]
     ) -> Sources:
-        """Return sources that have the indexes of vendors as well."""
+        """Return the sources with the indexes of vendors added."""
         from ..server.vendors import VendorUpstream
 
         upstream = VendorUpstream(
@@ -80,12 +80,12 @@ class Sources:
         return replace(self, indexes=[*self.indexes, _Remembering(upstream)])
 
     def only(self, project: str, version: Version) -> Sources:
-        """Return sources that have only one release of a project."""
+        """Return the sources with only one release of a project."""
         indexes = [_Remembering(item, (project, version)) for item in self.indexes]
         return replace(self, indexes=indexes)
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
-        """Return sources that have only some files of a project."""
+        """Return the sources with only some files of a project."""
         from ..server.upstream import ListedUpstream
 
         upstream = ListedUpstream({project: files})
@@ -95,9 +95,9 @@ class Sources:
 def make_sources(
     command: PipCommand, client: Client, interpreter: Interpreter, cache: str | None
 ) -> Sources:
-    """Make what is read from the indexes and the links of a command of pip.
+    """Create the sources from the indexes and links of a pip command.
 
-    :param cache: the directory for what is read once for ever.
+    :param cache: the cache directory.
     :raises UsageError: there is no index, or one cannot be used.
     """
     places = [(url, False) for url in command.indexes]
@@ -134,7 +134,7 @@ def read_tables(
 
     :param project: the normalized name.
     :param selections: one for each machine.
-    :param watch: watches the reading of each wheel that is inspected.
+    :param watch: shows the progress of each inspected wheel.
     :raises InputError: no index has the project, or none can be read.
     """
     watching = watch or (lambda _: nullcontext())
@@ -142,7 +142,7 @@ def read_tables(
     async def read_all() -> list[ReleaseTable]:
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
-            # One after the other: the first one reads METADATA for all.
+            # Work sequentially, because the first one reads METADATA for all.
             return [
                 await item.make_table(inspect=inspect, watch=watching)
                 for item in readers
@@ -159,9 +159,9 @@ def read_tables(
 
 
 class _Remembering(RepositoryContainer):
-    """Reads each page once, although several components ask for it.
+    """Reads each page once for several components.
 
-    :param only: a project, and its only release that is shown.
+    :param only: a project, and the only release of it to show.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class _Reader:
     async def _find_gpu_requirements(
         self, table: ReleaseTable, numbers: Sequence[int], pages: Sequence[ShownPage]
     ) -> tuple[GpuRequirement, ...]:
-        """Find what has the GPU code that the newest release uses, if anything has."""
+        """Find the projects with the GPU code of the newest release, if any."""
         chosen = table.chosen.selected if table.chosen else None
         for number, page in zip(numbers, pages, strict=True):
             file = next((each for each in page.files if each.filename == chosen), None)
@@ -273,7 +273,7 @@ class _Reader:
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
                 if not result.files and number >= self._sources.first_links:
-                    continue  # A page of links is for all projects.
+                    continue  # a page of links is for all projects
                 numbers.append(number)
             elif isinstance(result, InputError):
                 failures.append(result)
@@ -294,10 +294,10 @@ class _Reader:
         raise InputError(message, hint=hint)
 
     async def _inspect(self, number: int, watch: Watch, *, everything: bool) -> None:
-        """Inspect wheels of which nothing is known, newest release first.
+        """Inspect wheels without evidence, newest release first.
 
-        Releases older than one that runs are left out, and so are all after the first
-        ten, unless ``everything`` is to be inspected.
+        Unless ``everything`` is set, releases older than one that runs are skipped, and
+        so are all after the first ten.
         """
         repository = self._repositories[number]
         tried: set[tuple[str, str | None]] = set()
@@ -352,7 +352,7 @@ class _Reader:
 
 
 def _release(file: model.File) -> Version | None:
-    """Return the version that a file is of, without its label."""
+    """Return the version of a file without its label."""
     name = file.filename
     try:
         if name.endswith(".whl"):

@@ -1,4 +1,4 @@
-"""The rows of the table of releases, from what is known of the pages of indexes."""
+"""The rows of the table of releases, from the verdicts on index pages."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
 
 NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
-"""What differs in the reasons of two machines with the same problem."""
+"""The numbers in reasons, which differ between machines with the same problem."""
 
 
 def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
-    """Return what a machine gets with a build, which is called ``name``."""
+    """Return the cell of a machine that gets a build called ``name``."""
     if build is None or build.verdict == "cannot":
         return Cell(cuda=pair[0], capability=pair[1], label=None, how=NO_BUILD)
     hows = {"cpu": CPU, "unknown": UNKNOWN}
@@ -63,15 +63,15 @@ def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
 
 
 def name_of(version: str, build: ListedBuild) -> str:
-    """Return what a build is called among those of all releases."""
+    """Return the name of a build among those of all releases."""
     label = None if build.label in NULL_LABELS else build.label
     return f"{version}+{label}" if label else version
 
 
 def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
-    """Return what an installer takes of all releases on the machine of a table.
+    """Return the build that an installer selects from all releases of a table.
 
-    :param saved: the table is from a saved page, perhaps without metadata beside it.
+    :param saved: whether the table is from a saved page, perhaps without metadata.
     """
     release = table.chosen
     if release is None or release.selected is None:
@@ -79,13 +79,13 @@ def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
     file = release.selected
     unread = [item.label or "" for item in release.builds if _is_unread(item)]
     if saved and unread:
-        # An installer may take one of the variants, but nothing says which.
+        # An installer may select one of the variants, but which one is unknown.
         name = f"{release.version}+{'|'.join(sorted(unread))}"
         cell = Cell(cuda=pair[0], capability=pair[1], label=name, how=UNKNOWN)
         return Pick(cell=cell, version=Version(release.version), is_variant=True)
     build = next((item for item in release.builds if item.file == file), None)
     if build is None or (build.verdict == "unknown" and file.endswith("-any.whl")):
-        # It is for any platform, and has no GPU code of its own.
+        # The wheel is for any platform and has no GPU code of its own.
         build = ListedBuild(
             file=file, label=None, cuda=None, verdict="cpu", how=None, evidence=None
         )
@@ -102,10 +102,10 @@ def _is_unread(build: ListedBuild) -> bool:
 def find_pick_change(
     pair: Pair, tables: Sequence[ReleaseTable], saved: Sequence[bool]
 ) -> PairChange:
-    """Return how what a machine gets of a project has changed, and why.
+    """Return the change of a machine's build of a project, with the reason.
 
-    :param tables: that of the old state and that of the new one.
-    :param saved: for each of them, as for `find_pick`.
+    :param tables: the tables of the old and the new state.
+    :param saved: for each table, as for `find_pick`.
     """
     _, after = tables
     was, now = (
@@ -150,7 +150,7 @@ def find_pick_change(
 
 
 def find_unknown(project: str, pairs: Iterable[PairChange]) -> Iterable[str]:
-    """Yield sentences about what is not known of the picks of a project."""
+    """Yield sentences about unknown facts of the picks of a project."""
     cells = [cell for pair in pairs for cell in (pair.old, pair.new)]
     if not any(cell.label for cell in cells):
         yield f"{project}: no build that runs is for this platform and Python"
@@ -159,14 +159,14 @@ def find_unknown(project: str, pairs: Iterable[PairChange]) -> Iterable[str]:
 
 
 class _Key(NamedTuple):
-    """What tells the builds of a release apart."""
+    """The key that distinguishes the builds of a release."""
 
     variant: bool
     label: str | None
 
 
 class _Name(NamedTuple):
-    """A file with what its name says."""
+    """A file with its parsed name."""
 
     file: model.File
     parts: WheelName
@@ -181,10 +181,10 @@ def make_table(
     *,
     only_selected: bool = False,
 ) -> ReleaseTable:
-    """Join the pages of all indexes; of equal builds, the first index counts.
+    """Join the pages of all indexes; for equal builds, the first index decides.
 
-    :param only_selected: the newest release that runs is one whose selected build
-        runs, since the user wants a label that other builds do not have.
+    :param only_selected: count a release as running only if its selected build runs,
+        because the user requested a label that other builds lack.
     """
     selected: dict[Version, tuple[_Order, str]] = {}
     builds: dict[Version, dict[_Key, ListedBuild]] = {}
@@ -221,7 +221,7 @@ def make_table(
 
 
 _Order = tuple[Version, int, "tuple[()] | tuple[int, str]"]
-"""What pip compares: the version with its label, the tags, and the build tag."""
+"""pip's sort key: the version with its label, the tags, and the build tag."""
 
 
 def _candidates(
@@ -265,7 +265,7 @@ def _list_builds(
         if name.parts.label is not None:
             key = _Key(True, name.parts.label)
         found = interpreter.rank(name.parts.tags)
-        # A wheel for another Python stands for the build where there is none for this.
+        # A wheel for another Python represents the build if there is none for this one.
         takes = found is not None
         takes = takes and interpreter.is_allowed(name.file.requires_python)
         rank = found if takes and found is not None else len(interpreter.ranks)
@@ -307,12 +307,12 @@ def _list_ordinary(
 def _reasons(
     file: model.File, judgement: Judgement, visibility: Visibility | None
 ) -> tuple[str, ...]:
-    """Return why a build does not run, or why no installer takes it."""
+    """Return why a build does not run, or why installers do not select it."""
     reasons = list(judgement.reasons)
     if not judgement.asked:
         reasons[-1] += "; --inspect --all reads the wheel"
     if visibility is not None and visibility.reason and judgement.verdict != "cannot":
-        # A build for other hardware is unknown, and this says why it does not matter.
+        # A build for other hardware is unknown, but hidden for a known reason.
         known = judgement.verdict != "unknown" or visibility.action != "hide"
         reasons = [*(reasons if known else []), visibility.reason]
     return (*reasons, *_withdrawal(file))
@@ -367,9 +367,9 @@ def _how(features: Features, environment: Environment) -> How | None:
 def _parse_all(
     files: Iterable[model.File], known: Mapping[str, _Name] | None = None
 ) -> list[_Name]:
-    """Parse the names of the wheels; those of other files are left out.
+    """Parse the names of the wheels, and skip other files.
 
-    :param known: names that have been parsed.
+    :param known: names that are already parsed.
     """
     known = known or {}
     names = []

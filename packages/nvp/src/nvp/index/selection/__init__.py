@@ -1,1 +1,1 @@
-"""Selecting what an installer sees of each release: the builds that fit, best first."""
+"""Select the builds of each release that an installer sees, best first."""

@@ -1,9 +1,9 @@
-"""The component that shows installers what a machine can run.
+"""The component that shows installers the builds that a machine can run.
 
 `VariantRepository` wraps any repository of the library simple-repository. A page goes
 through these steps: regular wheels are judged (`judging`), and shown, yanked or hidden
-(`visibility`); METADATA that the index lacks is announced (`announcing`); the labels of
-each release are resolved (`variants`), and the variants that fit get the names that
+(`visibility`); METADATA that the index lacks is announced (`core_metadata`); the labels
+of each release are resolved (`variants`), and the variants that fit get the names that
 `renaming` describes. A page to which none of this applies passes through unchanged, and
 a request for a new name returns the wheel itself.
 """
@@ -45,16 +45,16 @@ from .visibility import BuildJudge, PageVerdicts
 logger = logging.getLogger(__name__)
 
 _PAGES = 512
-"""Pages of which it is remembered what they show, for requests for their files."""
+"""The number of cached pages, for requests for their files."""
 
 Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shared:
-    """What the components of all indexes of an installer have in common.
+    """The shared objects of the components of an installer's indexes.
 
-    :param judge: decides about regular wheels; without it, all are shown.
+    :param judge: judges regular wheels; without it, all are shown.
     :param announcer: announces METADATA of large wheels.
     """
 
@@ -71,9 +71,9 @@ def select(
     reader: Reader,
     warn: Warn,
 ) -> list[VariantRepository]:
-    """Return a component for each index, which knows the others.
+    """Return a component for each index, aware of the others.
 
-    :param indexes: in the order in which the user gave them.
+    :param indexes: the indexes in the user's order.
     """
     judge = announcer = None
     if not selection.unchecked:
@@ -107,18 +107,17 @@ def select(
 class VariantRepository(RepositoryContainer):
     """Shows the variants that fit a machine to installers that know no variants.
 
-    Alone, it shows regular wheels as they are; `select` makes components that keep
-    installers away from builds that cannot run too.
+    Alone, it shows regular wheels unchanged; `select` creates components that also keep
+    installers away from builds that cannot run.
 
-    :param source: the repository whose pages are changed.
+    :param source: the repository of the original pages.
     :param machine: returns the machine; a short form of ``selection``.
-    :param selection: what is selected for; the default is this machine.
+    :param selection: the options; the default is this machine.
     :param client: reads the files that ``source`` names on other servers.
-    :param before: repositories that the installer reads as well, and prefers.
-    :param after: repositories that the installer reads as well, and that should lose
-        against this one; best first.
-    :param warn: called once for each thing that is ignored, with a sentence.
-    :param shared: what it has in common with the components of other indexes.
+    :param before: other repositories of the installer, with higher priority.
+    :param after: other repositories of the installer, with lower priority; best first.
+    :param warn: called with a sentence for each ignored item, once.
+    :param shared: the objects shared with the components of other indexes.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class VariantRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.ProjectDetail:
-        """Return the page with what fits, or an unchanged page."""
+        """Return the page with the builds that fit, or an unchanged page."""
         page, _ = await self.show(project_name, request_context=request_context)
         return page
 
@@ -169,7 +168,7 @@ class VariantRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        """Return the page that installers see, and what explains it."""
+        """Return the page for installers, and its explanation."""
         page = await self.source.get_project_page(
             project_name, request_context=request_context
         )
@@ -217,7 +216,7 @@ class VariantRepository(RepositoryContainer):
             announced=announced,
             labels=labels,
         )
-        # The files of a page without variants are not needed again, and are many.
+        # The many files of a page without variants are not needed again.
         self._pages.put(
             project, shown if shown_releases else replace(shown, files=(), shown=())
         )
@@ -240,7 +239,7 @@ class VariantRepository(RepositoryContainer):
         announcer = self._shared.announcer
         page = self._pages.get(project)
         if page is None and (_has_build_tag(name) or (suffix and announcer)):
-            # An installer that has kept the page asks for the file alone.
+            # An installer with a cached page requests only the file.
             _, page = await self.show(project)
         found = page.find_offer(name) if page is not None else None
         if page is not None and found is not None:
@@ -264,11 +263,11 @@ class VariantRepository(RepositoryContainer):
 
     @property
     def evaluator(self) -> Evaluator:
-        """Resolves the variant markers of wheels of the index."""
+        """The evaluator of variant markers in wheels of the index."""
         return self._variants.evaluator
 
     def last(self, project: str) -> ShownPage:
-        """Return what the last page of a project showed.
+        """Return the last shown page of a project.
 
         A page without variants is returned without its files.
         """
@@ -276,13 +275,13 @@ class VariantRepository(RepositoryContainer):
         return self._pages.get(name) or ShownPage(judged=PageVerdicts(project=name))
 
     def all_shown(self) -> list[ShownPage]:
-        """Return what the last page of each project showed, as `last` does."""
+        """Return the last shown page of each project, as `last` does."""
         return self._pages.values()
 
     async def inspect(
         self, project: str, file: model.File, progress: Progress | None = None
     ) -> bool:
-        """Read the GPU code of a wheel, by which the next page is judged.
+        """Read the GPU code of a wheel, for the next page.
 
         :returns: whether the wheel could be read completely.
         :raises InputError: it cannot be read at all.
@@ -294,7 +293,7 @@ class VariantRepository(RepositoryContainer):
 
     @property
     def platform(self) -> str | None:
-        """The platform that regular wheels are judged for, if they are."""
+        """The target platform of regular wheels, if they are judged."""
         return self._shared.judge.platform if self._shared.judge else None
 
     async def _select_builds(
@@ -302,8 +301,8 @@ class VariantRepository(RepositoryContainer):
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
         """Judge the regular wheels of a page, and announce METADATA that it lacks.
 
-        :returns: the files of the page, what is known of its wheels, and the files
-            whose METADATA is announced here, by name.
+        :returns: the files of the page, the verdicts on its wheels, and the files whose
+            METADATA is announced here, by name.
         """
         judge, announcer = self._shared.judge, self._shared.announcer
         if judge is None:
@@ -352,7 +351,7 @@ def _has_build_tag(name: str) -> bool:
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
 ) -> list[list[str]]:
-    """Read the file names of a project; none where the project cannot be read."""
+    """Return the file names of a project; empty if unreadable."""
 
     async def read(repository: SimpleRepository) -> list[str]:
         try:

@@ -1,16 +1,15 @@
-"""METADATA that is read here, to be sent.
+"""METADATA that this program reads and sends to installers.
 
-An installer that finds no METADATA on an index (PEP 658) downloads the whole wheel to
-learn what it requires. The page announces METADATA of large wheels instead, which is
-read out of the wheel by ranges when an installer asks for it. pip and uv end when
-METADATA that a page announces does not come: no status of HTTP leads them to the wheel
-itself. So it is announced only where the server of the file sends ranges, which one
-request finds out; and where they do not come for this one file, the whole wheel is
-read.
+Without METADATA on the index (PEP 658), an installer downloads the whole wheel to get
+its requirements. The page therefore announces METADATA of large wheels, which is read
+from the wheel by HTTP range requests on demand. pip and uv fail if advertised METADATA
+cannot be fetched, whatever the HTTP status. So METADATA is announced only if the server
+of the file supports range requests, which one request tests. If a range request fails
+anyway, the whole wheel is read.
 
 PEP 825, "Evaluating variant markers": the markers "MUST NOT take part in selecting a
-wheel", and they are evaluated for the label that was selected. An installer that cannot
-read them gets METADATA in which they are resolved, and the wheel with that METADATA.
+wheel", and they are evaluated for the selected label. An installer that does not
+support them gets METADATA in which they are resolved, and the wheel with that METADATA.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""Marks a file whose METADATA is sent from here although the upstream has none."""
+"""The key of a file whose METADATA this server sends because the upstream has none."""
 
 
 class Announcer:
     """Announces METADATA of wheels, and reads it on demand.
 
-    :param reader: reads it.
-    :param ranges: knows which servers send parts of files.
+    :param reader: reads METADATA.
+    :param ranges: tests the range support of servers.
     :param platform: the platform of the wheels, such as ``linux_x86_64``.
     """
 
@@ -63,9 +62,9 @@ class Announcer:
     async def announce(
         self, files: Sequence[model.File]
     ) -> tuple[list[model.File], dict[str, model.File]]:
-        """Return the files of a page; those whose METADATA can be read say so.
+        """Announce METADATA of the files of a page that can be read.
 
-        :returns: the files, and those whose METADATA is announced here, by name.
+        :returns: the files, and those with METADATA announced here, by name.
         """
         large = {file.filename: file for file in files if self._is_for_here(file)}
         servers = {server_of(file.url): file.url for file in large.values()}
@@ -87,12 +86,12 @@ class Announcer:
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
     ) -> str:
-        """Return METADATA of a wheel that was announced.
+        """Return announced METADATA of a wheel.
 
-        :raises InputError: it cannot be read, or is that of another wheel.
+        :raises InputError: METADATA cannot be read or belongs to another wheel.
         """
-        # An installer that has waited for too long asks again: it waits for the same
-        # work then, which goes on when its request ends.
+        # Work continues after a timeout of the installer, whose retry then waits for
+        # the same work.
         key = file.hashes.get("sha256", ""), file.url
         if key not in self._reading:
             work = asyncio.ensure_future(
@@ -112,8 +111,8 @@ class Announcer:
     def _is_for_here(self, file: model.File) -> bool:
         """Return whether METADATA of a file is worth a request.
 
-        Most wheels that run anywhere are small. Those count where the page says that
-        they are large.
+        Wheels for any platform are usually small, so they count only if the page shows
+        that they are large.
         """
         name = file.filename
         if file.dist_info_metadata or not name.endswith(".whl"):
@@ -128,7 +127,7 @@ class Announcer:
 
 
 def _with_metadata(file: model.File, kept: bytes | None) -> model.File:
-    # What has not been read has no hash yet: PEP 658 has "true" for that.
+    # Unread METADATA has no hash yet, for which PEP 658 uses "true".
     announced: bool | dict[str, str] = (
         True if kept is None else {"sha256": hashlib.sha256(kept).hexdigest()}
     )
@@ -145,12 +144,12 @@ def _with_metadata(file: model.File, kept: bytes | None) -> model.File:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EvaluatedWheel(model.Resource):
-    """A wheel that is rewritten on its way.
+    """A wheel that is rewritten while it is sent.
 
-    :param original: where the wheel is.
-    :param plan: what is written instead.
-    :param hashes: those of the original that the page gives, by algorithm.
-    :param parts: what was read of it to plan that.
+    :param original: the location of the wheel.
+    :param plan: the replacements.
+    :param hashes: the hashes of the original on the page, by algorithm.
+    :param parts: the parts of the wheel that were read for the plan.
     """
 
     original: model.Resource
@@ -169,17 +168,17 @@ class EvaluatedWheel(model.Resource):
 
     @property
     def size(self) -> int | None:
-        """The bytes that are sent."""
+        """The size of the rewritten wheel in bytes."""
         return self.plan.size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldWheel(ComparedWheel):
-    """A wheel whose METADATA can be read only when all of it has arrived.
+    """A wheel whose METADATA can be read only after its complete download.
 
-    :param refusal: why it must not be rewritten, if it must not.
-    :param plan: keeps the wheel that has arrived, and returns how it is rewritten;
-        ``None`` if it stays as it is.
+    :param refusal: why it must not be rewritten, or ``None``.
+    :param plan: caches the downloaded wheel and returns the replacements; ``None`` if
+        it is unchanged.
     """
 
     refusal: str | None
@@ -187,7 +186,7 @@ class HeldWheel(ComparedWheel):
 
 
 class Evaluator:
-    """Resolves the variant markers of the wheels of one repository.
+    """Resolves the variant markers in wheels of a repository.
 
     :param reader: reads the wheels and their METADATA.
     """
@@ -201,7 +200,7 @@ class Evaluator:
     ) -> bytes | None:
         """Return METADATA without variant markers; ``None`` if it has none.
 
-        :raises InputError: METADATA cannot be read, or a marker has no meaning.
+        :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
         from ...wheels.rewriting import evaluate_core_metadata
 
@@ -227,7 +226,7 @@ class Evaluator:
         file: model.File,
         variant: SelectedVariant,
     ) -> EvaluatedWheel | None:
-        """Return the wheel with that METADATA; ``None`` if it stays as it is.
+        """Return the wheel with that METADATA; ``None`` if it is unchanged.
 
         :raises InputError: the wheel cannot be read.
         """
@@ -263,7 +262,7 @@ class Evaluator:
         variant: SelectedVariant,
         refusal: str | None,
     ) -> HeldWheel | None:
-        """Return a wheel whose server sends no parts of it.
+        """Return a wheel whose server does not support range requests.
 
         :param refusal: why a wheel of this index must not be rewritten.
         """
@@ -293,9 +292,9 @@ class Evaluator:
     async def depends_on_variant(
         self, project: str, file: model.File, variant: SelectedVariant
     ) -> bool | str | None:
-        """Return whether a wheel will be rewritten, or why that cannot be known.
+        """Return whether a wheel will be rewritten, or why that is unknown.
 
-        :returns: ``None`` where that is known when the whole wheel has arrived.
+        :returns: ``None`` if only the complete wheel can show it.
         """
         try:
             return await self.evaluate(project, file, variant) is not None
@@ -304,5 +303,5 @@ class Evaluator:
         except InputError as error:
             return str(error)
         except UNAVAILABLE:
-            # The texts of that library name the request, which says nothing here.
+            # The library's messages mention only the request, so replace them.
             return "the index does not send it"

@@ -1,9 +1,8 @@
-"""Judging the builds of a project's page, with as few requests as possible.
+"""Judge the builds on a project's page with as few requests as possible.
 
-The table of builds and the labels cost nothing. METADATA is read from the newest
-release down until one may run: of one wheel of each build, and only of wheels for this
-platform that are large enough to hold GPU code. Older releases are judged by what is
-known without a request.
+The table of builds and the labels need no request. METADATA is read from the newest
+release down until one may run: for one wheel of each build, and only for large wheels
+for this platform. Older releases are judged without requests.
 """
 
 from __future__ import annotations
@@ -62,31 +61,30 @@ from .wheel_files import (
 logger = logging.getLogger(__name__)
 
 _MOST_READ = 64
-"""Wheels of one page that are asked for METADATA. vllm has 20 releases in a row that
-require a newer torch than drivers for CUDA 12 run."""
+"""The number of wheels of a page whose METADATA is read. vllm has 20 consecutive
+releases that require a newer torch than drivers for CUDA 12 can run."""
 
 PATIENCE = 20.0
-"""Seconds for all METADATA of a page. An installer waits for the page meanwhile."""
+"""The time limit for all METADATA of a page in seconds, because an installer is
+waiting."""
 
 _DEEPEST = 2
-"""Requirements of requirements: vllm requires torchvision, which requires torch."""
+"""The depth of indirect requirements: vllm, then torchvision, then torch."""
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
 _REMEMBERED = 256
-"""Projects of which it is remembered for some minutes what was found out."""
+"""The number of projects whose verdicts are cached for some minutes."""
 
 Required = Mapping[Version, Mapping[str, str]]
-"""What each release of a project requires of projects with GPU builds: the text of the
-requirement by project."""
+"""For each release of a project, its requirements on projects with GPU builds."""
 
 _Key = tuple[Version, "str | None"]
-"""The version with its label, and the platform: what tells the builds of a release
-apart."""
+"""The key of a build in a release: the version with its label, and the platform."""
 
 FindEnvironment = Callable[[], Awaitable[Environment]]
 FindVisible = Callable[[str, "Sequence[Build]"], PageVisibility]
-"""Finds what an installer is shown of the builds that all indexes have of a project."""
+"""Finds the visibility of the builds of a project on all indexes."""
 
 FindInspected = Callable[[model.File], "Needs | None"]
 ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
@@ -95,20 +93,21 @@ ReadPage = Callable[[str], Awaitable[Sequence[model.File]]]
 class PageJudge:
     """Judges the builds of projects for one machine.
 
-    :param find_environment: called when a page has wheels that may be builds: asking
-        a driver takes a moment, and most projects have none.
-    :param platform: the platform that builds are installed on, such as
-        ``linux_x86_64``. Wheels for other platforms are judged without requests.
+    :param find_environment: called only for pages with possible builds, because
+        querying a driver is slow and most projects have none.
+    :param platform: the target platform, such as ``linux_x86_64``. Wheels for other
+        platforms are judged without requests.
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
-    :param find_visible: finds what is shown of a project that others require.
-    :param folder_of: returns the backend that the directory of an index says of a file.
-    :param find_inspected: finds what `inspect` has read on this machine.
-    :param target: what is installed for; without it, every wheel may be.
-    :param every_gpu: a build has to run on each GPU of the machine.
-    :param limits: what the user requires.
-    :param patience: the seconds for reading the METADATA of a page.
-    :param clock: returns the time in seconds, by which what is remembered ages.
+    :param find_visible: finds the visibility of a required project.
+    :param folder_of: returns the backend of a file from the directory of its index.
+    :param find_inspected: returns cached results of `inspect`.
+    :param target: the target of the installation; without it, every wheel is
+        installable.
+    :param every_gpu: require builds to run on every GPU of the machine.
+    :param limits: the user's requirements.
+    :param patience: the time limit for the METADATA of a page in seconds.
+    :param clock: returns the time in seconds, for the age of cached results.
     """
 
     def __init__(
@@ -156,11 +155,10 @@ class PageJudge:
     ) -> tuple[list[Build], Required]:
         """Judge the wheels of a page.
 
-        :param asked_by: the projects whose requirements led here, which are not
-            followed again.
-        :param asks: METADATA may be read.
-        :returns: the wheels, newest release first, and what releases whose METADATA
-            was read require.
+        :param asked_by: the projects whose requirements led here, to avoid cycles.
+        :param asks: whether METADATA may be read.
+        :returns: the wheels, newest release first, and the requirements of releases
+            whose METADATA was read.
         """
         until = asyncio.get_running_loop().time() + self._patience
         reading = Reading(wheels=_MOST_READ if asks else 0, until=until)
@@ -190,7 +188,7 @@ class PageJudge:
         def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
-        # The Pythons for which no release has answered yet, and of these the ones whose
+        # The versions of Python without a result yet, and among these the ones whose
         # newest release cannot run.
         waiting = _NO_PYTHON.union(*installable.values())
         refused = _NO_PYTHON
@@ -204,7 +202,8 @@ class PageJudge:
                 for group, taker in zip(groups, takers, strict=True)
                 for asks in [asking and bool(taker & waiting)]
             ]
-            # A page may have thousands of releases, and what is known needs no task.
+            # Use no tasks for known results, because a page may have thousands of
+            # releases.
             judgements = (
                 await asyncio.gather(*work) if asking else [await one for one in work]
             )
@@ -212,7 +211,7 @@ class PageJudge:
                 builds += [
                     wheel.judged(judgement, pythons_of(wheel)) for wheel in group
                 ]
-                # A wheel for any platform counts where something is known of it.
+                # A wheel for any platform counts if there is evidence about it.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
                 if not (anywhere or group[0].platform == self._platform):
@@ -224,11 +223,11 @@ class PageJudge:
                 elif group[0].is_foreign:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
-                    # Of several GPUs, the release is looked for that runs on each.
+                    # With several GPUs, search for a release that runs on each.
                     waiting -= _NO_PYTHON if judgement.lacking else taker
                 elif verdict == "unknown" and taker & waiting:
-                    # A release that is taken in place of a newer one has to be known to
-                    # run: what may run ends the search only at the newest release.
+                    # A release that replaces a newer one must be known to run: one that
+                    # may run ends the search only at the newest release.
                     waiting &= refused
         return builds
 
@@ -256,9 +255,9 @@ class PageJudge:
         *,
         asks: bool,
     ) -> Judgement:
-        """Judge wheels that differ in nothing but the version of Python.
+        """Judge wheels that differ only in the version of Python.
 
-        :param asks: METADATA may be read.
+        :param asks: whether METADATA may be read.
         """
         first = group[0]
         fits = None
@@ -271,7 +270,7 @@ class PageJudge:
             named = needs_of_name(project, first.release)
         driver = reading.environment.cuda_driver_version
         if needs is None or (
-            # METADATA may say nothing where the name says that it cannot run.
+            # The name may show that it cannot run even if METADATA does not.
             (named and driver and refusal_of_driver(named, driver))
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
@@ -301,12 +300,12 @@ class PageJudge:
         return judgement if fits is None else replace(judgement, fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
-        """Return whether METADATA of a wheel may say that it is a build for here."""
+        """Return whether METADATA may mark a wheel as a GPU build for this platform."""
         ours = wheel.platform is not None and wheel.platform == self._platform
         return ours and is_large(wheel.file) and not wheel.is_foreign
 
     def _unknown(self, wheel: OrdinaryWheel, reading: Reading) -> Judgement:
-        """Return the verdict on a wheel of which nothing is known without a request."""
+        """Return the verdict on a wheel without evidence."""
         if not self._may_be_read(wheel):
             return UNKNOWN
         if reading.environment.cuda_driver_version is None:
@@ -316,7 +315,7 @@ class PageJudge:
         return not_asked("a newer release may run")
 
     def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
-        """Return what was found in one of the wheels of a build."""
+        """Return the inspection of one of the wheels of a build."""
         for wheel in group:
             needs = self._find_inspected(wheel.file)
             if needs is not None:
@@ -333,11 +332,11 @@ class PageJudge:
         *,
         lacking: dict[ComputeCapability, str],
     ) -> tuple[Judgement | None, bool | None]:
-        """Judge a build by what it requires.
+        """Judge a build by its requirements.
 
-        :param lacking: takes the GPUs for which a required project has no code.
-        :returns: ``None`` when every requirement may be met by a build that runs, and
-            the build's own needs decide; and whether it `fits`.
+        :param lacking: collects the GPUs for which a required project has no code.
+        :returns: ``None`` if builds that run may meet every requirement, so the build's
+            own needs decide; and whether it `fits`.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:
@@ -371,8 +370,8 @@ class PageJudge:
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
-        # Keep results only, not work in progress: two projects that require each
-        # other would wait for each other for ever.
+        # Cache only results, not work in progress: two projects that require each other
+        # would wait forever.
         known = self._judged.get(project)
         if known is None:
             judged: dict[Version, list[Judgement]] = {}
@@ -385,7 +384,7 @@ class PageJudge:
                 if ours and not foreign:
                     judgement, each = build.judgement, shown[build.file]
                     if judgement.verdict == "cpu" and each.action != "show":
-                        # An exact pin of a dependency would let it in again.
+                        # An exact pin of a dependency would admit it again.
                         judgement = replace(
                             judgement, verdict="cannot", reasons=(each.reason,)
                         )

@@ -1,7 +1,7 @@
-"""What was read of files is remembered for a while, in memory and in the user's cache.
+"""Caches of data from files, in memory and in the user's cache directory.
 
-METADATA that was read by ranges is compared with the wheel when an installer gets it.
-Until then nobody has verified it: the hash of the page is that of the whole wheel.
+METADATA from range requests is verified only when an installer downloads the wheel,
+because the hash on the page is that of the whole wheel.
 """
 
 from __future__ import annotations
@@ -31,30 +31,29 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 FRESH = 600.0
-"""Seconds for which a server relies on what an index has said. PyPI's own pages are
-cached for as long."""
+"""Seconds for which a server caches facts from an index, as for pages of PyPI."""
 
 FOREVER = math.inf
-"""The age for entries that stay until there are too many."""
+"""The age limit of entries that never expire."""
 
 LONGEST = 4 * 1024 * 1024
-"""The most bytes of METADATA, and of what was found in a wheel."""
+"""The largest METADATA, and the largest inspection result, in bytes."""
 
 _LIFE = 30 * 24 * 3600.0
-"""Seconds for which METADATA is kept."""
+"""Seconds for which METADATA is cached."""
 
 _REMEMBERED = 256
-"""Wheels whose METADATA is remembered."""
+"""The number of wheels whose METADATA is cached in memory."""
 
 _NOTED = 20_000
-"""Wheels of which it is remembered that they have to be compared."""
+"""The number of wheels that are recorded for verification."""
 
 
 class Aging(Generic[K, V]):
-    """A mapping whose entries go when they are old, or too many.
+    """A mapping with limits for the age and the number of entries.
 
-    :param most: the number of entries; the oldest goes first.
-    :param age: the seconds for which an entry stays.
+    :param most: the number of entries; the oldest is removed first.
+    :param age: the lifetime of an entry in seconds.
     :param clock: returns the time, in seconds.
     """
 
@@ -70,7 +69,7 @@ class Aging(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return the entry; ``None`` where there is none, or no fresh one."""
+        """Return the entry; ``None`` if missing or expired."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -88,11 +87,11 @@ class Aging(Generic[K, V]):
             self._entries.popitem(last=False)
 
     def drop(self, key: K) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry if it exists."""
         self._entries.pop(key, None)
 
     def values(self) -> list[V]:
-        """Return all entries that are fresh, in the order in which they were put."""
+        """Return all fresh entries, in the order of insertion."""
         now = self._clock()
         return [v for since, v in self._entries.values() if now - since < self._age]
 
@@ -102,10 +101,10 @@ class Aging(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """METADATA that was read.
+    """Cached METADATA.
 
-    :param parts: the parts of the wheel that it was read from, which nobody has
-        compared with the wheel; ``None`` where nothing has to be compared.
+    :param parts: the parts of the wheel that it was read from and that are not verified
+        yet; ``None`` if no verification is needed.
     """
 
     content: bytes
@@ -113,41 +112,40 @@ class Kept:
 
 
 class MetadataStore:
-    """Keeps METADATA of wheels for a month.
+    """Cache of wheel METADATA, keyed by SHA-256 and URL, for a month.
 
-    It is kept by the SHA-256 that a page gives of the wheel. A page can give the hash
-    of a wheel of another index, with METADATA of its own making, so that what was read
-    is kept for the URL of the wheel too.
+    The URL matters, because a page can claim the hash of another index's wheel for its
+    own METADATA.
 
-    :param folder: ``None`` keeps it in memory only.
+    :param folder: the cache directory; ``None`` caches only in memory.
     """
 
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
-        # The keys are the SHA-256 of the wheel and its place.
+        # The keys are the SHA-256 and the location of the wheel.
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
-        # The keys are URLs, and what is at the URL of a file without a hash may change.
+        # The keys are URLs of files without a hash, which may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
-        # The keys are the place of the wheel and its name, which its URL may have in
-        # the query.
+        # The keys are the location of the wheel and its name, which may be in the query
+        # of its URL.
         self._unverified: Aging[tuple[str, str], tuple[model.File, Parts]]
         self._unverified = Aging(_NOTED, math.inf)
         self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)
         self.refusals: list[str] = []
-        """A sentence for each wheel that is not what its METADATA was read from."""
+        """A sentence for each wheel that differs from the source of its METADATA."""
 
     def find(self, file: model.File) -> Kept | None:
-        """Return METADATA of a file that is in memory."""
+        """Return METADATA of a file from memory."""
         digest = file.hashes.get("sha256")
         if not digest:
             return self._passing.get(file.url)
         return self._lasting.get((digest, place_of(file.url)))
 
     def read(self, file: model.File) -> Kept | None:
-        """Return METADATA of a file that is in the cache."""
+        """Return METADATA of a file from the cache directory."""
         path = kept_path(self._folder, file, "metadata")
         head, _, rest = (load(path, 2 * LONGEST, _LIFE) or b"").partition(b"\n")
-        # The hash comes first: a crash of the machine can leave a file empty.
+        # Verify the hash first, because a system crash can leave a truncated file.
         if head != _sha256_of(rest):
             return None
         line, _, content = rest.partition(b"\n")
@@ -159,7 +157,7 @@ class MetadataStore:
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
-        """Keep METADATA of a file."""
+        """Cache METADATA of a file."""
         document = None
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
@@ -175,9 +173,9 @@ class MetadataStore:
             self._passing.put(file.url, kept)
 
     def hand_out(self, file: model.File) -> None:
-        """Take note that an installer gets METADATA of a file.
+        """Record that an installer gets METADATA of a file.
 
-        :raises UpstreamError: as `find_unverified` does.
+        :raises UpstreamError: the verification of the wheel has just failed.
         """
         self.find_unverified(file.url, file.filename)
         kept = self.find(file)
@@ -186,32 +184,32 @@ class MetadataStore:
             self._unverified.put(key, (file, kept.parts))
 
     def find_unverified(self, url: str, name: str) -> tuple[model.File, Parts] | None:
-        """Return what the wheel at a URL has to be compared with, and its file.
+        """Return the file at a URL, and the parts to verify it with.
 
-        :param name: that of the wheel, as the index has it.
-        :raises UpstreamError: the comparison has failed a moment ago.
+        :param name: the name of the wheel on the index.
+        :raises UpstreamError: the verification has just failed.
         """
         refusal = self._refused.get((place_of(url), name))
         if refusal is not None:
-            # pip sends the same request again where a server is said to have failed.
+            # Use 403, because pip retries after a server error.
             raise UpstreamError(refusal, url, status=403)
         return self._unverified.get((place_of(url), name))
 
     def find_parts(self, file: model.File) -> list[Parts]:
-        """Return what a wheel has to be compared with, as `find_unverified` does."""
+        """Return the parts to verify a wheel with, as `find_unverified` does."""
         found = self.find_unverified(file.url, file.filename)
         return [] if found is None else [found[1]]
 
     def is_refused(self, file: model.File) -> bool:
-        """Return whether the comparison with the wheel has failed a moment ago."""
+        """Return whether the verification of the wheel has just failed."""
         return self._refused.get((place_of(file.url), file.filename)) is not None
 
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
     ) -> None:
-        """Take note of the comparison of a wheel with parts that were read of it.
+        """Record the verification of a wheel against its parts.
 
-        METADATA may have been read again meanwhile, from other parts.
+        METADATA may have been read again in the meantime, from other parts.
         """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
         noted = self._unverified.get((place, file.filename))
@@ -234,9 +232,9 @@ class MetadataStore:
 
 
 def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
-    """Return where what was read of a wheel is kept: by its hash, and by its URL.
+    """Return the cache path of data about a wheel, by its hash and its URL.
 
-    :returns: ``None`` where there is no directory, or the page gives no hash.
+    :returns: ``None`` without a cache directory or a hash on the page.
     """
     digest = file.hashes.get("sha256", "").lower()
     if folder is None or not re.fullmatch("[0-9a-f]{64}", digest):

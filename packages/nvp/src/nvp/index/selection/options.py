@@ -1,4 +1,4 @@
-"""What builds are selected for, and which builds the user insists on."""
+"""The options of a selection, and the builds that the user requires."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 class Later(Generic[T]):
-    """Finds a value out once, when it is first asked for.
+    """A value that is computed once, on first access.
 
-    A driver takes a moment to answer, and most pages have nothing that depends on it.
+    Querying a driver is slow, and most pages do not depend on it.
 
-    :param find: finds it out; it is called again after a failure.
+    :param find: computes the value; called again after a failure.
     """
 
     def __init__(self, find: Callable[[], T]) -> None:
@@ -48,13 +48,13 @@ class Later(Generic[T]):
             return self._found[0]
 
     async def soon(self) -> T:
-        """Return the value, which a thread finds out."""
+        """Return the value, computed in a thread."""
         return self._found[0] if self._found else await asyncio.to_thread(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pins:
-    """The labels that the user wants, whether or not another one fits better.
+    """The labels that the user requested, even if another one fits better.
 
     :param everywhere: the label for every project that has it.
     :param projects: ``{project: label}``, by normalized name.
@@ -79,19 +79,19 @@ def allows_python(requires_python: str | None, version: str) -> bool:
 
     try:
         return not requires_python or version in SpecifierSet(requires_python)
-    except ValueError:  # `InvalidSpecifier`, or a number that is too long.
+    except ValueError:  # `InvalidSpecifier`, or an overlong number
         return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """What an installer installs for, as pip describes it.
+    """The target of an installation, in pip's terms.
 
-    :param version: that of Python, such as ``3.13.9``.
-    :param tags: the tags of the wheels that it takes, the best first, such as
+    :param version: the version of Python, such as ``3.13.9``.
+    :param tags: the supported wheel tags, best first, such as
         ``cp313-cp313-manylinux_2_28_x86_64``.
-    :param pre: it takes pre-releases.
-    :param no_binary: the projects of which it takes no wheel; ``:all:`` is all.
+    :param pre: whether pre-releases are allowed.
+    :param no_binary: the projects whose wheels are not allowed; ``:all:`` for all.
     """
 
     version: str
@@ -101,7 +101,7 @@ class Target:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Target:
-        """Make it from what the probe of pip returns."""
+        """Create the target from the reply of pip's probe."""
         return cls(
             version=data["version"],
             tags=dict.fromkeys(data["tags"]),
@@ -111,14 +111,14 @@ class Target:
 
     @property
     def platform(self) -> str | None:
-        """The platform, as the table of builds names it, or else by its tag."""
+        """The platform, as in the table of builds, or else its tag."""
         from ...wheels.archive import platform_of
 
         best = next(iter(self.tags), "").rpartition("-")[2]
         return platform_of(best) or best or None
 
     def find_pythons(self, tags: str, requires_python: str | None) -> frozenset[int]:
-        """Return the minor version of its Python if it takes a wheel with these tags.
+        """Return the minor version of its Python if it supports these wheel tags.
 
         :param tags: such as ``cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64``.
         """
@@ -129,51 +129,49 @@ class Target:
         return frozenset({int(self.version.split(".")[1])})
 
     def builds(self, project: str) -> bool:
-        """Return whether the user wants a project to be built from its source."""
+        """Return whether the user requires a project to be built from source."""
         return ":all:" in self.no_binary or project in self.no_binary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The options of a selection: a new one is added here and nowhere else.
+    """The options of a selection. Add new options only here.
 
-    :param machine: returns the machine that builds are selected for; it is called
-        once, when the first variant wheel is seen. The default is this machine.
-    :param pins: the labels that the user wants.
-    :param named: by project, the local version labels that the user asks for, such as
-        ``xpu`` of ``torch==2.10.0+xpu``.
-    :param rewrites: the server can send an `EvaluatedWheel`. Without that, a wheel
-        whose dependencies depend on the variant is refused.
-    :param announces: pages announce METADATA of large wheels (PEP 658), which is read
-        on demand, where an index does not.
-    :param range_metadata: METADATA may be read out of wheels by ranges, and is not
-        verified before an installer gets the wheel.
-    :param requires_hashes: the installer accepts only files with the hashes that the
-        user gave.
-    :param keeps_hashes: the installer records hashes without downloading a wheel whose
-        METADATA is announced, as ``pip lock`` does. A wheel that is rewritten on its
-        way then has the hash of the original on the page.
+    :param machine: returns the target machine; called once, for the first variant
+        wheel. The default is this machine.
+    :param pins: the labels that the user requested.
+    :param named: by project, the requested local version labels, such as ``xpu`` for
+        ``torch==2.10.0+xpu``.
+    :param rewrites: whether the server can send an `EvaluatedWheel`. Otherwise a wheel
+        whose dependencies depend on the variant is rejected.
+    :param announces: whether pages announce METADATA of large wheels (PEP 658) that an
+        index lacks; it is read on demand.
+    :param range_metadata: whether to read METADATA by range requests, which is verified
+        only when an installer downloads the wheel.
+    :param requires_hashes: whether the installer accepts only files with given hashes.
+    :param keeps_hashes: whether the installer records hashes without downloading wheels
+        with announced METADATA, as ``pip lock`` does. Then the page has the hash of the
+        original for a rewritten wheel.
     :param pinned: by project, the versions that the user pins exactly.
-    :param vendor_indexes: what vendors publish on their own indexes is shown too, of
+    :param vendor_indexes: whether to also show builds from vendors' indexes, for
         releases that do not run from an index of the user.
-    :param limits: by project, the versions that the user requires; ``None`` where
-        nobody knows what the user requires.
-    :param unchecked: show regular wheels as the index does, without asking whether
-        they run.
-    :param platform: the platform that regular wheels are installed on, such as
-        ``linux_x86_64``; by default, that of this machine.
-    :param target: what the installer installs for; ``None`` where nobody knows.
-    :param several_platforms: the installer may lock for several platforms at once, as
-        uv does, so that a release without a build that runs here is yanked for others
-        too.
-    :param cache: a directory in which METADATA of wheels is kept for a month.
-    :param every_gpu: select only builds with code for each GPU of the machine.
-    :param priorities: what the user prefers; by default, the user's
-        ``variants.toml`` is read when the first variant wheel is seen.
-    :param minor_version_compatibility: variants of a newer CUDA of the same major fit
-        too; otherwise the variable in ``environ`` decides.
-    :param environ: the environment variables that force values or opt in to something,
-        such as `os.environ`; by default there are none.
+    :param limits: by project, the versions that the user requires; ``None`` if the
+        requirements are unknown.
+    :param unchecked: show regular wheels as on the index, without judging them.
+    :param platform: the target platform of regular wheels, such as ``linux_x86_64``; by
+        default that of this machine.
+    :param target: the target of the installation; ``None`` if unknown.
+    :param several_platforms: whether the installer may lock for several platforms at
+        once, as uv does. Then a release without a build that runs here is also yanked
+        for other platforms.
+    :param cache: the cache directory.
+    :param every_gpu: select only builds with code for every GPU of the machine.
+    :param priorities: the user's priorities; by default ``variants.toml`` is read for
+        the first variant wheel.
+    :param minor_version_compatibility: accept variants for a newer CUDA of the same
+        major; otherwise the variable in ``environ`` decides.
+    :param environ: the environment variables with overrides and opt-ins, such as
+        `os.environ`; empty by default.
     """
 
     machine: Callable[[], Environment] | None = None
@@ -198,7 +196,7 @@ class Selection:
     environ: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Remember the machine, in copies of the selection as well."""
+        """Cache the machine, also for copies of the selection."""
         find = self.machine
         if isinstance(find, Later):
             return
@@ -212,13 +210,13 @@ class Selection:
 
     @property
     def found(self) -> Later[Environment]:
-        """Returns the machine."""
-        assert isinstance(self.machine, Later)  # noqa: S101  # as it was made
+        """The target machine."""
+        assert isinstance(self.machine, Later)  # noqa: S101  # set by `__post_init__`
         return self.machine
 
     @property
     def platform_of_builds(self) -> str:
-        """The platform that regular wheels are judged for."""
+        """The target platform of regular wheels."""
         of_target = self.target and self.target.platform
         return self.platform or of_target or default_platform()
 
@@ -233,7 +231,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
 
     :raises UsageError: a value is not a label.
     """
-    if not texts:  # Most runs have none, and the grammar takes a moment to load.
+    if not texts:  # usual, and loading the grammar is slow
         return Pins()
     from packaging.utils import InvalidName, canonicalize_name
 

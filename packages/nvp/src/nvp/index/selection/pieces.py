@@ -1,4 +1,4 @@
-"""The bytes of files that repositories name, piece by piece."""
+"""The bytes of files in repositories, piece by piece."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PIECE = 1024 * 1024
 
 
 Settle = Callable[["ChangedFileError | None"], None]
-"""Takes note of the comparison of a wheel with what was read of it before."""
+"""Records the verification of a wheel against parts read before."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedWheel(model.Resource):
-    """A wheel that is compared on its way with the parts that METADATA was read from.
+    """A wheel that is verified while it is sent, against parts read for METADATA.
 
-    :param hashes: those that the page gives, by algorithm.
+    :param hashes: the hashes on the page, by algorithm.
     """
 
     original: model.HttpResource
@@ -47,17 +47,17 @@ class ComparedWheel(model.Resource):
 
     @property
     def size(self) -> int | None:
-        """The bytes that will be sent, which are not known."""
+        """The size of the wheel, which is unknown."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CopiedWheel(model.Resource):
-    """A wheel that was downloaded whole, in a file that ends with this object.
+    """A downloaded wheel, in a file that is removed with this object.
 
-    :param url: where it was downloaded.
-    :param file: has no name where the system allows that, so that nothing of it stays
-        however this process ends.
+    :param url: the URL of the download.
+    :param file: the file; unnamed if the system allows that, so it never outlives this
+        process.
     """
 
     file: BinaryIO
@@ -67,17 +67,17 @@ class CopiedWheel(model.Resource):
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        # Also where garbage is collected of which both are a part.
+        # A finalizer also works in garbage-collected cycles.
         weakref.finalize(self, self.file.close)
 
     @property
     def original(self) -> CopiedWheel:
-        """The wheel that is sent, which is this one."""
+        """The wheel to send, which is this one."""
         return self
 
     @property
     def size(self) -> int:
-        """The bytes that have been downloaded."""
+        """The size of the download in bytes."""
         with self._turn:
             return self.file.seek(0, os.SEEK_END)
 
@@ -87,7 +87,7 @@ class CopiedWheel(model.Resource):
         return self.url
 
     def read(self, read: Callable[[BinaryIO], T]) -> T:
-        """Return what ``read`` finds in the file, which nobody else reads meanwhile."""
+        """Return the result of ``read``, which has exclusive access to the file."""
         with self._turn:
             self.file.seek(0)
             return read(self.file)
@@ -110,7 +110,7 @@ async def stream_pieces(
     """Open a resource; return an iterator over its bytes.
 
     :param stack: closes the connection.
-    :raises ResourceUnavailable: it is of a kind that has no bytes.
+    :raises ResourceUnavailable: the resource has no bytes.
     """
     if isinstance(resource, CopiedWheel):
         return resource.pieces()

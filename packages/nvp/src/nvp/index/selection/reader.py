@@ -1,7 +1,7 @@
-"""Reading the files of indexes, and remembering what was read for a while.
+"""Read the files of indexes, and cache the results.
 
-One `Reader` serves all indexes of an installer, so that its limit holds for all of
-them together, and nothing is read twice because two indexes have it.
+One `Reader` serves all indexes of an installer, so its limits apply to all of them, and
+a file on two indexes is read only once.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ UNAVAILABLE = (
     errors.ResourceUnavailable,
     errors.SourceRepositoryUnavailable,
 )
-"""What the components of other authors raise when they cannot send a file."""
+"""Exceptions of third-party components that cannot send a file."""
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes of a wheel that have been read, and their total."""
+"""Called with the bytes read from a wheel, and their total."""
 
 _MOST_AT_ONCE = 8
-"""Wheels that are read at the same time."""
+"""The number of wheels to read at the same time."""
 
 _INSPECTED = 20_000
-"""Files of which it is remembered for some minutes what was found in them."""
+"""The number of files whose results are cached for some minutes."""
 
 _COPIED = 4
-"""Wheels that are kept for some minutes after they were downloaded whole."""
+"""The number of downloaded wheels that are kept for some minutes."""
 
 
 class Reader:
-    """Reads the files that repositories name, and METADATA of wheels.
+    """Reads files of repositories, and METADATA of wheels.
 
-    :param client: reads what repositories name on other servers.
-    :param cache: the directory in which METADATA, and what was found in inspected
-        wheels, is kept; ``None`` keeps them in memory only.
-    :param clock: returns the time in seconds, by which METADATA in memory ages.
-    :param ranges: read METADATA out of wheels of which only parts are downloaded.
+    :param client: reads files on other servers.
+    :param cache: the cache directory for METADATA and inspections; ``None`` caches only
+        in memory.
+    :param clock: returns the time in seconds, for the age of cached METADATA.
+    :param ranges: whether to read METADATA by range requests.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reader:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
-        # By URL, too: wheels of servers that send no parts, and copies of them.
+        # Also by URL: downloaded wheels of servers without range support.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 
@@ -111,9 +111,9 @@ class Reader:
         read: Callable[[BinaryIO], T],
         parts: Parts | None = None,
     ) -> T:
-        """Return what ``read`` finds in a file, of which only parts are downloaded.
+        """Run ``read`` on a file that is read by range requests.
 
-        :param parts: gets these, where METADATA is read.
+        :param parts: receives the read parts, for METADATA.
         :raises InputError: it cannot be read.
         """
         resource = self.find_copy(await index.get_resource(project, name))
@@ -144,13 +144,14 @@ class Reader:
             raise _unreadable(name, error) from None
 
     def find_copy(self, resource: model.Resource) -> model.Resource:
-        """Return the copy of a file that was downloaded whole, or the file itself."""
+        """Return the downloaded copy of a file, or the file itself."""
         return self._copies.get(getattr(resource, "url", "")) or resource
 
     async def keep_copy(self, file: model.File, copy: CopiedWheel) -> bytes:
-        """Keep a wheel for some minutes, and its METADATA; return METADATA.
+        """Cache a wheel for some minutes, and its METADATA; return METADATA.
 
-        :raises InputError: METADATA cannot be read, or is not what the page announces.
+        :raises InputError: METADATA cannot be read or differs from its hash on the
+            page.
         """
         content = await asyncio.to_thread(copy.read, _find_metadata)
         self._copies.put(copy.url, copy)
@@ -166,9 +167,10 @@ class Reader:
     ) -> bytes:
         """Read METADATA of a wheel.
 
-        :param without_ranges: called before the whole of a large wheel is downloaded
-            because its server sends no parts of it; without it, that is an error.
-        :raises InputError: it cannot be read, or is not what the page announces.
+        :param without_ranges: called before the download of a large wheel whose server
+            does not support ranges; without it, this is an error.
+        :raises InputError: METADATA cannot be read or differs from its hash on the
+            page.
         """
         known = self.metadata.find(file) or self.metadata.read(file)
         if known is not None and (self._ranges or known.parts is None):
@@ -177,7 +179,7 @@ class Reader:
         return self._keep(file, kept)
 
     def _keep(self, file: model.File, kept: Kept) -> bytes:
-        """Check METADATA that was read, and keep it; return it as text is sent."""
+        """Verify and cache METADATA; return the text to send."""
         name, content = file.filename, kept.content
         if len(content) > LONGEST:
             message = f"its METADATA is larger than {LONGEST >> 20} MiB"
@@ -185,18 +187,17 @@ class Reader:
         _check(file, content)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
-            # pip compares what it gets with the hash of the page: the index has to
-            # send it.
+            # Send METADATA from the index unchanged, because pip verifies its hash.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
         self.metadata.keep(file, replace(kept, content=text))
         return text
 
     def find_checked(self, resource: model.Resource, name: str) -> model.Resource:
-        """Return a file as it is sent: compared with what METADATA was read from.
+        """Return a file to send, with verification against its METADATA.
 
-        :param name: that of the file, as the index has it.
-        :raises UpstreamError: it was another file a moment ago.
+        :param name: the name of the file on the index.
+        :raises UpstreamError: the verification has just failed.
         """
         resource = self.find_copy(resource)
         if not isinstance(resource, model.HttpResource):
@@ -219,16 +220,16 @@ class Reader:
         file: model.File,
         without_ranges: Callable[[], None] | None,
     ) -> Kept:
-        """Read METADATA from the index or else out of the wheel."""
+        """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
         try:
             return Kept(await self.read(index, project, f"{name}.metadata"))
         except errors.ResourceUnavailable:
-            pass  # The index does not serve METADATA as a file (PEP 658).
+            pass  # the index does not serve METADATA as a file (PEP 658)
         except UpstreamError as error:
             if error.status not in (404, 410):
                 raise
-            # Some mirrors pass on the attribute of PEP 658, but not the files.
+            # Some mirrors copy the attribute of PEP 658, but not the files.
 
         parts = Parts()
         if not self._ranges and is_http(file.url):
@@ -253,7 +254,7 @@ class Reader:
                         comparison.feed(piece)
                         await asyncio.to_thread(copy.write, piece)
                 parts = comparison.finish()
-                # On Windows it is a wrapper of such a file.
+                # On Windows, the temporary file is a wrapper.
                 whole = cast(BinaryIO, copy)
                 content = await asyncio.to_thread(_find_metadata, whole)
                 return Kept(content, parts if digest is None else None)
@@ -261,7 +262,7 @@ class Reader:
             raise _unreadable(name, error) from None
 
     def find_inspected(self, file: model.File) -> Needs | None:
-        """Return what an earlier inspection of a wheel has found."""
+        """Return the cached result of an inspection of a wheel."""
         key = file.url, file.hashes.get("sha256", "")
         known = self._needs.get(key)
         if known is None:
@@ -277,10 +278,10 @@ class Reader:
         platform: str,
         progress: Progress | None = None,
     ) -> Needs | None:
-        """Read the GPU code of a wheel, by HTTP range requests, and keep what is found.
+        """Read the GPU code of a wheel by range requests, and cache the result.
 
-        :param platform: the platform of the wheel, as the table of builds names it.
-        :returns: ``None`` where the wheel could not be read completely.
+        :param platform: the platform of the wheel, as in the table of builds.
+        :returns: ``None`` if the wheel could not be read completely.
         :raises InputError: it cannot be read at all.
         """
         from datetime import datetime, timezone
@@ -326,7 +327,7 @@ class Reader:
                 else _needs(BuildRecord.from_dict(json.loads(content)))
             )
         except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # An older version may have written it, or a full disk has cut it.
+            # An older version may have written it, or a full disk truncated it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
 
@@ -337,7 +338,7 @@ def _needs(record: BuildRecord) -> Needs:
 
 
 def _check(file: model.File, content: bytes) -> None:
-    """Compare METADATA with the hash that the page gives of it (PEP 658)."""
+    """Compare METADATA with its hash on the page (PEP 658)."""
     announced = file.dist_info_metadata
     if not isinstance(announced, Mapping):
         return

@@ -1,4 +1,4 @@
-"""How variant wheels are renamed for an installer that does not know variants.
+"""Rename variant wheels for an installer that does not support variants.
 
 A variant wheel is shown under the name of a regular wheel, with its rank and its
 label as the build tag::
@@ -7,13 +7,12 @@ label as the build tag::
     torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as an installer sees them
 
 PEP 427: the build tag "acts as a tie-breaker if two wheel file names are the same
-in all other respects": installers take the highest one, and prefer any build tag to
-none. Everything here is a pure function of names.
+in all other respects": installers select the highest one, and prefer any build tag to
+none. All functions here are pure functions of names.
 
 Installers compare the tags of wheels (interpreter, ABI, platform) before their build
 tags. They would prefer a lower-ranked build to the best one if its tags are closer to
-the machine, such as manylinux_2_34 where the best build has manylinux_2_28. Such a
-build is not shown.
+the machine, such as manylinux_2_34 instead of manylinux_2_28. Such a build is hidden.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ _MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
-"""The minor version of Python that represents those that no tag names."""
+"""The minor version of Python that represents those without a tag."""
 
 _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
 
 _MOST_TAGS = 20_000
-"""The most tags that are compared for a release; torch 2.9 needs 1,700."""
+"""The maximum number of tags to compare for a release; torch 2.9 needs 1,700."""
 
 _OTHER_PLATFORM = "unnamed"
-"""A platform that no tag names."""
+"""A platform without a tag."""
 
 _UNUSABLE = sys.maxsize
 """The rank of a wheel that a machine cannot use."""
@@ -58,7 +57,7 @@ Tags = frozenset[Tag]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
-    """A wheel on a page: the name of its file, and the parts of that name."""
+    """A wheel on a page: its file name and the parts of the name."""
 
     file_name: str
     parts: WheelName
@@ -86,7 +85,7 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A variant wheel that an installer sees, and the name that it sees."""
+    """A variant wheel, and its name for installers."""
 
     wheel: Wheel
     name: str
@@ -95,8 +94,8 @@ class Offer:
 
 def find_label(file_name: str) -> str | None:
     """Return the variant label in the name of a file, if it has one."""
-    # Name, version, three tags and a label have five dashes. Counting them is cheap,
-    # and a page may have ten thousand files without a label.
+    # Name, version, three tags and a label have five dashes. Counting them first is
+    # fast for pages with ten thousand files without a label.
     if not file_name.endswith(".whl") or file_name.count("-") < 5:
         return None
     try:
@@ -106,12 +105,12 @@ def find_label(file_name: str) -> str | None:
 
 
 def project_of(file_name: str) -> str:
-    """Return the normalized project of a wheel; it is right for most sdists too."""
+    """Return the normalized project of a wheel, or of most sdists."""
     return canonicalize_name(file_name.partition("-")[0])
 
 
 def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
-    """Group the files of a page by version; keep releases that have variant wheels.
+    """Group the files of a page by version, for releases with variant wheels.
 
     :param project: the normalized name; wheels of other projects are ignored.
     """
@@ -134,11 +133,12 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
 def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[str, int]:
     """Return the highest build number that pages can show for each version.
 
-    Ranks of a page start above this number if installers are to prefer that page.
+    To be preferred, the ranks of a page must start above this number.
 
     :param pages: the file names of the pages of ``project`` on several indexes, in
-        the order in which installers should prefer these.
-    :returns: ``{version: number}``, with versions as `canonicalize_version` has them.
+        the order of preference.
+    :returns: ``{version: number}``, with versions in the form of
+        `canonicalize_version`.
     """
     highest: dict[str, int] = {}
     for file_names in reversed(pages):
@@ -146,8 +146,7 @@ def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[st
             own = _highest_build(release)
             after = highest.get(version, 0)
             if release.labelled:
-                # The page starts its ranks above the pages after it, as this
-                # function will tell it.
+                # The ranks of a page start above those of the pages after it.
                 ranks = len({_rank_key(wheel) for wheel in release.labelled})
                 highest[version] = after + own + ranks
             else:
@@ -181,7 +180,7 @@ def served_name(file_name: str, rank: int) -> str:
     """
     stem, _, label = file_name.removesuffix(".whl").rpartition("-")
     parts = stem.split("-")
-    # Keep the digits of a label apart from those of the rank.
+    # Separate the digits of a label from those of the rank.
     gap = "_" if label[:1].isdigit() else ""
     return "-".join([*parts[:2], f"{rank}{gap}{label}", *parts[-3:]]) + ".whl"
 
@@ -196,16 +195,16 @@ def make_offers(
     """Return the variant wheels to show, best first, and the file names to hide.
 
     :param labels: the labels that fit the machine, best first.
-    :param base: ranks start above this number, so that one index goes before another.
-    :param conditions: for each file name, what else decides whether an installer
-        takes the file; a wheel hides only wheels with the same condition.
+    :param base: the ranks start above this number, to order several indexes.
+    :param conditions: for each file name, further conditions of an installer; a wheel
+        hides only wheels with the same condition.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
     hidden = _find_hidden(groups, conditions or {})
-    # Among the wheels of one label, a higher build number of their own goes first.
+    # Among the wheels of one label, their own higher build number comes first.
     fitting = [
         wheel
         for wheels in by_label.values()
@@ -233,9 +232,9 @@ def _highest_build(release: Release) -> int:
 
 
 def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
-    """Return label and build tag: wheels that share both differ in their tags only.
+    """Return label and build tag; wheels with both equal differ only in their tags.
 
-    The build tag stays text, because 1 and 01 are different file names.
+    The build tag is text, because 1 and 01 are different file names.
     """
     build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
     return wheel.parts.label, build
@@ -267,7 +266,7 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
     :returns: pairs of indexes: of the group, and of the wheel in its group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:
-        # All variants are built for the same platforms, as is usual.
+        # Shortcut: all variants are built for the same platforms, as usual.
         return []
     wheels = {tags for group in groups for tags in group}
     clients = _clients(frozenset().union(*wheels))
@@ -277,7 +276,7 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
         tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
         for tags in wheels
     }
-    # For each machine, the rank of the wheel that it uses from the best group.
+    # For each machine, the rank of its wheel in the best group.
     best = [_UNUSABLE] * len(clients)
     outranking: list[tuple[int, int]] = []
     for number, group in enumerate(groups):
@@ -293,16 +292,15 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
 
 
 def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
-    """Return the machines to compare for: the tags of each, with their ranks.
+    """Return the machines to compare: the tags of each, with their ranks.
 
-    There is one machine for each platform and each version of Python that makes a
-    difference: a newer machine may be able to use a wheel of the best group that an
-    older one cannot use.
+    There is one machine for each relevant platform and version of Python: a newer
+    machine may support a wheel of the best group that an older one does not.
 
-    :returns: ``None`` when there are more machines than any release is built for.
+    :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # The versions before and after cannot use what is for one version only.
+    # The versions before and after do not support wheels for only one version.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:

@@ -1,4 +1,4 @@
-"""What a machine gets of a project's page, and the files that say so."""
+"""The builds on a project's page for a machine, and the shown files."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownRelease:
-    """What a machine gets of one release.
+    """The builds of a release for a machine.
 
-    :param resolution: of all labels; ``None`` when the metadata cannot be used.
+    :param resolution: the resolution of its labels; ``None`` if the metadata is
+        unusable.
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
     :param available: the labels of all its wheels.
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
-    :param held: the labels whose METADATA can be read only when the whole wheel has
-        arrived.
+    :param held: the labels whose METADATA can be read only after a complete download.
     :param unread: why METADATA could not be read, by label. Such wheels may have
-        variant markers, and are not shown.
-    :param pinned: the label that the user asked for.
-    :param problem: why no variant is shown, when that is a defect.
+        variant markers, and are hidden.
+    :param pinned: the label that the user requested.
+    :param problem: the defect because of which no variant is shown.
     """
 
     project: str
@@ -57,15 +57,15 @@ class ShownRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownPage:
-    """A page of an index, what an installer sees of it, and why.
+    """A page of an index with its shown files, and the explanation.
 
     :param files: the files of the index.
     :param shown: the files that an installer sees.
-    :param judged: what is known of its regular wheels.
-    :param releases: what is shown of each release with variants, by version.
-    :param announced: by their own names, the files whose METADATA is sent from here.
-    :param labels: the labels of its files on all indexes; ``None`` unless the user
-        asks for one.
+    :param judged: the verdicts on its regular wheels.
+    :param releases: the shown releases with variants, by version.
+    :param announced: by original name, the files whose METADATA this server sends.
+    :param labels: the labels of its files on all indexes; ``None`` if the user did not
+        request a label.
     """
 
     files: Sequence[model.File] = ()
@@ -84,10 +84,10 @@ class ShownPage:
         return None
 
     def find_release(self, name: str) -> tuple[ShownRelease, str | None] | None:
-        """Find the release with variants that a wheel is of, and its label.
+        """Find the release with variants of a wheel, and its label.
 
-        :param name: the name that installers see.
-        :returns: ``None`` for a wheel that is not shown, or of another release.
+        :param name: the name for installers.
+        :returns: ``None`` for a hidden wheel, or one of another release.
         """
         if (found := self.find_offer(name)) is not None:
             return found[0], found[1].label
@@ -98,7 +98,7 @@ class ShownPage:
 
 
 def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str]:
-    """Return the labels by which a user can ask for the wheels of a project."""
+    """Return the labels with which a user can select wheels of a project."""
     labels = set(find_labels(file_names))
     for build in judged.builds:
         labels |= {build.version.local} if build.version.local else set()
@@ -109,11 +109,11 @@ def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str
 def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
     """Return whether a project without the label must not be installed.
 
-    A label for all projects is for those that have it. Builds for another CUDA than
-    the one that was asked for must not come in all the same.
+    A label for all projects applies only to those that have it, but must keep out
+    builds for another CUDA.
 
-    :param labels: those that the project has.
-    :param alone: the user asks for the label of this project alone.
+    :param labels: the labels of the project.
+    :param alone: whether the user requested the label only for this project.
     """
     if alone:
         return True
@@ -123,7 +123,7 @@ def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
 def explain_refused(
     pinned: str, judged: PageVerdicts, shown_releases: Iterable[ShownRelease]
 ) -> str | None:
-    """Say why the newest build with a label does not fit the machine."""
+    """Explain why the newest build with a label does not fit the machine."""
     refused: list[tuple[Version, str]] = []
     for shown in shown_releases:
         rejected = shown.resolution.rejected if shown.resolution else {}
@@ -145,9 +145,9 @@ def explain_refused(
 def keep_label(
     page: model.ProjectDetail, label: str, builds: Collection[str] = ()
 ) -> model.ProjectDetail:
-    """Return a page without the files, sdists too, that are not of a label.
+    """Return a page with only the files of a label, without sdists.
 
-    :param builds: the names of wheels that are of it, whatever their names say.
+    :param builds: the names of further wheels that belong to the label.
     """
     files = tuple(
         file
@@ -162,9 +162,9 @@ def keep_label(
 def with_files(
     page: model.ProjectDetail, files: Iterable[model.File]
 ) -> model.ProjectDetail:
-    """Return a page with other files, some of which may have no size."""
+    """Return a page with other files, possibly without sizes."""
     shown = tuple(files)
-    # The size of a rewritten wheel is not known yet.
+    # The size of a rewritten wheel is unknown.
     return replace(page, meta=fitting_meta(page.meta, shown), files=shown)
 
 
@@ -176,16 +176,16 @@ def select_files(
     keeps_hashes: bool = False,
     requires_hashes: bool = False,
 ) -> list[model.File]:
-    """Return the files of a page: variant wheels are renamed or left out.
+    """Return the files of a page, with variant wheels renamed or left out.
 
-    :param keeps_hashes: see `Selection`, and so for ``requires_hashes``.
+    :param keeps_hashes: see `Selection`; so is ``requires_hashes``.
 
-    The order of files matters for two installers. poetry (2.5.1) takes the dependencies
+    The order of files matters for two installers. Poetry (2.5.1) reads the dependencies
     of a release from the last wheel for any platform or, without one, from the first
-    wheel: that must be the best build. pdm (2.22.4) ignores build tags, and takes the
-    first of the wheels with equal tags. Wheels for one platform are therefore in the
-    order of the selection. Of the wheels for any platform, the best one of a release is
-    listed twice: first for pdm, and last for poetry.
+    wheel, which must be the best build. pdm (2.22.4) ignores build tags, and selects
+    the first of the wheels with equal tags. Wheels for one platform are therefore in
+    the order of the selection. The best wheel for any platform is listed twice: first
+    for pdm, and last for Poetry.
     """
     labelled = {w.file_name for r in releases.values() for w in r.labelled}
     plain = {w.file_name for r in releases.values() for w in r.plain}
@@ -217,11 +217,12 @@ def select_files(
                     changed,
                     hashes=file.hashes if keeps_hashes else {},
                     size=None,
-                    # Without a hash, an installer has to download the wheel for it.
+                    # Without METADATA, an installer must download the wheel for its
+                    # hash.
                     dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
             elif name in held and not requires_hashes:
-                # It may be rewritten, which is known when it has arrived.
+                # Only the complete wheel shows whether it must be rewritten.
                 changed = replace(changed, hashes={}, size=None)
             renamed[name] = _with_label(changed, offer.label)
         elif name in plain:
@@ -248,6 +249,6 @@ def _with_label(file: model.File, label: str | None) -> model.File:
 
 
 def _without_provenance(file: model.File) -> model.File:
-    """Return a file that may have other bytes than those that were attested."""
+    """Return a file without attestations, because its bytes may change."""
     kept = {k: v for k, v in kept_keys(file).items() if k != "provenance"}
     return replace(file, private_metadata=file.private_metadata | {KEPT_KEY: kept})

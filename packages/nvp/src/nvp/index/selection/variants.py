@@ -1,4 +1,4 @@
-"""The variants of a release: reading and ordering them, and what a machine gets.
+"""The variants of a release: read and order them, and select those for a machine.
 
 The metadata is in a file beside the wheels or, without one, in the wheels.
 """
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_LABELS = 64
-"""Labels of a release whose wheels are opened when there is no metadata file."""
+"""The number of labels whose wheels are opened if there is no metadata file."""
 
 _NEEDS_HASHES = (
     "its METADATA has variant markers, which are evaluated by rewriting it, and the "
@@ -54,13 +54,13 @@ _NEEDS_HASHES = (
 )
 
 _REMEMBERED = 1024
-"""Releases whose variants are remembered."""
+"""The number of releases whose variants are cached."""
 
 
 class ReleaseReader:
     """Reads the variants of releases from a repository.
 
-    Metadata is remembered by its hash, or by the names of the wheels it is from.
+    Metadata is cached by its hash, or by the names of its wheels.
     """
 
     def __init__(self, index: SimpleRepository, reader: Reader) -> None:
@@ -74,7 +74,7 @@ class ReleaseReader:
         """Read the metadata file, or else the ``variant.json`` of the wheels.
 
         :param files: the files of the page, by name.
-        :raises InputError: neither can be used.
+        :raises InputError: both are unusable.
         """
         if release.metadata is None:
             return await self._combine(project, release)
@@ -139,7 +139,7 @@ class ReleaseReader:
 class ReleaseResolver:
     """Resolves releases with the options of a `Selection`.
 
-    The machine is found out when a release has variants.
+    The machine is detected only if a release has variants.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -177,10 +177,10 @@ def _load_priorities(selection: Selection) -> Priorities:
 
 
 class VariantSelector:
-    """Finds out what a machine gets of the variants of an index.
+    """Selects the variants of an index for a machine.
 
     :param resolver: orders the labels of a release.
-    :param warn: called with a sentence for each thing that is ignored.
+    :param warn: called with a sentence for each ignored item.
     """
 
     def __init__(
@@ -213,11 +213,11 @@ class VariantSelector:
         pinned: str | None = None,
         named: Collection[str] = (),
     ) -> dict[str, ShownRelease]:
-        """Find out what the machine gets of each release.
+        """Select the variants of each release.
 
         :param bases: the number above which the ranks of each version start.
         :param pinned: the label that all wheels must have.
-        :param named: the regular wheels that the user means by the label.
+        :param named: the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
         shown_releases = await asyncio.gather(
@@ -249,7 +249,7 @@ class VariantSelector:
     def _warn_of_unread(
         self, project: str, shown_releases: Sequence[ShownRelease]
     ) -> None:
-        """Warn of wheels whose METADATA cannot be read, in one sentence."""
+        """Warn about wheels with unreadable METADATA, in one sentence."""
         unread = [release for release in shown_releases if release.unread]
         if not unread:
             return
@@ -293,8 +293,8 @@ class VariantSelector:
             metadata = await self._reader.read(project, release, files)
             resolution = await self._resolver.resolve(metadata)
         except (ProviderError, *UNAVAILABLE) as error:
-            # PEP 825 leaves this case to tools. A defect of the index is not a reason
-            # to install nothing: the non-variant wheel is still there.
+            # PEP 825 leaves this case to tools. A defect of the index should not
+            # prevent installing the non-variant wheel.
             reason = str(error) or "the index does not send a file that its page lists"
             return replace(shown, problem=f"its variants are ignored: {reason}")
         unknown = sorted(release.labels - metadata.variants.keys())
@@ -304,7 +304,7 @@ class VariantSelector:
                 f"{project} {release.version}: wheels are ignored because {where} "
                 f"does not have their labels: {', '.join(unknown[:5])}"
             )
-        # PEP 825 does not let a variant that does not fit be selected.
+        # PEP 825 forbids selecting a variant that does not fit.
         labels = [label for label in resolution.compatible if pinned in (None, label)]
         make = functools.partial(
             make_offers,
@@ -319,7 +319,7 @@ class VariantSelector:
         markers = await self._find_markers(project, offers, resolution, files)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}
         if unread:
-            # An installer that gets such a wheel unchanged cannot read its markers.
+            # Installers cannot read the markers of such a wheel.
             readable = [label for label in labels if label not in unread]
             offers, hidden = await asyncio.to_thread(make, readable)
         return replace(
@@ -339,9 +339,9 @@ class VariantSelector:
         resolution: Resolution,
         files: Mapping[str, model.File],
     ) -> dict[str, bool | str | None]:
-        """Find out by label whether the dependencies of wheels depend on the variant.
+        """Return, by label, whether the dependencies of wheels depend on the variant.
 
-        One wheel of each label is read: wheels of one label are built from one project.
+        One wheel of each label is read, because its other wheels have the same source.
         """
         if not self._selection.rewrites:
             return {}
@@ -368,9 +368,10 @@ class VariantSelector:
     ) -> model.Resource | None:
         """Return a wheel or its METADATA without variant markers, if it has any.
 
-        :param files: those of the page.
-        :param metadata: return METADATA.
-        :raises InvalidPackageError: it cannot be evaluated, or must not be changed.
+        :param files: the files of the page.
+        :param metadata: return METADATA instead of the wheel.
+        :raises InvalidPackageError: the markers cannot be evaluated, or the wheel must
+            not be changed.
         """
         name = offer.wheel.file_name
         file = next((file for file in files if file.filename == name), None)

@@ -1,7 +1,7 @@
-"""Which regular wheels of a page installers see, next to those of other indexes.
+"""The visibility of a page's regular wheels, with regard to other indexes.
 
 `BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
-label are shown, yanked (PEP 592) or hidden as `nvp.builds.page` says.
+label are shown, yanked (PEP 592) or hidden by the rules of `nvp.builds.page`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,17 @@ from .wheel_files import is_large, release_of_sdist
 logger = logging.getLogger(__name__)
 
 _ORIGINS = 100_000
-"""Files of which it is remembered which index has them: more than one page has."""
+"""The number of files whose index is cached."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageVerdicts:
-    """What is known of the builds of a project, and what becomes of them.
+    """The verdicts on the builds of a project, and their visibility.
 
-    :param builds: the wheels for this platform and those that run anywhere, newest
-        first.
-    :param follows: the project whose backend this one takes.
-    :param strays: by release that cannot follow it, the backend that is shown, and the
-        one that it should be of.
-    :param environment: the machine; an empty one where no wheel was judged.
+    :param builds: the wheels for this platform or any platform, newest first.
+    :param follows: the project whose backend this one follows.
+    :param strays: by release that cannot follow it, the shown and the required backend.
+    :param environment: the machine; empty if no wheel was judged.
     """
 
     project: str
@@ -67,20 +65,20 @@ class PageVerdicts:
     strays: Mapping[Version, tuple[Backend, Backend]] = field(default_factory=dict)
 
     def with_label(self, label: str | None) -> frozenset[str]:
-        """Return the names of the wheels that a user means by a label."""
+        """Return the names of the wheels with a label from the user."""
         if label is None:
             return frozenset()
         return frozenset(build.file for build in self.builds if build.has_label(label))
 
     def apply(self, files: Sequence[model.File]) -> list[model.File]:
-        """Return files as the page shows them: without hidden ones, others yanked."""
+        """Return the files for the page, with some hidden and others yanked."""
         shown = []
         for file in files:
             each = self.visibility.files.get(file.filename)
             if each is None or each.action == "show":
                 shown.append(file)
             elif each.action != "hide":
-                # Keep the reason of the index, which yanked the file for everybody.
+                # Keep the reason of the index, which yanked the file for all users.
                 shown.append(replace(file, yanked=file.yanked or each.reason))
         return shown
 
@@ -88,12 +86,12 @@ class PageVerdicts:
 class BuildJudge:
     """Decides about the regular wheels of all indexes of an installer.
 
-    Installers compare the files of all indexes, so that the visibility about the page
-    of one index rest on what the others offer.
+    Installers compare the files of all indexes, so the visibility on one page depends
+    on the others.
 
-    :param indexes: all that the installer reads. What a build requires may be on
-        another index than the build.
-    :param warn: called with a sentence for each thing that cannot be used.
+    :param indexes: all indexes of the installer. Dependencies of a build may be on
+        another index.
+    :param warn: called with a sentence for each unusable item.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class BuildJudge:
         self._reader = reader
         self.platform = selection.platform_of_builds
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
-        # Which index has a file, where there are several.
+        # The index of each file, if there are several.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
             _ORIGINS, FOREVER
         )
@@ -131,7 +129,7 @@ class BuildJudge:
     async def judge(
         self, index: SimpleRepository, project: str, files: Sequence[model.File]
     ) -> PageVerdicts:
-        """Judge the wheels of a page of an index, and decide what becomes of them.
+        """Judge the wheels of a page of an index, and decide their visibility.
 
         :param project: the normalized name.
         """
@@ -145,7 +143,7 @@ class BuildJudge:
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())
         others = await self._judge_others(index, project, ours)
-        # What vendors publish stands back for what the user's own indexes have.
+        # The user's own indexes take precedence over those of vendors.
         running = _find_running(ours if not _is_vendor(index) else (), others)
         late = [
             build
@@ -215,9 +213,9 @@ class BuildJudge:
         file: model.File,
         progress: Progress | None = None,
     ) -> bool:
-        """Read the GPU code of a wheel for this platform, and keep what is found.
+        """Read the GPU code of a wheel for this platform, and cache the result.
 
-        The next page of the project is judged by it.
+        The next page of the project uses it.
 
         :returns: whether the wheel could be read completely.
         :raises InputError: it cannot be read at all.
@@ -230,7 +228,7 @@ class BuildJudge:
     async def _note_required(
         self, project: str, files: Sequence[model.File], build: Build | None
     ) -> None:
-        """Note what a build requires that is taken although it cannot run."""
+        """Record the requirements of a selected build that cannot run."""
         file = next((x for x in files if build and x.filename == build.file), None)
         if file is None:
             return
@@ -251,12 +249,12 @@ class BuildJudge:
         by_file: Mapping[str, Visibility],
         pythons: Set[int],
     ) -> dict[str, Visibility]:
-        """Find the source distributions that are yanked with the wheels of a release.
+        """Find the source distributions to yank with the wheels of a release.
 
-        An installer would build one of these where it passes over the wheels.
+        Otherwise an installer that skips the wheels would build from source.
 
-        :param pythons: those for which a wheel of any release is shown. An installer
-            for another one would build an older release in place of a yanked wheel.
+        :param pythons: the versions of Python with a shown wheel of any release. For
+            others, an installer would build an older release instead.
         """
         target = self._selection.target
         if target is not None and target.builds(project):
@@ -273,7 +271,7 @@ class BuildJudge:
                 if by_file[build.file].action == "show"
                 for python in build.pythons or ANY_PYTHON
             }
-            # Where the wheels for one Python are yanked, its installer must not build.
+            # If the wheels for one Python are yanked, its installer must not build.
             for build in ours:
                 left = (build.pythons or ANY_PYTHON) - shown
                 if left and by_file[build.file].action == "yank":
@@ -293,7 +291,7 @@ class BuildJudge:
         return sdists
 
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
-        """Find what is shown of builds that others require; a driver is there."""
+        """Find the visibility of required builds on a machine with a driver."""
         return find_visibility(
             builds,
             driver=True,
@@ -304,12 +302,12 @@ class BuildJudge:
     async def _judge_others(
         self, index: SimpleRepository, project: str, ours: Sequence[Build]
     ) -> list[tuple[bool, Build]]:
-        """Judge what the other indexes have of a project.
+        """Judge the builds of a project on the other indexes.
 
-        METADATA is read only where this index has builds without GPU code: what they
-        have to stand back for may be told by nothing else.
+        METADATA is read only if this index has builds without GPU code, because these
+        must not replace GPU builds on other indexes.
 
-        :returns: each build, after whether it is on an index of vendors.
+        :returns: each build, preceded by whether it is on an index of vendors.
         """
         asks = any(build.judgement.verdict == "cpu" for build in ours)
         builds: list[tuple[bool, Build]] = []
@@ -325,10 +323,10 @@ class BuildJudge:
         return builds
 
     def _for_here(self, builds: Sequence[Build]) -> list[Build]:
-        """Return the builds for this platform, and those that run anywhere.
+        """Return the builds for this platform or any platform.
 
-        A wheel for macOS counts as none of them: it would stand for a release that
-        is shown although nothing of it can be installed here.
+        Wheels for macOS are excluded: they would represent a release that cannot be
+        installed here.
         """
         return [
             build
@@ -345,7 +343,7 @@ class BuildJudge:
     async def _read_files(
         self, index: SimpleRepository, project: str
     ) -> Sequence[model.File]:
-        """Read the page of one index; without files where it cannot be read."""
+        """Return the files of a project on one index; empty if unreadable."""
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE):
@@ -367,10 +365,10 @@ class BuildJudge:
         return await self._reader.read_metadata(self._origin(file), project, file)
 
     def _folder_of(self, file: model.File) -> Backend | None:
-        """Return the backend by which the directory of the index calls a file.
+        """Return the backend of a file from the directory of its index.
 
         Such a directory also has copies of files that are the same for every backend,
-        so that the file's own URL has to name the backend too.
+        so the file's own URL must contain the backend too.
         """
         backend = self._folders[self._origin(file)]
         if backend is None or not is_large(file):
@@ -383,8 +381,8 @@ class BuildJudge:
     ) -> tuple[str | None, Mapping[Version, Backend]]:
         """Find the project that this one depends on, such as torch, and its backends.
 
-        :param required: what the releases of the project require.
-        :returns: its name, and by release of this project the backend to be of.
+        :param required: the requirements of the project's releases.
+        :returns: its name, and by release of this project the required backend.
         """
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
@@ -412,13 +410,13 @@ class BuildJudge:
 def _find_running(
     ours: Iterable[Build], others: Iterable[tuple[bool, Build]]
 ) -> set[Version]:
-    """Return the releases with a build that runs, of the user's own indexes."""
+    """Return the releases with a build that runs on the user's own indexes."""
     own = [*ours, *(build for vendor, build in others if not vendor)]
     return {b.release for b in own if b.judgement.verdict in ("runs", "partly")}
 
 
 def _is_vendor(index: SimpleRepository) -> bool:
-    """Return whether an index is that of vendors, behind components too."""
+    """Return whether an index, possibly behind components, is that of vendors."""
     while isinstance(index, RepositoryContainer):
         index = index.source
     return getattr(index, "is_vendor", False)
@@ -430,7 +428,7 @@ def _folder_of_index(index: SimpleRepository) -> Backend | None:
         index = index.source
     place = getattr(index, "url", None) or getattr(index, "folder", "")
     parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # PEP 503 has indexes end with any name, and many end with this one.
+    # PEP 503 allows any name, but many index URLs end with this one.
     while parts and parts[-1] == "simple":
         parts.pop()
     return parse_backend(parts[-1]) if parts else None

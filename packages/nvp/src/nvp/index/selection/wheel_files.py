@@ -1,4 +1,4 @@
-"""What the names of the wheels of a page say, and METADATA where they do not tell."""
+"""Evidence from the names of wheels on a page, and from METADATA."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from .renaming import find_label
 logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
-"""Bytes of the smallest wheel that is taken for one with GPU code."""
+"""The size in bytes from which a wheel may contain GPU code."""
 
 _AT_ONCE = 4
 
@@ -47,14 +47,14 @@ ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OrdinaryWheel:
-    """A wheel of a page that is no variant, with what its name says.
+    """A regular wheel of a page, with its parsed name.
 
-    :param version: with the local version label.
-    :param release: without it.
+    :param version: the version with the local version label.
+    :param release: the version without it.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or ``None`` for
         wheels that run anywhere, and on systems without NVIDIA GPUs.
-    :param backend: what the label says or, for a wheel for a platform that has none,
-        the directory of the index.
+    :param backend: the backend from the label or, for a platform wheel without a label,
+        from the directory of the index.
     """
 
     file: model.File
@@ -71,7 +71,7 @@ class OrdinaryWheel:
     def judged(
         self, judgement: Judgement, pythons: frozenset[int] = ANY_PYTHON
     ) -> Build:
-        """Return it with its verdict, and with what `find_installable` says of it."""
+        """Return a build with its verdict and the result of `find_installable`."""
         return Build(
             file=self.file.filename,
             version=self.version,
@@ -83,7 +83,7 @@ class OrdinaryWheel:
 
 
 def find_known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
-    """Take the needs of a wheel from the table, or else from its label."""
+    """Return the requirements of a wheel from the table, or else from its label."""
     name = wheel.file.filename
     platform = "any" if name.endswith("-any.whl") else wheel.platform
     if platform is not None:
@@ -106,8 +106,8 @@ def find_wheels(
 ) -> list[OrdinaryWheel]:
     """Return the wheels without a variant label, of all files of a page.
 
-    A page may have ten thousand files, so that names are taken apart at their dashes
-    and versions are parsed once. Files with malformed names are left out.
+    For pages with ten thousand files, names are split at their dashes, and each version
+    is parsed once. Files with malformed names are skipped.
     """
     wheels = []
     for file in files:
@@ -140,13 +140,13 @@ def find_wheels(
 def find_installable(
     wheels: Sequence[OrdinaryWheel], target: Target | None
 ) -> Mapping[str, frozenset[int]]:
-    """Find the wheels that an installer could take if all of them ran.
+    """Find the wheels that an installer could select if all of them ran.
 
-    pip takes a pre-release where there is nothing else. Many projects have a tiny
-    release that does nothing but keep their name.
+    pip selects a pre-release if there is no other release. Many projects have a tiny
+    release that only reserves their name.
 
-    :param target: what is installed for; without it, each Python counts.
-    :returns: by name, the minor versions of Python 3 for which it could, if any.
+    :param target: the target of the installation; without it, every Python counts.
+    :returns: by name, the minor versions of Python 3 that could use the wheel, if any.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
     # A page has thousands of wheels with the same tags.
@@ -161,7 +161,8 @@ def find_installable(
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
-    # An old wheel may name no last Python, and newer ones have none to go back to.
+    # An old wheel may have no upper limit for Python, but cannot replace newer
+    # releases.
     last = max(
         (
             max(pythons)
@@ -180,9 +181,9 @@ def find_installable(
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
-    """Return the minor versions of Python 3 that can take a wheel.
+    """Return the minor versions of Python 3 that can use a wheel.
 
-    Those count for which projects with GPU builds still publish releases.
+    Only versions count for which GPU projects still publish releases.
 
     :param tags: such as ``cp312-cp312-manylinux_2_28_x86_64``.
     """
@@ -217,9 +218,9 @@ def release_of_sdist(file_name: str) -> Version | None:
 
 
 def may_be_build(file_name: str) -> bool:
-    """Return whether a wheel is a build by what is known without a request.
+    """Return whether a wheel may be a build, by local evidence.
 
-    It has a local version label, or is of a project of the table of builds.
+    It has a local version label, or its project is in the table of builds.
     """
     if not file_name.endswith(".whl"):
         return False
@@ -228,17 +229,17 @@ def may_be_build(file_name: str) -> bool:
 
 
 def is_large(file: model.File) -> bool:
-    """Return whether a wheel may hold GPU code by its size.
+    """Return whether a wheel may contain GPU code, by its size.
 
-    Pages in HTML have no sizes; a wheel of unknown size may hold some.
+    Pages in HTML have no sizes; a wheel of unknown size may contain some.
     """
     return (file.size or SMALLEST) >= SMALLEST
 
 
 def check_metadata(metadata: bytes, project: str, release: Version) -> None:
-    """Check that METADATA is that of a release, as pip does before it installs.
+    """Check that METADATA belongs to a release, as pip does before it installs.
 
-    :raises InputError: it is of another project or release, or is no METADATA.
+    :raises InputError: it belongs to another project or release, or is invalid.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
@@ -271,7 +272,7 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
 
 
 def has_label(name: str, label: str) -> bool:
-    """Return whether a wheel is the build that a user asks for by its label."""
+    """Return whether a wheel has a label from the user."""
     own = _label_of(name)
     if own is None or own == label.lower():
         return own is not None
@@ -289,12 +290,12 @@ def _label_of(name: str) -> str | None:
 
 @dataclass(kw_only=True, slots=True)
 class Reading:
-    """How much METADATA may still be read for a page, and what has been read.
+    """The remaining limits of reading METADATA for a page, and the results.
 
-    :param wheels: that are left to be read.
-    :param until: the time of the event loop at which reading ends.
-    :param environment: the machine, once it is known that it matters.
-    :param required: by project, what its releases were seen to require.
+    :param wheels: the number of wheels that may still be read.
+    :param until: the deadline, by the clock of the event loop.
+    :param environment: the machine, once it is needed.
+    :param required: by project, the requirements of its releases that were read.
     """
 
     wheels: int
@@ -304,21 +305,21 @@ class Reading:
 
     @property
     def seconds(self) -> float:
-        """The time that is left."""
+        """The remaining time in seconds."""
         return self.until - asyncio.get_running_loop().time()
 
     @property
     def is_over(self) -> bool:
-        """Whether no other wheel may be read."""
+        """Whether the limits are reached."""
         return self.wheels <= 0 or self.seconds <= 0
 
 
 class NeedsReader:
-    """Takes the needs of wheels from their METADATA, a few wheels at a time.
+    """Derives the requirements of wheels from METADATA, a few wheels at a time.
 
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
-    :param patience: the seconds for reading the METADATA of a page.
+    :param patience: the time limit for the METADATA of a page in seconds.
     """
 
     def __init__(
@@ -335,8 +336,8 @@ class NeedsReader:
     ) -> Needs | None:
         """Read the METADATA of a wheel.
 
-        :param known: what is known without it.
-        :returns: what it says, or else what is known.
+        :param known: the requirements from other evidence.
+        :returns: the requirements from METADATA, or else ``known``.
         """
         name = wheel.file.filename
         if reading.is_over:
@@ -350,12 +351,12 @@ class NeedsReader:
             check_metadata(metadata, project, wheel.release)
             requires = requirements_on(parse_requires(metadata), wheel.platform)
         except asyncio.TimeoutError:
-            # The rest of the page would only wait in the same way.
+            # Skip the rest of the page, which would time out too.
             reading.wheels = 0
             self._warn_of(project, name, f"not there after {self._patience:g} s")
             return known
         except UNAVAILABLE as error:
-            # The texts of that library name the request, which says nothing here.
+            # The library's messages mention only the request, so replace them.
             logger.debug("%s: %s", name, error)
             self._warn_of(project, name, "the index does not send it")
             return known
@@ -367,9 +368,9 @@ class NeedsReader:
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # Nothing is known of its own code, but what it requires may not run.
+            # Its own code is unknown, but its requirements may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
-        # The label of an extension names its torch, which METADATA may not do.
+        # The label of an extension has its torch, which METADATA may lack.
         labelled = known.requires if known is not None else ()
         return replace(needs, requires=(*requires, *labelled))
 

@@ -2,8 +2,7 @@
 
 This is not an open proxy: a file is looked up by project and name among the files of
 an upstream page, never by URL. A file that an installer can download itself keeps its
-URL or gets a redirect; other files are streamed, and little of them is in memory at
-any time.
+URL or gets a redirect; other files are streamed with little memory.
 """
 
 from __future__ import annotations
@@ -62,23 +61,23 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
-"""Asks for raw bytes: a Content-Encoding would change the length."""
+"""Requests raw bytes, because a Content-Encoding would change the length."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
 _Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
-"""What is sent from here, whether or not an installer could download it itself."""
+"""Resources that this server always sends itself."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
-"""Called with the label that an installer fetches of a release, or ``None``."""
+"""Called with the release and the label that an installer fetches, or ``None``."""
 
 OnWait = Callable[[str], None]
-"""Called with the project of a page that takes longer than `_SILENCE` to make."""
+"""Called with the project of a page that takes longer than `_SILENCE`."""
 
 _SILENCE = 2.0
 
 OnPage = Callable[[PageVerdicts], None]
-"""Called with what is known of a page that an installer has asked for."""
+"""Called with the verdicts on a requested page."""
 
 
 def make_app(
@@ -94,10 +93,11 @@ def make_app(
 ) -> Starlette:
     """Make the ASGI application that serves ``sources``.
 
-    :param prefix: what all paths start with, such as ``/secret``.
-    :param hosts: the names by which the server may be called.
-    :param token: what the ``User-Agent`` of each request must have, if anything.
-    :param warn: called with a sentence when an upstream fails.
+    :param prefix: the prefix of all paths, such as ``/secret``.
+    :param hosts: the accepted host names of the server.
+    :param token: a text that the ``User-Agent`` of each request must contain, or
+        ``None``.
+    :param warn: called with a sentence if an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))
     mounts = [
@@ -116,7 +116,7 @@ def make_app(
                 redirect_slashes=False,
             ),
         )
-        # The empty path comes last: it would take the requests for all other paths.
+        # The empty path comes last, because it matches the requests for all paths.
         for source in sorted(sources, key=lambda source: not source.path)
     ]
     checks = [Middleware(HostCheck, hosts=frozenset(hosts))]
@@ -194,7 +194,7 @@ class _Handlers:
             return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
-        # Only pip downloads a whole wheel to look at its dependencies.
+        # Only pip downloads a whole wheel to read its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         work = partial(self._make_page, name, form, reads_parts=reads_parts)
         kept = self._source.kept
@@ -222,7 +222,7 @@ class _Handlers:
         return respond_with(page, form, self._failures.warn)
 
     async def links(self, request: Request) -> Response:
-        """Send all files on one page, as pip's ``--find-links`` expects them."""
+        """Send all files on one page, for pip's ``--find-links``."""
         if self._source.links is None:
             raise errors.PackageNotFoundError("links")
         everything = await self._with_credentials(request, self._source.links.read_all)
@@ -282,7 +282,7 @@ class _Handlers:
                 logger.info("%s: streamed from %s", name, redacted(resource.url))
                 return await self._stream(resource.url, request)
             logger.info("%s: redirected to %s", name, redacted(resource.url))
-            # 302, not 301: the same name may mean another file on the next run.
+            # Use 302, not 301: the same name may mean another file on the next run.
             return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
         path = self._check_local(resource, name)
         logger.info("%s: sent from %s", name, path)
@@ -312,7 +312,7 @@ class _Handlers:
         )
 
     async def _send(self, wheel: _Sent, request: Request) -> Response:
-        """Send a wheel that may have other METADATA, as the original arrives."""
+        """Send a wheel with possibly changed METADATA while the original arrives."""
         from .rewritten import make_pieces
 
         headers = {"Accept-Ranges": "none", "Content-Type": OCTETS, **FILE_HEADERS}
@@ -342,9 +342,9 @@ class _Handlers:
         )
 
     def _check_local(self, resource: model.Resource, name: str) -> Path:
-        """Return the path of a file of this machine that installers may have.
+        """Return the path of a local file that installers may read.
 
-        :raises ResourceUnavailable: it is anything else.
+        :raises ResourceUnavailable: the file does not belong to the index.
         """
         if isinstance(resource, model.LocalResource):
             path = resource.path
@@ -359,11 +359,11 @@ class _Handlers:
     async def _with_credentials(
         self, request: Request, read: Callable[[], Awaitable[T]]
     ) -> T:
-        """Read a page, with the user and password that pip has asked its user for.
+        """Read a page, with credentials that pip got from its user.
 
-        pip asks after a 401 of the upstream that was passed on to it, and sends the
-        credentials with its next request. Ignore credentials that it sends without
-        that: those of a netrc file with a default entry are for another server.
+        After a forwarded 401 of the upstream, pip prompts and sends the credentials
+        with its next request. Other credentials are ignored: those of a default entry
+        in a netrc file are for another server.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if self._asked_for_credentials and scheme.lower() == "basic":
@@ -373,15 +373,15 @@ class _Handlers:
         try:
             return await read()
         except UpstreamError as shared:
-            # Others may wait for the same page, with other headers.
+            # Copy the error, because others may wait for the same page.
             error = copy(shared)
             if error.status == 401:
-                # Those of the clients of `serve` may be those of anybody.
+                # Clients of `serve` may send credentials of other users.
                 self._asked_for_credentials = self._source.access.local
                 if scheme and not self._source.access.local:
-                    error.reply = None  # pip would go on to the next index.
-            # An installer may read what cannot be read here, and to it the links of a
-            # page are relative to the URL of that page.
+                    error.reply = None  # otherwise pip would use the next index
+            # Forward the reply, which an installer may be able to read; it resolves
+            # links relative to the URL of the page.
             reply = error.reply
             is_page = reply and reply.status < 300 and reply.is_whole
             if reply and is_page and self._source.is_reachable(reply.url):
@@ -392,7 +392,7 @@ class _Handlers:
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.
 
-        Where that wheel has its own URL, no request for it arrives here.
+        If that wheel keeps its own URL, its download is not visible here.
         """
         shown_releases = shown.releases.values()
         if not shown_releases or self._source.access.local:
@@ -411,13 +411,13 @@ def _respond_renamed(
 ) -> Response | None:
     """Respond to a request for a variant wheel that this machine does not get.
 
-    The URL of a variant wheel in the lock file of another machine has its label, and
+    In the lock file of another machine, the URL of a variant wheel has its label, and
     the rank of the label on that machine.
 
-    :param shown_releases: what the page of the project shows.
+    :param shown_releases: the shown releases of the project.
     :param name: the name in the URL, which the page does not have.
-    :returns: a redirect to the name that the wheel has here, or a sentence that says
-        which build this machine gets; ``None`` for a file of which nothing is known.
+    :returns: a redirect to the name of the wheel here, or a sentence with the build for
+        this machine; ``None`` for an unknown file.
     """
     wheel = name.removesuffix(".metadata")
     try:
@@ -430,7 +430,7 @@ def _respond_renamed(
     tags = wheel.split("-")[-3:]
     for offer in shown.offers:
         if offer.label == label and offer.name.split("-")[-3:] == tags:
-            # The file has another rank in the selection of this machine.
+            # The file has a different rank on this machine.
             location = quote(name.replace(wheel, offer.name))
             return RedirectResponse(location, status_code=302, headers=HEADERS)
     if label not in shown.available:

@@ -1,4 +1,4 @@
-"""Hashes of the files of indexes that give none."""
+"""Hashes of files on indexes that provide none."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..selection.renaming import find_label
 logger = logging.getLogger(__name__)
 
 _HASHED = 10_000
-"""Files whose hashes are remembered, since each was downloaded for its own."""
+"""The number of cached hashes, each of which required a download."""
 
 
 class HashingRepository(RepositoryContainer):
-    """Adds the sha256 of files whose page gives no hash, by downloading them.
+    """Adds the SHA-256 of files without a hash, by downloading them.
 
-    pip takes the best file of a page and compares its hash afterwards. Without hashes
-    on the page it would download the best variant, and refuse it where the user pinned
-    the hash of another wheel of that release. Only the releases that the user pins are
-    read, of projects with variants.
+    pip selects the best file of a page and compares its hash afterwards. Without hashes
+    on the page, it would download the best variant, and reject it if the user pinned
+    the hash of another wheel of the release. Only pinned releases of projects with
+    variants are read.
 
     :param pinned: by project, the versions that the user pins.
     """
@@ -58,7 +58,7 @@ class HashingRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.ProjectDetail:
-        """Return the page with the hashes that are missing."""
+        """Return the page with missing hashes added."""
         page = await self.source.get_project_page(
             project_name, request_context=request_context
         )
@@ -76,7 +76,7 @@ class HashingRepository(RepositoryContainer):
         return replace(page, files=tuple(files))
 
     async def _hash(self, project: str, file: model.File) -> str | None:
-        """Return the sha256 of a file; ``None`` where it cannot be read."""
+        """Return the SHA-256 of a file; ``None`` if unreadable."""
         if (known := self._known.get(file.url)) is not None:
             return known
         logger.info("%s: downloading it for its hash", file.filename)

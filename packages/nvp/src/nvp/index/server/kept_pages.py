@@ -1,7 +1,7 @@
-"""Pages of indexes are kept for a while, and equal requests are sent once.
+"""Cache pages of indexes, and merge equal requests.
 
-The index says how long (RFC 9111; RFC 5861 for ``stale-if-error``). A page is kept as a
-browser of the user would keep it, so that ``s-maxage`` and ``private`` do not count.
+The index sets the lifetime (RFC 9111; RFC 5861 for ``stale-if-error``). The cache is
+private, like that of a browser, so ``s-maxage`` and ``private`` are ignored.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ logger = logging.getLogger(__name__)
 Ask = Callable[
     ["KeptPage | None"], Awaitable[tuple[CompleteResponse, model.ProjectDetail]]
 ]
-"""Reads a page again, or returns the one that is kept, with what the index sent."""
+"""Reads a page again, given the cached one; returns the reply and the page."""
 
 CUT_KEY = "_nvidia_variant_provider_cut"
-"""The key of a page that breaks off: why, and whether its length was announced."""
+"""The key of a truncated page: the reason, and whether its length was announced."""
 
 _PERIOD = 10.0
-"""Seconds for which a page is fresh whose index does not say it, and for which what was
-made of fresh pages is sent again: what is known of their wheels may change."""
+"""The lifetime of a page whose index does not set it, in seconds, and of results made
+from fresh pages, because verdicts on their wheels may change."""
 
 _PATIENCE = 3.0
-"""Seconds for which an index is waited for, and then left alone, where its last page
-may be sent in place of an error."""
+"""Seconds to wait for an index, and then to avoid it, if its last page may be sent
+instead of an error."""
 
 _PAGES, _MADE = 128, 32
-"""What is kept at most: pages, and what was made of them."""
+"""The number of cached pages, and of results made from them."""
 
 _DIRECTIVE = re.compile(r'([\w-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,"]*)))?')
 _LASTING = ("cache-control", "etag", "last-modified")
@@ -55,13 +55,13 @@ _TIMES: ContextVar[list[float]] = ContextVar("_TIMES")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptPage:
-    """A page of an index.
+    """A cached page of an index.
 
-    :param url: where it was, after redirects.
-    :param headers: those of `_LASTING` that it came with.
-    :param since: when the index sent it, or said that it is the same.
-    :param fresh: until when it is sent without asking, by `time.monotonic`.
-    :param usable: until when it is sent in place of an error.
+    :param url: its URL, after redirects.
+    :param headers: its headers among `_LASTING`.
+    :param since: when the index sent or confirmed it.
+    :param fresh: until when it is sent without a request, by `time.monotonic`.
+    :param usable: until when it is sent instead of an error.
     """
 
     page: model.ProjectDetail
@@ -73,16 +73,16 @@ class KeptPage:
 
     @property
     def validators(self) -> dict[str, str]:
-        """The headers of a request for the page only if it has changed."""
+        """The headers of a conditional request for the page."""
         found = ((name, self.headers.get(own, "")) for own, name in _VALIDATORS.items())
         return {name: text for name, text in found if text and text.isascii()}
 
 
 class KeptPages:
-    """Keeps pages, and sends equal requests that are under way once.
+    """Caches pages, and merges equal concurrent requests.
 
-    :param warn: called with a sentence when an index fails whose last pages are sent.
-    :param fresh: keep nothing.
+    :param warn: called with a sentence if an index fails and its last pages are sent.
+    :param fresh: disable the cache.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class KeptPages:
         self._pages: Aging[Hashable, KeptPage] = Aging(_PAGES, FOREVER)
         self._made: Aging[Hashable, tuple[float, Any]] = Aging(_MADE, _PERIOD, clock)
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
-        # The servers that fail, of which the user has been told.
+        # The failing servers that were reported to the user.
         self._failing: set[str] = set()
 
     async def read(
         self, url: str, make_key: Callable[[], Hashable], ask: Ask
     ) -> model.ProjectDetail:
-        """Return a page that is kept, or what ``ask`` reads.
+        """Return a cached page, or the page that ``ask`` reads.
 
-        :param make_key: returns what the page is kept by, with the credentials that
-            requests have at that time.
+        :param make_key: returns the key of the page, with the current credentials of
+            requests.
         """
         until = 0.0
         try:
@@ -122,18 +122,18 @@ class KeptPages:
             note(until)
 
     async def make(self, key: Hashable, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``work`` makes of pages, again as long as all these are fresh."""
+        """Return the result of ``work``, cached while its pages are fresh."""
         made = self._made.get(key)
         if made is not None and self._clock() < made[0]:
             value: T = made[1]
             return value
 
         async def do() -> T:
-            # A task has variables of its own, which those that it starts copy.
+            # Context variables of a task are copied by tasks that it starts.
             times: list[float] = []
             _TIMES.set(times)
             result = await work()
-            # What comes from elsewhere, such as a directory, may have changed since.
+            # Do not cache results from other sources, such as directories.
             until = min(times, default=0.0)
             if self._clock() < until:
                 self._made.put(key, (until, result))
@@ -144,7 +144,7 @@ class KeptPages:
     def _start(
         self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> asyncio.Task[T]:
-        """Return the task that does ``work``, which may be under way."""
+        """Return the task that runs ``work``, which may already be running."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(work())
@@ -152,7 +152,7 @@ class KeptPages:
             def end(done: asyncio.Task[T]) -> None:
                 del self._running[key]
                 if not done.cancelled():
-                    done.exception()  # All who wait for it may be gone.
+                    done.exception()  # avoid a warning if no waiter is left
 
             task.add_done_callback(end)
         return task
@@ -164,7 +164,7 @@ class KeptPages:
         last: KeptPage | None,
         work: Callable[[], Coroutine[Any, Any, KeptPage]],
     ) -> KeptPage:
-        """Wait for a request, or return the last page where it may stand in for it."""
+        """Wait for a request, or return the last page if it may replace the result."""
         task = asyncio.shield(self._start(("page", key), work))
         if last is None or self._clock() >= last.usable:
             return await task
@@ -188,7 +188,7 @@ class KeptPages:
                 f"this one as {age:.0f} s ago"
             )
         stale = replace(last, fresh=min(now + _PATIENCE, last.usable))
-        if self._pages.get(key) is last:  # The request may have ended meanwhile.
+        if self._pages.get(key) is last:  # the request may have ended
             self._pages.put(key, stale)
         return stale
 
@@ -223,7 +223,7 @@ class KeptPages:
             fresh=now + sum(seconds[:1]),
             usable=now + sum(seconds),
         )
-        # With other credentials, nobody knows with which ones the page was read.
+        # If credentials changed, those of the page are unknown.
         is_same = key == make_key() and reply.status in (200, 304)
         if self._keeps and seconds and is_same and not is_cut:
             self._pages.put(key, new)
@@ -234,7 +234,7 @@ class KeptPages:
 
 
 def note(until: float) -> None:
-    """Note for `KeptPages.make` until when a page that was read is fresh."""
+    """Record for `KeptPages.make` how long a page is fresh."""
     if (times := _TIMES.get(None)) is not None:
         times.append(until)
 
@@ -242,7 +242,7 @@ def note(until: float) -> None:
 def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
     """Return the seconds for which a page is fresh, and then usable after an error.
 
-    :returns: nothing where the page must not be kept.
+    :returns: an empty tuple if the page must not be cached.
     """
     found: dict[str, str] = {}
     for name, quoted, bare in _DIRECTIVE.findall(headers.get("cache-control", "")):
@@ -259,5 +259,5 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
 
 
 def _seconds(text: str) -> float:
-    """Return a number of seconds; what is none counts as 0 (RFC 9111, 4.2.1)."""
+    """Return a number of seconds; 0 if invalid (RFC 9111, 4.2.1)."""
     return float(text[:9]) if text.isascii() and text.isdigit() else 0.0

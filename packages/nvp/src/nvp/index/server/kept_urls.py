@@ -1,7 +1,7 @@
-"""The files of a project that keep URLs of a server, and would be committed with them.
+"""Find files of a project with URLs of this server, before they are committed.
 
-Installers write the index that they were given into files that other machines read,
-where nothing answers at that URL.
+Installers record the index in files that other machines read, which cannot reach the
+server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .server import reachable_url
 _MOST_BYTES = 50_000_000
 
 _BY_FILE = frozenset({"uv.lock", "pylock*.toml"})
-"""Where the installer asks for files by their own URLs, and never for the index."""
+"""Files whose installer uses only the URLs of files, never the index."""
 
 _ADVICE = {
     "uv.lock": "the server has to run at this port where the file is used",
@@ -30,7 +30,7 @@ _ADVICE = {
     "*requirements*.txt": "remove the line, or compile with --no-emit-index-url",
     "pyproject.toml": "remove it",
 }
-"""What to do, by the form of the name."""
+"""The advice, by the pattern of the name."""
 
 _OF_TABLES = {
     "uv": "remove the table, and lock with uv lock --default-index URL",
@@ -42,10 +42,10 @@ _TABLE = re.compile(r"\s*\[+\s*tool\.(uv|poetry|pdm)\b")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptUrl:
-    """A line of a file that names the server.
+    """A line of a file with a URL of the server.
 
-    :param line: its number, from 1 on.
-    :param advice: what to do, without a capital and a full stop.
+    :param line: its number, from 1.
+    :param advice: the next step, in lower case without a period.
     """
 
     path: Path
@@ -56,11 +56,11 @@ class KeptUrl:
 def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
     """Yield the first line of each file of a project that makes it need the server.
 
-    Comments do not count. Neither does the index that uv.lock records, which nothing
-    asks: `uv sync` takes the files from their own URLs.
+    Comments are ignored. So is the index in uv.lock, because `uv sync` uses only the
+    URLs of files.
 
     :param folder: the directory of the project.
-    :param urls: those of the indexes of the server.
+    :param urls: the index URLs of the server.
     """
     names = {"localhost", "127.0.0.1", "[::1]"}
     ports = set()
@@ -71,7 +71,7 @@ def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
     hosts = "|".join(map(re.escape, sorted(names)))
     own = rf"https?://(?:[^/\s@]*@)?(?:{hosts}):(?:{'|'.join(sorted(ports))})(?![0-9])"
     for path, form in _candidates(folder):
-        # The second and further indexes of a server have a number in their paths.
+        # Further indexes of a server have a number in their paths.
         pattern = re.compile(own + ("(?:/[0-9]+)?/f/" if form in _BY_FILE else ""))
         table = ""
         for number, line in enumerate(_lines(path), 1):
@@ -91,7 +91,7 @@ def has_lock(folder: Path) -> bool:
 
 
 def _candidates(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a project that installers write, with their form."""
+    """Yield the files of a project that installers write, with their patterns."""
     try:
         paths = sorted(path for path in folder.iterdir() if path.is_file())
         for path in paths:

@@ -1,4 +1,4 @@
-"""Wheels that are rewritten while they arrive: their bytes, or files of them."""
+"""Rewrite wheels while they arrive, as streams or into files."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ async def rewrite_pieces(
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of the new wheel.
 
-    The hash of the original is compared before the end of the new wheel is sent.
-    Without that end the download is too short, and no installer takes it.
+    The hash of the original is verified before the end of the new wheel is sent.
+    Without that end, installers reject the download as incomplete.
 
     :param pieces: the bytes of the original.
-    :param hashes: gets the SHA-256 of the original by that of the new wheel.
+    :param hashes: receives the SHA-256 of the original by that of the new wheel.
     :raises InputError: the original is not the wheel that was planned.
     """
     rewriting = Rewriting(wheel.plan)
@@ -69,9 +69,9 @@ def _settle(wheel: EvaluatedWheel | ComparedWheel, comparison: Comparison) -> No
 async def check_pieces(
     wheel: ComparedWheel, pieces: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of a wheel, its end when it is known to be the wheel expected.
+    """Yield the bytes of a wheel, but its end only after verification.
 
-    :raises ChangedFileError: it is another one.
+    :raises ChangedFileError: the wheel is not the expected one.
     """
     comparison = Comparison(wheel.hashes, wheel.parts)
     last = b""
@@ -85,10 +85,10 @@ async def check_pieces(
 
 
 class HoldingBack:
-    """Lets the start of a wheel pass as it arrives, up to what a plan may change.
+    """Passes the start of a wheel on as it arrives, up to members that may change.
 
-    `feed` gets every piece, and returns what may be sent on: members before METADATA
-    and RECORD, as long as their headers say how long they are.
+    `feed` receives every piece, and returns the bytes to send: members before METADATA
+    and RECORD, as long as their headers have their size.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class HoldingBack:
         self._holds = False
 
     def feed(self, piece: bytes) -> bytes:
-        """Return the bytes that may be sent on after this piece has arrived."""
+        """Return the bytes to send after this piece."""
         if self._holds:
             return b""
         data = self._waiting + piece
@@ -116,9 +116,9 @@ class HoldingBack:
 
 
 def _member_size(data: bytes) -> int | None:
-    """Return the bytes of a member, of which ``data`` is the start, with its header.
+    """Return the size of a member with its header, given its start.
 
-    :returns: 0 for one that may change, and ``None`` when the start is too short.
+    :returns: 0 for a member that may change; ``None`` if the start is too short.
     """
     if not data.startswith(b"PK\x03\x04"[: len(data)]):
         return 0
@@ -142,16 +142,16 @@ async def pass_on(
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes of a wheel as they arrive, which is downloaded once.
+    """Yield the bytes of a wheel as they arrive, from a single download.
 
-    METADATA and what follows it is held back until the end has arrived, where the list
-    of members is. Installers have a limit for the time between two pieces, and none
-    for the whole.
+    METADATA and all later members are held back until the end has arrived, which
+    contains the list of members. Installers limit the time between two pieces, but not
+    the total.
 
-    :param pieces: as for `rewrite_pieces`, and so are ``hashes`` and what is raised.
+    :param pieces: as for `rewrite_pieces`; so are ``hashes`` and the errors.
     """
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
-    # On Windows it is a wrapper of such a file.
+    # On Windows, the temporary file is a wrapper.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
     holding = HoldingBack()
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
@@ -195,7 +195,7 @@ def make_pieces(
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Return the bytes that are sent of a wheel, as `pass_on` does for its kind."""
+    """Return the bytes to send for a wheel, by its kind."""
     if isinstance(wheel, CopiedWheel):
         return pieces
     if isinstance(wheel, HeldWheel):
@@ -211,7 +211,7 @@ async def save_rewritten(
     client: Client,
     hashes: MutableMapping[str, str] | None = None,
 ) -> str:
-    """Write the new wheel to a file, as `rewrite_pieces` does; return its SHA-256."""
+    """Write the rewritten wheel to a file, and return its SHA-256."""
     digest = hashlib.sha256()
     async with AsyncExitStack() as stack:
         pieces = await stream_pieces(wheel.original, client, stack)
@@ -228,7 +228,7 @@ class RewrittenWheels(RepositoryContainer):
     on top of a `VariantRepository` whose selection has ``rewrites=True``.
 
     :param source: the repository with the variants selected.
-    :param folder: where each rewritten wheel is kept; nothing is removed from it.
+    :param folder: the directory of the rewritten wheels, which are never removed.
     :param client: reads the wheels on other servers.
     """
 
@@ -251,16 +251,16 @@ class RewrittenWheels(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.Resource:
-        """Return a file; a rewritten wheel is written first, unless it is there.
+        """Return a file; a rewritten wheel is written first, unless it exists.
 
         :raises UpstreamError: the wheel cannot be read.
-        :raises InputError: it is not the one that the page names.
+        :raises InputError: the wheel differs from that on the page.
         """
         resource = await self.source.get_resource(
             project_name, resource_name, request_context=request_context
         )
         if isinstance(resource, HeldWheel):
-            # When it has been read once, it is known whether it is rewritten.
+            # Reading it once shows whether it must be rewritten.
             with tempfile.TemporaryFile() as nowhere:
                 await save_rewritten(resource, nowhere, self._client)
             resource = await self.source.get_resource(
@@ -290,7 +290,7 @@ class RewrittenWheels(RepositoryContainer):
 
 
 def _digest(wheel: EvaluatedWheel) -> str:
-    """Identify what is written: by the original, and by all that replaces parts."""
+    """Return a key for the rewritten file: original hash plus replacements."""
     digest = hashlib.sha256(f"{wheel.hashes.get('sha256') or wheel.place}\n".encode())
     for part in wheel.plan.parts:
         digest.update(part if isinstance(part, bytes) else repr(part).encode())

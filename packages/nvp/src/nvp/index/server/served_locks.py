@@ -1,4 +1,4 @@
-"""Lock files (PEP 751): the files that one names, and what a new one records."""
+"""Lock files (PEP 751): serve their files, and complete new ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from .upstream import ListedUpstream, Upstream
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPage:
-    """What is shown of the files of a project in a lock file.
+    """The shown files of a project in a lock file.
 
-    :param files: by the names in the lock file, best first; they have other names and
-        URLs where they are variants. A wheel that is rewritten has no hashes.
-    :param releases: what is shown of each release with variants, by version.
+    :param files: the files by their names in the lock file, best first; variants have
+        other names and URLs. A rewritten wheel has no hashes.
+    :param releases: the shown releases with variants, by version.
     """
 
     files: Mapping[str, model.File]
@@ -43,12 +43,12 @@ class LockedPage:
 class LockFiles:
     """The lock files whose files a local index serves beside its indexes.
 
-    Nothing but a lock file with its hashes decides about its files, so that they are
-    not compared with the indexes, nor hidden where they are builds.
+    Only a lock file with its hashes decides about its files, so they are neither
+    compared with the indexes nor hidden.
 
-    Methods other than `add` and `open` are for the time in which the index serves.
+    Call methods other than `add` and `open` only while the index is serving.
 
-    :param warn: called with a sentence for each thing that is ignored.
+    :param warn: called with a sentence for each ignored item.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class LockFiles:
         self._sources: list[Source] = []
         self._judges: list[BuildJudge] = []
         self.judged: list[PageVerdicts] = []
-        """What `judge` has found out."""
+        """The results of `judge`."""
 
     def add(self, files: Mapping[str, Sequence[model.File]]) -> int:
         """Serve the files of a lock file; return the number for the other methods.
@@ -78,10 +78,11 @@ class LockFiles:
         reader: Reader,
         make_source: Callable[[str, str, VariantRepository, Upstream], Source],
     ) -> list[Source]:
-        """Return what the server shows of each lock file.
+        """Return the source of each lock file for the server.
 
         :param first: the number of the first one on the server.
-        :param make_source: is given a path, a name for people, and a repository.
+        :param make_source: creates a source from a path, a display name and a
+            repository.
         """
         self._judges = [
             BuildJudge(
@@ -92,8 +93,8 @@ class LockFiles:
             )
             for upstream in self._upstreams
         ]
-        # The hashes of the lock file are compared here, and wheels that are rewritten
-        # get another one. Its regular wheels are shown as they are.
+        # The hashes of the lock file are verified here, and rewritten wheels get
+        # another one. Its regular wheels are shown unchanged.
         unhashed = replace(
             selection, requires_hashes=False, keeps_hashes=False, unchecked=True
         )
@@ -110,13 +111,13 @@ class LockFiles:
         return self._sources
 
     def read(self, number: int, project: str) -> LockedPage:
-        """Return what this machine gets of a project of a lock file."""
+        """Return the files of a project in a lock file for this machine."""
         source = self._sources[number]
         url = f"{self._server.url}{self._prefix}{source.path}/"
         return self._server.call(_read_locked(source, project, url))
 
     def judge(self, number: int, project: str) -> None:
-        """Find out what the builds of a project of a lock file need."""
+        """Judge the builds of a project in a lock file."""
         self.judged.append(self._server.call(self._judge(number, project)))
 
     async def _judge(self, number: int, project: str) -> PageVerdicts:
@@ -125,16 +126,16 @@ class LockFiles:
         return await self._judges[number].judge(upstream, page.name, page.files)
 
     def save(self, number: int, project: str, name: str, folder: Path) -> str:
-        """Save a wheel of a lock file that is rewritten; return its new SHA-256.
+        """Save a rewritten wheel of a lock file; return its new SHA-256.
 
-        :param name: the name that pip sees.
-        :raises InputError: it cannot be read, or has another hash.
+        :param name: the name for pip.
+        :raises InputError: the wheel cannot be read or has another hash.
         """
         source = self._sources[number]
         return self._server.call(_save_rewritten(source, project, name, folder))
 
     def read_file(self, number: int, project: str, name: str) -> bytes:
-        """Read a file of a lock file in full, as it is.
+        """Return the complete, unchanged content of a file in a lock file.
 
         :raises InputError: it cannot be read.
         """
@@ -145,9 +146,9 @@ class LockFiles:
 
 
 async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
-    """Read what a machine gets of a project of a lock file.
+    """Read the files of a project in a lock file for a machine.
 
-    :param url: what the URLs of the source start with.
+    :param url: the prefix of the URLs of the source.
     """
     page, shown = await source.repository.show(project)
     names = {
@@ -157,7 +158,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     }
     files: dict[str, model.File] = {}
     for file in page.files:
-        # A page shows the best wheel twice.
+        # A page lists the best wheel twice.
         files.setdefault(
             names.get(file.filename, file.filename),
             link(source, file, project, urlsplit(url).path, shown=url),
@@ -166,13 +167,13 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
 
 
 async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:
-    """Save a wheel that is rewritten on its way, and serve it from there.
+    """Save a rewritten wheel, and serve the saved file.
 
-    pip compares the hash of a wheel that it installs from a lock file, and the hash in
-    the file is that of the original, which is verified here.
+    pip verifies the hashes in a lock file, but those are of the original, which is
+    verified here.
 
-    :returns: the SHA-256 of the wheel as pip gets it.
-    :raises InputError: it cannot be read, or has another hash.
+    :returns: the SHA-256 of the wheel for pip.
+    :raises InputError: the wheel cannot be read or has another hash.
     """
     from .rewritten import save_rewritten
 
@@ -193,7 +194,7 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
 class LockableWheel:
     """A wheel of a release, with its own URL.
 
-    :param name: the name on the page, or its own where it is not shown.
+    :param name: the name on the page, or the original one if hidden.
     """
 
     name: str
@@ -203,13 +204,13 @@ class LockableWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockableRelease:
-    """The files of a release, and what they require.
+    """The files of a release, and their requirements.
 
-    :param wheels: those with a label in the order of this machine, then the others,
-        and the non-variant wheels at last.
-    :param metadata: the metadata of its variants, as its file has it.
-    :param requires: the requirements by label; ``None`` stands for the non-variant
-        wheel. Labels of which they could not be read are missing.
+    :param wheels: wheels with fitting labels in order, then other labels, and finally
+        the non-variant wheels.
+    :param metadata: the metadata of its variants.
+    :param requires: the requirements by label; ``None`` means the non-variant wheel.
+        Labels with unreadable requirements are missing.
     """
 
     wheels: tuple[LockableWheel, ...]
@@ -220,10 +221,10 @@ class LockableRelease:
 async def read_lockable(
     repository: VariantRepository, project: str, name: str
 ) -> LockableRelease | None:
-    """Read what a lock file needs of the release of a wheel.
+    """Read the information about a wheel's release for a lock file.
 
-    :param name: the name that the page shows.
-    :returns: ``None`` for a wheel that is no variant.
+    :param name: the name on the page.
+    :returns: ``None`` for a wheel that is not a variant.
     """
     page = repository.last(project)
     found = page.find_offer(name)
@@ -249,7 +250,7 @@ async def read_lockable(
             continue
         variant = NON_VARIANT
         if label is not None:
-            # What the label stands for on machines that support all its properties.
+            # Evaluate for a machine that supports all properties of the label.
             properties = (
                 (item.namespace, item.feature, item.value)
                 for item in resolution.properties(label)
@@ -280,7 +281,7 @@ async def read_lockable(
 async def _read_metadata(
     repository: VariantRepository, project: str, file: model.File | None
 ) -> Mapping[str, Any] | None:
-    """Return the metadata of the variants; ``None`` if it cannot be had."""
+    """Return the metadata of the variants; ``None`` if unavailable."""
     if file is None:
         return None
     try:
