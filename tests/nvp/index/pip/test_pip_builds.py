@@ -210,8 +210,14 @@ def test_a_newer_release_from_the_index_of_the_maker(
     assert done.code == 0, done.text
     assert "torch 2.15.0 would be installed although it cannot run here" in done.err
     assert line in done.out
+    # What is taken with it needs another torch.
+    stub_wheel(tmp_path / "held", "held", "1.0", requires=["torch==2.10.0"])
+    words = (*words, "--find-links", tmp_path / "held")
+    done = pip(*words, "torch", "held", forced=False)
+    assert "Would install held-1.0 torch-2.10.0" in done.out, done.text
+    assert "download.pytorch.org" not in done.text
     newer = ("--cuda-driver", "13.2", "--sm-arch", "8.0")
-    done = pip(*words[:-4], *newer, "torch", forced=False)
+    done = pip(*words[:6], *newer, "torch", forced=False)
     assert "download.pytorch.org" not in done.text
 
 

@@ -119,7 +119,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
     A wheel without evidence, of a project without judged releases, is left out.
     """
-    requirements = _requirements(run)
+    requirements = find_requirements(run)
     steps = _find_steps(run)
     refused: set[str] = set()
     explained: list[InstalledBuild] = []
@@ -197,7 +197,7 @@ def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibilit
     ]
 
 
-def _requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
+def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
     """Return all requirements by project, each with a text about its origin."""
     requirements: dict[str, list[tuple[str, Requirement]]] = {}
     for asked in run.command.asked:

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_bytes
 
@@ -28,6 +27,11 @@ from ..http.urls import file_name
 from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import PipCommand
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from ..selection.options import Selection
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -270,21 +274,24 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
 
 
 def find_newer_elsewhere(
-    run: PipRun, environment: Environment, platform: str, *, every_gpu: bool
+    run: PipRun,
+    selection: Selection,
+    requirements: Mapping[str, Sequence[tuple[str, Requirement]]],
 ) -> tuple[Elsewhere, ...]:
     """Find newer builds of requested projects on indexes of their vendors.
 
     These indexes are not read. After a failure, only projects count without an allowed
     build that runs.
+
+    :param requirements: by project, each with a text about its origin.
     """
-    specifiers: dict[str, list[SpecifierSet]] = {}
-    for item in run.command.asked:
-        specifiers.setdefault(item.project, []).append(item.requirement.specifier)
 
     def allows(project: str, version: Version) -> bool:
         return all(
-            item.contains(version, prereleases=True)
-            for item in specifiers.get(project, ())
+            each.specifier.contains(version, prereleases=True)
+            for who, each in requirements.get(project, ())
+            # A companion moves with the project that it is for.
+            if not any(vendor.leader for vendor in find_vendors(who.partition(" ")[0]))
         )
 
     taken = {item.project: item.file for item in run.installed}
@@ -312,15 +319,15 @@ def find_newer_elsewhere(
         newer = max(runs, default=None)
         found += find_elsewhere(
             project,
-            environment,
-            platform,
+            selection.found(),
+            selection.platform_of_builds,
             newer_than=None if newer is None else str(newer),
             wanted=None if newest in (None, newer) else str(newest),
             torch=torch,
             beside=found,
             used=[*run.command.indexes, *run.command.find_links],
             allows=allows,
-            every_gpu=every_gpu,
+            every_gpu=selection.every_gpu,
         )
     return tuple(found)
 

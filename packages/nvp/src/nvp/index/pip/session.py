@@ -331,17 +331,14 @@ class _Session:
         self, done: PipRun, sources: Sequence[str]
     ) -> tuple[Elsewhere, ...]:
         from ...knowledge.tables import find_vendors
+        from .explain import find_requirements
 
         # After a failure, only an index of vendors may have a build.
         names = (item.project for item in self.command.asked)
         lacks = done.status != 0 and any(map(find_vendors, names))
         if self.selection.vendor_indexes or not (done.judged or sources or lacks):
             return ()
-        platform = self.selection.platform_of_builds
-        every_gpu = self.selection.every_gpu
-        return find_newer_elsewhere(
-            done, self.selection.found(), platform, every_gpu=every_gpu
-        )
+        return find_newer_elsewhere(done, self.selection, find_requirements(done))
 
     def _find_alternatives(
         self, done: PipRun, builds: Sequence[InstalledBuild]
