@@ -41,6 +41,16 @@ class TestHelp:
         ]
 
     @pytest.mark.parametrize("command", COMMANDS)
+    def test_help_of_a_command_fits_40_columns(
+        self, command: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "40")
+        text, _, examples = run("help", command).out.partition("\nexample")
+        assert examples
+        words = [line for line in text.splitlines() if len(line) > 40]
+        assert [line for line in words if " " in line.strip()] == []
+
+    @pytest.mark.parametrize("command", COMMANDS)
     def test_help_of_a_command(
         self,
         command: str,

@@ -119,6 +119,17 @@ class TestSentences:
         assert all(len(line) <= width for line in lines)
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 100])
+def test_the_frame_of_a_build_fits(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = [" torch==2.8.0; variant_hash=cu129 ".center(80, "#"), "#" * 80]
+    text = printed(Result(text=frame), monkeypatch, columns=columns)
+    head, foot = text.splitlines()
+    assert len(head) == len(foot) == min(columns, 80)
+    assert head.strip("#") == " torch==2.8.0; variant_hash=cu129 "
+
+
 class TestTables:
     @pytest.mark.parametrize("columns", [40, 60, 80, 120])
     def test_numbers_stay_whole_and_lines_fit(

@@ -31,7 +31,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.supported import HIGHEST, LOWEST, NEWEST
 
-from .parsers import PROGRAM, one_of, whole_number
+from .parsers import PROGRAM, whole_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,12 +75,26 @@ _SHARED = """
 """
 """Options that several commands share; see `add_options`."""
 
+
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    """Return a parser of values that are one of ``words``; for argparse."""
+
+    def parse(text: str) -> str:
+        if text not in words:
+            *others, last = words
+            listed = f"{', '.join(others)} or {last}" if others else last
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {listed}")
+        return text
+
+    return parse
+
+
 _SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "jobs": {"type": whole_number, "default": min(4, os.cpu_count() or 1)},
     "no_range_metadata": {"action": "store_false", "dest": "range_metadata"},
 }
 
-INDEXES = "indexes (default: those of pip's configuration)"
+INDEXES = "indexes (default: pip's indexes)"
 """The title of the options for indexes."""
 
 
@@ -125,7 +139,7 @@ def _rows(table: str) -> Iterator[tuple[list[str], str]]:
 
 def choice(*words: str) -> dict[str, Any]:
     """Return the settings of an option with these values; the first is the default."""
-    return {"choices": words, "type": one_of(words), "default": words[0]}
+    return {"choices": words, "type": _one_of(words), "default": words[0]}
 
 
 def require_positive(options: argparse.Namespace, *names: str) -> None:

@@ -19,7 +19,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from nvidia_variant_provider.errors import UsageError, redacted, shown
@@ -87,6 +87,9 @@ _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 
 _COMPLETION = "--print-completion"
 
+_NARROW = 50
+"""Columns of a terminal below which a usage line does not list the options."""
+
 _SENTENCES = {
     r"^the following arguments are required: (.+)$": r"\1 is missing",
     r"^(.+): expected one argument$": r"\1 needs a value",
@@ -145,7 +148,12 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """Return the help text in the width of the terminal."""
+        import shutil
+
         self.formatter_class = _HelpFormatter
+        if self.usage is None and shutil.get_terminal_size().columns < _NARROW:
+            words = [action.metavar for action in self._get_positional_actions()]
+            self.usage = " ".join(["%(prog)s", "[options]", *map(str, words)])
         return super().format_help()
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
@@ -361,19 +369,6 @@ def whole_number(text: str) -> int:
     if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) < 10):
         raise argparse.ArgumentTypeError(f"{shown(text)} is not a whole number")
     return int(text)
-
-
-def one_of(words: Sequence[str]) -> Callable[[str], str]:
-    """Return a parser of values that are one of ``words``; for argparse."""
-
-    def parse(text: str) -> str:
-        if text not in words:
-            *others, last = words
-            listed = f"{', '.join(others)} or {last}" if others else last
-            raise argparse.ArgumentTypeError(f"{shown(text)} is not {listed}")
-        return text
-
-    return parse
 
 
 def _add_common_options(parser: Parser) -> None:

@@ -180,13 +180,15 @@ def _columns_of(stream: IO[str]) -> int:
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     """Break a line at its spaces.
 
-    A word longer than the line, such as a path, stays whole. So does the frame of ``#``
-    around the properties of a build, which is 80 columns wide.
+    A word longer than the line, such as a path, stays whole. The frame of ``#`` around
+    the properties of a build becomes as narrow as the terminal.
 
     :param hang: the prefix of all lines but the first, after the line's own indent.
     """
-    if len(line) <= width or line.startswith("####"):
+    if len(line) <= width:
         return [line]
+    if line.startswith("####"):
+        return [line.strip("#").center(width, "#")]
     import textwrap
 
     indent = line[: len(line) - len(line.lstrip())]

@@ -35,7 +35,7 @@ def start(environ: Mapping[str, str]) -> Result:
     """Return the screen, including an error of detection."""
     width = terminal_width(sys.stdout) or _WIDTH
     commands = _ABSENT
-    text = [f"nvp {__version__}: GPU packages for the machine that you have", ""]
+    text = [f"nvp {__version__}: GPU packages that run on your machine", ""]
     try:
         from nvidia_variant_provider.detection import detect
 
@@ -51,7 +51,7 @@ def start(environ: Mapping[str, str]) -> Result:
             commands = {
                 "nvp pip install torch": "install the build that runs here",
                 "nvp doctor": "check what is installed",
-                "nvp releases torch": "show every release, and why others do not run",
+                "nvp releases torch": "show which releases run, and why",
             }
         elif is_failure(environment.reason):
             commands = {
