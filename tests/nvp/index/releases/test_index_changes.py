@@ -263,3 +263,19 @@ def pick(version: str | None, how: str, *, variant: bool = False) -> Pick:
 )
 def test_change_of_a_pick(was: Pick, now: Pick, change: str) -> None:
     assert find_index_change(was, now) == change
+
+
+def test_many_releases_give_the_pick_of_all(tmp_path: Path) -> None:
+    # Machines that run none of the newest releases need the older ones.
+    for number in range(10):
+        label = "cu126" if number < 2 else "cu130"
+        name = f"torch-3.{number}+{label}"
+        stub_wheel(tmp_path / "old", "torch", name.partition("-")[2], tag=LINUX)
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    (tmp_path / "new" / f"torch-3.1+cu126-{LINUX}.whl").unlink()
+    (tmp_path / "new" / f"torch-3.9+cu130-{LINUX}.whl").unlink()
+    report = api.diff_of_indexes(tmp_path / "old", tmp_path / "new")
+    data: dict[str, Any] = report.to_dict()
+    found = {pair["cuda"]: (pair["old"], pair["new"]) for pair in data["pairs"]}
+    assert found["12.8"] == ("3.1+cu126", "3.0+cu126")
+    assert found["13.2"] == ("3.9+cu130", "3.8+cu130")

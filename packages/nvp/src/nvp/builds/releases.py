@@ -185,6 +185,11 @@ class ReleaseTable:
         return next(iter(final or taken), None)
 
     @property
+    def gpu_pick(self) -> bool:
+        """Whether an installer takes a build that runs, so no older release counts."""
+        return self.chosen is not None and self.chosen.selected_runs
+
+    @property
     def is_for_any_platform(self) -> bool:
         """Whether the selected wheel is for any platform, and no build was rejected.
 

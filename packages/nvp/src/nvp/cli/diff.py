@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from nvidia_variant_provider.errors import UsageError
+from nvidia_variant_provider.errors import InputError, UsageError
 from nvidia_variant_provider.strict_json import (
     MAX_BYTES,
     open_regular,
@@ -20,6 +21,7 @@ from .arguments import (
     add_options,
     choice,
     read_releases,
+    refuse_project,
 )
 from .parsers import add_examples
 from .render import Result, terminal_width
@@ -128,6 +130,10 @@ def _are_indexes(old: str, new: str) -> bool:
     """Return whether OLD and NEW are directories of files, or saved pages."""
     others = [path for path in (old, new) if not _is_index(path)]
     if len(others) == 1:
+        refuse_project(others[0], "releases")
+        if not os.path.lexists(others[0]) and not re.search("==|://|^-$", others[0]):
+            message = "there is no such file or directory"
+            raise InputError(message, path=others[0], hint="check the path")
         raise UsageError(
             "is no directory of wheels or saved page, and the other one is",
             path=others[0],

@@ -76,8 +76,16 @@ def _write_pages(folder: str, *, for_uv: bool) -> Result:
     from .. import api
 
     index = api.write_index(folder, for_uv=for_uv)
-    broken = any(file.problems for file in index.files)
-    text = [f"{file.path}: {_describe(file)}" for file in index.files if not broken]
+    if any(file.problems for file in index.files):
+        told = [(file.path, remark) for file in index.files for remark in file.problems]
+        lines = [
+            # A problem of the file itself has its name, which the path has too.
+            f"{path}: {str(remark).removeprefix(f'{os.path.basename(path)}: ')}"
+            for path, remark in told
+        ]
+        result = _result(index.files, [], index=index)
+        return result.replace(notes=[*lines, f"{folder}: nothing was written"])
+    text = [f"{file.path}: {_describe(file)}" for file in index.files]
     text += [
         f"{page.path}: {page.change}, {page.files} file{'' if page.files == 1 else 's'}"
         for page in index.pages

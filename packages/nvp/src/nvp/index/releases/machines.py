@@ -38,13 +38,18 @@ from ...matrix.changes import (
     find_change,
 )
 from ...metadata.requirements import parse_requirement
-from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..pip.command import find_python
 from ..pip.settings import Indexes, find_indexes, make_settings
 from ..selection.options import Selection, default_platform, parse_pins
-from ..selection.wheel_files import may_be_build
-from .rows import NUMBERS, cell_of, find_pick_change, find_unknown
+from .rows import (
+    NUMBERS,
+    cell_of,
+    depends_on_machine,
+    find_pick_change,
+    find_selected,
+    find_unknown,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +60,10 @@ PLAIN = "plain"
 
 _DEADLINE = 30.0
 """The time limit of a page in seconds, because the user is waiting."""
+
+_RELEASES = 8
+"""The newest releases that are judged for every machine, and by how many times more
+are judged for the machines that run none of them."""
 
 _MOST_BUILDS = 3
 """The number of builds in the reason of a lost pair."""
@@ -251,7 +260,9 @@ class ProjectJudge:
 
         :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
         """
-        return [_selected(t) for t in self.judge(*parse_project(project), environments)]
+        return [
+            find_selected(t) for t in self.judge(*parse_project(project), environments)
+        ]
 
     def find_matrix(self, project: str, *, all_pairs: bool = False) -> Matrix:
         """Return which build of a release on an index each driver and each GPU gets.
@@ -317,17 +328,11 @@ class ProjectJudge:
             if same_files(*sides):
                 unchanged.append(project)
                 continue
-            # Every machine gets the same wheel of a project without builds.
-            last = None if any(map(_depends, (*sides[0], *sides[1]))) else -1
-            machines = [machine(*pair) for pair in pairs[last:]]
             judged = []
             for side, files in zip(("OLD", "NEW"), sides, strict=True):
-                tables = [ReleaseTable(project=project, newest=None, releases=())]
-                if files:
-                    own = sources.with_files(project, files)
-                    tables = self._read(project, own, machines)
+                tables = self._judge_files(project, sources, files, pairs)
                 notes |= {f"{side}: {x}": None for t in tables for x in t.notes}
-                judged.append(tables if len(tables) > 1 else tables * len(pairs))
+                judged.append(tables)
             changes = tuple(
                 find_pick_change(pair, tables, saved)
                 for pair, *tables in zip(pairs, *judged, strict=True)
@@ -342,6 +347,38 @@ class ProjectJudge:
             notes=tuple(notes),
         )
 
+    def _judge_files(
+        self,
+        project: str,
+        sources: Sources,
+        files: Sequence[model.File],
+        pairs: Sequence[Pair],
+    ) -> list[ReleaseTable]:
+        """Judge some files of a project for each pair.
+
+        A table may lack the releases that are older than one whose build runs.
+        """
+        if not files:
+            empty = ReleaseTable(project=project, newest=None, releases=())
+            return [empty] * len(pairs)
+        own = sources.with_files(project, files)
+        (table,) = self._read(project, own, [machine(*pairs[-1])])
+        if not depends_on_machine(table):
+            return [table] * len(pairs)
+        versions = [Version(release.version) for release in table.releases]
+        tables: dict[Pair, ReleaseTable] = {}
+        depth = _RELEASES
+        while left := [pair for pair in pairs if pair not in tables]:
+            newest = own.only(project, *versions[:depth])
+            found = self._read(project, newest, [machine(*pair) for pair in left])
+            tables |= {
+                pair: table
+                for pair, table in zip(left, found, strict=True)
+                if depth >= len(versions) or table.gpu_pick
+            }
+            depth *= _RELEASES
+        return [tables[pair] for pair in pairs]
+
     def _judge_pairs(self, project: str, *, all_pairs: bool) -> _Judged:
         name, version = parse_project(project)
         pairs = list_pairs(all_pairs=all_pairs)
@@ -353,43 +390,6 @@ class ProjectJudge:
         return _Judged(
             title=f"{name} {version}", tables=dict(zip(pairs, tables, strict=True))
         )
-
-
-def _depends(file: model.File) -> bool:
-    """Return whether the use of a wheel may depend on the driver or the GPU."""
-    name = file.filename
-    is_pure = name.endswith("-any.whl") and not may_be_build(name)
-    return name.endswith(".whl") and not is_pure
-
-
-def _selected(table: ReleaseTable) -> Selected:
-    runs: list[str] = []
-    gpu: list[str] = []
-    rejected: dict[str, Sequence[str]] = {}
-    versions: dict[str, str] = {}
-    selected = None
-    for release in table.releases:
-        for build in release.builds:
-            name = (
-                f"{release.version}+{build.label}" if build.label else release.version
-            )
-            if build.verdict in ("runs", "partly"):
-                gpu.append(name)
-            elif build.verdict != "cpu":
-                rejected[name] = build.reasons
-                continue
-            runs.append(name)
-            if parse_wheel_name(build.file).label is not None:
-                versions[name] = release.version
-            if release.version == table.newest and build.file == release.selected:
-                selected = name
-    return Selected(
-        selected=selected,
-        runs=tuple(runs),
-        gpu=tuple(gpu),
-        rejected=rejected,
-        versions=versions,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -79,9 +79,10 @@ class Sources:
         )
         return replace(self, indexes=[*self.indexes, _Remembering(upstream)])
 
-    def only(self, project: str, version: Version) -> Sources:
-        """Return the sources with only one release of a project."""
-        indexes = [_Remembering(item, (project, version)) for item in self.indexes]
+    def only(self, project: str, *versions: Version) -> Sources:
+        """Return the sources with only some releases of a project."""
+        only = project, frozenset(versions)
+        indexes = [_Remembering(item, only) for item in self.indexes]
         return replace(self, indexes=indexes)
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
@@ -161,11 +162,13 @@ def read_tables(
 class _Remembering(RepositoryContainer):
     """Reads each page once for several components.
 
-    :param only: a project, and the only release of it to show.
+    :param only: a project, and the only releases of it to show.
     """
 
     def __init__(
-        self, source: SimpleRepository, only: tuple[str, Version] | None = None
+        self,
+        source: SimpleRepository,
+        only: tuple[str, frozenset[Version]] | None = None,
     ) -> None:
         super().__init__(source)
         self._only = only
@@ -187,8 +190,8 @@ class _Remembering(RepositoryContainer):
         page = await self.source.get_project_page(project)
         if self._only is None or self._only[0] != project:
             return page
-        version = self._only[1]
-        files = tuple(file for file in page.files if _release(file) == version)
+        versions = self._only[1]
+        files = tuple(file for file in page.files if _release(file) in versions)
         return replace(page, files=files)
 
 

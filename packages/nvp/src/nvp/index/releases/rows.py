@@ -34,10 +34,12 @@ from ...builds.releases import (
     sort_builds,
 )
 from ...builds.verdicts import Judgement
+from ...fleet.serving import Selected
 from ...knowledge.builds import How
 from ...knowledge.tables import NATIVE
 from ...matrix.cells import CPU, NO_BUILD, UNKNOWN, Cell, Pair
 from ...matrix.changes import (
+    CHANGED,
     GAINED,
     LOST,
     SAME,
@@ -66,6 +68,46 @@ def name_of(version: str, build: ListedBuild) -> str:
     """Return the name of a build among those of all releases."""
     label = None if build.label in NULL_LABELS else build.label
     return f"{version}+{label}" if label else version
+
+
+def find_selected(table: ReleaseTable) -> Selected:
+    """Return which builds of all releases run on the machine of a table."""
+    runs: list[str] = []
+    gpu: list[str] = []
+    rejected: dict[str, Sequence[str]] = {}
+    versions: dict[str, str] = {}
+    selected = None
+    for release in table.releases:
+        for build in release.builds:
+            name = (
+                f"{release.version}+{build.label}" if build.label else release.version
+            )
+            if build.verdict in ("runs", "partly"):
+                gpu.append(name)
+            elif build.verdict != "cpu":
+                rejected[name] = build.reasons
+                continue
+            runs.append(name)
+            if parse_wheel_name(build.file).label is not None:
+                versions[name] = release.version
+            if release.version == table.newest and build.file == release.selected:
+                selected = name
+    return Selected(
+        selected=selected,
+        runs=tuple(runs),
+        gpu=tuple(gpu),
+        rejected=rejected,
+        versions=versions,
+    )
+
+
+def depends_on_machine(table: ReleaseTable) -> bool:
+    """Return whether another driver or GPU may get something else of a project."""
+    return any(
+        build.verdict not in ("cpu", "unknown") or build.label or build.cuda
+        for release in table.releases
+        for build in release.builds
+    )
 
 
 def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
@@ -123,8 +165,10 @@ def find_pick_change(
     )
     build = next((b for version, b in builds if name_of(version, b) == old), None)
     workaround: tuple[str, ...] = ()
-    if old is None:
+    if was.version is None:
         why = "nothing of OLD runs"
+    elif change == CHANGED and now.version and now.version > was.version:
+        why = f"NEW has {new}, which is newer"
     elif build is None:
         why = f"NEW has no {old} for this platform and Python"
     elif build.reasons:

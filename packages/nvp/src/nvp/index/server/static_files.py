@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 from simple_repository import model
 from simple_repository.content_negotiation import Format
 
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import InputError, printable, shown
 from nvidia_variant_provider.metadata.document import (
     SUFFIX,
     metadata_name,
@@ -177,7 +177,8 @@ def _digest(path: str) -> str:
 
 def _requires_python(metadata: bytes) -> str | None:
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    return " ".join(str(headers.get("Requires-Python", "")).split()) or None
+    text = " ".join(str(headers.get("Requires-Python", "")).split())
+    return printable(text) or None
 
 
 def _read_pkg_info(path: str) -> bytes:
@@ -209,18 +210,25 @@ def _is_pkg_info(member: str) -> bool:
 
 
 def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, which is called "", and its directories, with the names there."""
-    names = list_names(root)
+    """Yield the root, which is called "", and its directories, with the names there.
+
+    Hidden names are left out: macOS adds such a file to each file of an archive.
+    """
+
+    def list_shown(path: str) -> list[str]:
+        return [name for name in list_names(path) if not name.startswith(".")]
+
+    names = list_shown(root)
     yield "", names
     seen = {os.path.realpath(root)}
     for name in names:
         path = os.path.join(root, name)
-        if name.startswith(".") or not os.path.isdir(path):
+        if not os.path.isdir(path):
             continue
         # A link to a directory that counts already would list its files twice.
         if (real := os.path.realpath(path)) not in seen:
             seen.add(real)
-            yield name, list_names(path)
+            yield name, list_shown(path)
 
 
 def read_index(path: str) -> dict[str, list[model.File]]:
