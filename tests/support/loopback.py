@@ -116,11 +116,13 @@ class Running:
     :param urls: the local URL of each upstream.
     :param warnings: the warnings that the user got.
     :param picks: the project and label of each file that was fetched.
+    :param waits: the projects whose pages took long.
     """
 
     urls: Sequence[str]
     warnings: list[str]
     picks: list[tuple[str, str | None]]
+    waits: list[str]
     local_index: LocalIndex
 
     def ask(self, url: str) -> Reply:
@@ -156,6 +158,7 @@ def start(
     """
     warnings: list[str] = []
     picks: list[tuple[str, str | None]] = []
+    waits: list[str] = []
     client = Client(
         settings or Settings(timeout=30, deadline=60, trust_env=False),
         ask_credentials=ask_credentials,
@@ -175,6 +178,7 @@ def start(
         kept=kept,
         warn=warnings.append,
         on_pick=lambda choice, label: picks.append((choice.project, label)),
+        on_wait=waits.append,
     )
     add = local_index.add_links if links else local_index.add_index
     urls = [add(url) for url in upstreams]
@@ -183,7 +187,11 @@ def start(
         prepare(client)
     with local_index.serve():
         yield Running(
-            urls=urls, warnings=warnings, picks=picks, local_index=local_index
+            urls=urls,
+            warnings=warnings,
+            picks=picks,
+            waits=waits,
+            local_index=local_index,
         )
 
 

@@ -12,6 +12,7 @@ from support.loopback import JSON, ask, start, start_with_limits
 from support.range_server import Answer, serve_answers
 
 from nvp.index.selection.component import VariantRepository
+from nvp.index.server import app
 
 PAGE = "/simple/torch/"
 
@@ -210,3 +211,16 @@ def test_an_index_that_leads_back_to_this_server(where: str) -> None:
         assert running.page().text.startswith("error:")
         assert "leads back to this server" in running.warnings[0]
         assert len(server.requests) == 1
+
+
+def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Answer(fault="hang")
+    with (
+        serve_answers({PAGE: answer}) as server,
+        start_with_limits(server, answer) as running,
+    ):
+        running.page()
+        assert running.waits == []
+        monkeypatch.setattr(app, "_SILENCE", 0.0)
+        running.page()
+        assert running.waits == ["torch"]
