@@ -73,3 +73,8 @@ def on_page_markdown(
         parts += [_LINK.sub(lead, markdown[start : code.start()]), code[0]]
         start = code.end()
     return "".join([*parts, _LINK.sub(lead, markdown[start:])])
+
+
+def on_post_page(output: str, **_: object) -> str:
+    """Keep the link to the repository from asking GitHub for stars and releases."""
+    return output.replace(' data-md-component="source"', "")
