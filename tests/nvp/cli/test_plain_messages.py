@@ -105,6 +105,7 @@ def test_no_index(
             2,
             "https://a.example/uv.lock?token=****: a file on a server is not read; ",
         ),
+        ("inspect -", 2, "-: standard input is not read; name a wheel or a library"),
         ("fleet {text} --index-url {folder}", 2, "--index-url: only a project is"),
         ("fleet {text}", 3, "{text}: this is not an inventory; give the output of "),
         ("resolve {text} --sm-arch", 2, "--sm-arch needs a value; see nvp resolve"),

@@ -181,7 +181,7 @@ def test_choices_are_named_by_what_the_tool_calls_them() -> None:
         assert "cupy-cuda13x" not in found
         assert "cupy-cuda13x" in versions(pinned, LINUX, pinned.choose(["cu13"]))
         assert "numba" in versions(pinned, LINUX, pinned.choose(groups=["bench"]))
-        with pytest.raises(UsageError, match=r"no extra 'cu11'; there are: --"):
+        with pytest.raises(UsageError, match=r"no extra 'cu11'; choose from: --"):
             pinned.choose(["cu11"])
 
 

@@ -258,7 +258,9 @@ def read_releases(
     for name in options.assume:
         if name not in known:
             message = f"no label uses the namespace {shown(name)}"
-            hint = f"there are {', '.join(sorted(known))}" if known else "leave it out"
+            hint = (
+                f"choose from: {', '.join(sorted(known))}" if known else "leave it out"
+            )
             raise UsageError(message, path="--assume", hint=hint)
     return releases
 

@@ -142,6 +142,9 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
     # thread that inflates would wait up to 5 ms for the interpreter, piece by piece.
     sys.setswitchinterval(0.0005)
     Thread(target=import_module, args=("nvp.gpu_code.describe",)).start()
+    if path == "-":
+        message = "standard input is not read"
+        raise UsageError(message, path=path, hint="name a wheel or a library")
     with progress_bar(redacted(path)) as progress:
         if path.startswith(("http://", "https://")):
             return _inspect_url(path, environ, progress)

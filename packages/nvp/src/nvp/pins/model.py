@@ -213,9 +213,9 @@ class PinnedFile:
                 same = [x for x in self.choices if _normalized(x.name) == wanted]
                 found = [x for x in same if x.kind == kind] or same
                 if not found:
-                    there = ", ".join(map(str, self.choices[:20])) or "none"
+                    there = ", ".join(map(str, self.choices[:20]))
                     message = f"there is no {kind} {shown(name)}"
-                    hint = f"there are: {there}"
+                    hint = f"choose from: {there}" if there else "leave the option out"
                     raise UsageError(message, path=self.path, hint=hint)
                 named.add(found[0])
         for conflict in self.conflicts:
