@@ -184,6 +184,30 @@ def test_a_release_and_a_project(run: Run, torch: Path) -> None:
     assert run("fleet", NODES, "--release", torch, "--project", "torch").code == 2
 
 
+def test_a_name_is_neither_a_formula_nor_a_command_of_a_log(
+    run: Run, tmp_path: Path
+) -> None:
+    names = ["=cmd|'/C calc'!A0", "@x", "a\n::error::b", "a\r::error::b", "-", "a,b"]
+    label = "nvidia.com/gpu.compute."
+    nodes = [
+        {
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "labels": {f"{label}major": str(number), f"{label}minor": "0"},
+            },
+        }
+        for number, name in enumerate(names, 7)
+    ]
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "items": nodes}))
+    lines = run("fleet", path, "--format", "csv").out.splitlines()
+    found = [row["First machine"] for row in csv.DictReader(lines)]
+    escaped = [r"a\n::error::b", r"a\r::error::b", "-", "a,b"]
+    assert sorted(found) == sorted(["'=cmd|'/C calc'!A0", "'@x", *escaped])
+    assert not [line for line in lines if line.startswith(":")]
+
+
 def test_every_format_has_every_group(run: Run, torch: Path) -> None:
     chosen = ("fleet", NODES, "--release", torch, "--format")
     names = {"h100-a", "a10-shared", "a100-mig", "old-labels", "half-a-label"}

@@ -71,6 +71,11 @@ FAULTS: dict[str, Answer | None] = {
     **{str(code): Answer(status=code) for code in (429, 451, 500, 502, 503, 504, 520)},
     "203": Answer(status=203, body=json_page(INNER), kind=JSON),
     "304": Answer(status=304),
+    "600": Answer(status=600, body=html_page(INNER), kind="text/html"),
+    "999": Answer(status=999, body=json_page(INNER), kind=JSON),
+    "an endless number": Answer(
+        body=json_page(INNER)[:-1] + b', "x": 1e999}', kind=JSON
+    ),
     "garbage JSON": Answer(body=b"\0{garbage", kind=JSON),
     "empty JSON": Answer(kind=JSON),
     "JSON without files": Answer(body=b"{}", kind=JSON),
@@ -104,6 +109,9 @@ FAULTS: dict[str, Answer | None] = {
     "yanked without a reason": odd_page(yanked=""),
     "a hash of nothing in a link": odd_link("#sha256="),
     "a hash for uv in a link": odd_link(f"#blake2b={'0' * 128}"),
+    "yanked without a value": Answer(
+        body=html_page(INNER).replace(b"<a ", b"<a data-yanked "), kind="text/html"
+    ),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),
     "no URL": moved("http://[bad/"),

@@ -48,10 +48,17 @@ def markdown_lines(
 
 
 def csv_lines(header: Sequence[str], rows: Rows) -> list[str]:
-    """Return the lines of a table in CSV."""
+    """Return the lines of a table in CSV, each row on one line."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    cells = ([*map(_csv_cell, row)] for row in (header, *rows))
+    csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue().splitlines()
+
+
+def _csv_cell(text: str) -> str:
+    """Return a cell that is no formula in a spreadsheet, and no command in a CI log."""
+    text = printable(text)
+    return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
 
 
 def html_lines(

@@ -9,6 +9,7 @@ parser omits invalid values, and entries without a usable URL.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -53,6 +54,9 @@ _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 
 _OF_UV = re.compile("blake2b=|%3d", re.IGNORECASE)
 """The forms of hashes in URL fragments that uv checks but pip does not."""
+
+_BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
+"""``data-yanked`` without a value, which pip does not see, and uv does."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
@@ -179,7 +183,13 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
                 raise TooMuchError("it has too many objects for its length")
         return kept
 
-    return json.loads(body, object_hook=keep)
+    return json.loads(body, object_hook=keep, parse_float=_finite)
+
+
+def _finite(text: str) -> float | None:
+    """Return a number; ``None`` for 1e999, which would be written as ``Infinity``."""
+    number = float(text)
+    return number if math.isfinite(number) else None
 
 
 def _is_json(content_type: str, url: str) -> bool:
@@ -350,6 +360,8 @@ def _read_html(
 ) -> model.ProjectDetail:
     base = _find_base(body, content_type, url)
     few = _most_files(body)
+    if exact and _BARE.search(body):
+        raise ValueError("data-yanked has no value, as not all installers read it")
     files = []
     metas: list[tuple[str, str]] = []
     for link in read_links(body, content_type, metas):

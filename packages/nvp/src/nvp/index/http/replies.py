@@ -129,7 +129,7 @@ def check_status(response: httpx.Response, url: str, *, most: int) -> None:
     :raises PassingError: the error may be temporary, such as 503.
     """
     status = response.status_code
-    if status < most:
+    if status < most or (most == 400 and status >= 600):
         return
     message = f"HTTP {status} {response.reason_phrase}".rstrip()
     if is_own(response.headers):
