@@ -131,7 +131,8 @@ def test_code_fits_its_column_and_nothing_is_asked_of_other_servers(
         wide += [
             (name, text)
             for text in tab.evaluate("""
-                [...document.querySelectorAll("pre, pre > code")]
+                [...document.querySelectorAll(
+                  "pre, pre > code, .md-typeset__scrollwrap")]
                 .filter((code) => code.scrollWidth > code.clientWidth)
                 .map((code) => code.textContent.slice(0, 60))""")
         ]
