@@ -108,6 +108,12 @@ class TestNextStep:
         line = self.following(run, *words)
         given = " ".join(map(str, words))
         assert line == f"to find releases that run: nvp {given} --suggest"
+        here = self.following(run, "check", path, *target)
+        machine = "--cuda-driver 12.8 --sm-arch 9.0"
+        asked = " ".join(map(str, ["check", path, *target]))
+        assert here == f"name a machine with a GPU: nvp {asked} {machine}"
+        diff = ("check", path, path, *target, "--diff", "--no-gpu")
+        assert self.following(run, *diff).startswith("nothing to do; ")
         fine = self.following(run, "check", path, *target, *AMPERE)
         assert fine.startswith("nothing to do; ")
         assert "Next: " not in run(*words, "--format", "github").out

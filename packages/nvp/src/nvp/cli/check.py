@@ -127,7 +127,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     else:
         text = _document(options.format, report)
     code = 1 if report.fails(strict=options.strict) else 0
-    following = _following(options, fails=bool(code))
+    following = _following(options, report, fails=bool(code))
     return Result(
         exit_code=max([code, *(error.exit_code for error in errors)]),
         data=report.to_dict(),
@@ -140,17 +140,23 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     )
 
 
-def _following(options: argparse.Namespace, *, fails: bool) -> str:
-    """Return the next step: the command that finds replacements, or no action."""
-    if not fails:
-        return "nothing to do; to check a cluster too: add --fleet nodes.json"
-    words = [word for word in options.ours if word != "--diff"]
+def _following(options: argparse.Namespace, report: CheckReport, *, fails: bool) -> str:
+    """Return the next step, with a command that can be copied."""
+    words = [redacted(word) for word in options.ours if word != "--diff"]
     if options.diff:
-        words.remove(options.files[0])  # suggest for the new file only
-    elif options.suggest:
+        words.remove(redacted(options.files[0]))  # The command is for the new file.
+    line = shlex.join([PROGRAM, "check", *words])
+    is_named = bool(options.fleet or words_of(options) or options.diff)
+    drivers = [group.environment.cuda_driver_version for group in report.machines]
+    if not (is_named or any(drivers)) and any(file.pins for file in report.files):
+        return f"name a machine with a GPU: {line} --cuda-driver 12.8 --sm-arch 9.0"
+    if fails and options.suggest and not options.diff:
         return "replace the pins that cannot run, and check the file again"
-    line = shlex.join([PROGRAM, "check", *map(redacted, words), "--suggest"])
-    return f"to find releases that run: {line}"
+    if fails:
+        return f"to find releases that run: {line} --suggest"
+    if report.unknown and not (options.inspect or options.offline):
+        return f"to read the GPU code of unknown builds: {line} --inspect"
+    return "nothing to do; to check a cluster too: add --fleet nodes.json"
 
 
 def _compared(
@@ -170,7 +176,7 @@ def _compared(
         verbatim=True,
         as_json=options.format == "json",
         notes=[*differences.new.notes, *map(str, errors)],
-        following=_following(options, fails=bool(code)),
+        following=_following(options, differences.new, fails=bool(code)),
         errors=errors,
     )
 

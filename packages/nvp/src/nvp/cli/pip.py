@@ -277,7 +277,8 @@ def _following(
     elif command.command == "lock":
         words = ["check", command.options.output_file or "pylock.toml"]
     elif command.command != "install":
-        words = ["inspect", command.options.download_dir or "."]
+        given = [x[-1] for x in command.words if x[0] in ("wheel_dir", "download_dir")]
+        words = ["inspect", *(given[-1:] or ".")]
     return shlex.join(["nvp", *map(redacted, words)])
 
 
