@@ -1,5 +1,5 @@
-"""Machines as others describe them: Kubernetes, HTCondor, conda, nvidia-smi and DCGM.
+"""Read machines from Kubernetes, HTCondor, conda, nvidia-smi and DCGM.
 
-Each source gives named machines with an `Environment`. What a source does not say is
-``None`` with a reason, and never a guess.
+Each source yields named machines with an `Environment`. Missing facts are ``None`` with
+a reason, never guessed.
 """

@@ -35,7 +35,7 @@ from .model import (
 )
 
 DRIVER = "gpu.nvidia.com"
-"""``spec.driver`` of the ResourceSlices that have NVIDIA GPUs."""
+"""``spec.driver`` of ResourceSlices with NVIDIA GPUs."""
 
 _ATTRIBUTES = (
     "cudaComputeCapability",
@@ -57,7 +57,7 @@ _LABELS = frozenset(
         *("gpu.product", "gpu.count", "gpu.replicas", "vgpu.present"),
     )
 )
-"""The labels that count."""
+"""The relevant labels."""
 
 _SHARED = re.compile(r"-SHARED$")
 _MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
@@ -70,7 +70,7 @@ def is_kubernetes(item: Mapping[str, Any]) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _Node:
-    """What the slices of a node add up to."""
+    """The facts about a node, collected from its slices."""
 
     cuda: set[CudaVersion] = field(default_factory=set)
     kernel: str | None = None
@@ -83,7 +83,8 @@ class _Node:
 def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
     """Yield the nodes that have GPUs, by their own labels or by their ResourceSlices.
 
-    A list may have both, and then the slices count, which describe each device.
+    A list may have both. Then the slices take precedence, because they describe each
+    device.
 
     :raises InputError: a version is malformed.
     """
@@ -104,7 +105,7 @@ class _Pool:
     """The devices of the newest generation of a pool.
 
     :ivar devices: the attributes of each, by the names in `_ATTRIBUTES`. All slices of
-        a cluster have to be seen before one can be read.
+        a cluster must be read first.
     """
 
     generation: int
@@ -182,9 +183,9 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
 
 
 def _attributes(device: object) -> dict[str, str]:
-    """Return the attributes of a device that count, by their names.
+    """Return the relevant attributes of a device, by name.
 
-    Up to v1beta1 of the API they stand below ``basic``.
+    Up to v1beta1 of the API, they are below ``basic``.
     """
     fields = as_mapping(device)
     holder = as_mapping(fields.get("basic")) or fields
@@ -203,7 +204,7 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
     given = as_mapping(metadata.get("labels"))
     labels = {
         key.removeprefix(_LABEL): text
-        for key in given.keys() & _LABELS  # A node has many labels of others.
+        for key in given.keys() & _LABELS  # a node has many other labels
         if (text := as_text(given[key]))
     }
     name = as_text(metadata.get("name"))
@@ -219,11 +220,11 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
         yield Machine(name=name, environment=environment, notes=notes)
 
 
-@lru_cache(maxsize=1024)  # Many nodes are alike.
+@lru_cache(maxsize=1024)  # many nodes are identical
 def _described(
     items: frozenset[tuple[str, str]], capacity: str | None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return what labels say of a node, and notes about it."""
+    """Return the environment of a node from its labels, and notes."""
     labels, notes = dict(items), list[str]()
     cuda = _pair(labels, "cuda.runtime-version", notes)
     if cuda is None:
@@ -311,7 +312,7 @@ def is_slot(item: Mapping[str, Any]) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _Slots:
-    """What the slots of a machine add up to."""
+    """The facts about a machine, collected from its slots."""
 
     cuda: CudaVersion | None = None
     gpus: dict[str, tuple[str | None, ComputeCapability | None]] = field(
@@ -365,7 +366,7 @@ def _cuda(item: Mapping[str, Any]) -> CudaVersion | None:
 
 
 def is_metrics(text: str) -> bool:
-    """Return whether a text is that of an exporter."""
+    """Return whether text looks like DCGM exporter metrics."""
     return re.search(r"^(?:# (?:HELP|TYPE) )?DCGM_FI_", text, re.MULTILINE) is not None
 
 
@@ -373,8 +374,8 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
     """Yield the machines of the metrics, by their label ``Hostname``.
 
     :param lines: the lines of the text.
-    :param name: what to call a machine without this label.
-    :raises InputError: a value is malformed, or neither metric is there.
+    :param name: the name of a machine without this label.
+    :raises InputError: a value is malformed, or both metrics are missing.
     """
     versions: dict[str, CudaVersion] = {}
     gpus: dict[str, dict[str, tuple[str | None, ComputeCapability]]] = {}

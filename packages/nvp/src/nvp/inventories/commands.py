@@ -1,4 +1,4 @@
-"""Commands that describe the machine that they run on: nvidia-smi, pixi and conda.
+"""Read the output of nvidia-smi, pixi and conda, which describe their machine.
 
 ``nvidia-smi -q -x`` has the driver, and ``--query-gpu`` has the compute capabilities.
 ``pixi info --json`` and ``conda info --json`` have virtual packages.
@@ -32,11 +32,11 @@ _DEPTH = 32
 _LONGEST = 256
 
 _VIRTUAL_PACKAGES = ("virtual_packages", "virtual_pkgs")
-"""The key of the virtual packages, as pixi and conda call it."""
+"""The key of the virtual packages in pixi and in conda."""
 
 
 class _Log:
-    """Collects the texts of the elements that count."""
+    """Collects the texts of the relevant elements."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -76,9 +76,9 @@ class _Log:
 def read_log(data: bytes, name: str, *, is_utf_8: bool = False) -> Machine:
     """Read the output of ``nvidia-smi -q -x``, which has no compute capabilities.
 
-    :param name: what to call the machine, since the output has no name.
-    :param is_utf_8: whether this is known, whatever the document says.
-    :raises InputError: it is not this output, or has a document type or entities.
+    :param name: the name of the machine, because the output has none.
+    :param is_utf_8: whether the encoding is known, whatever the document declares.
+    :raises InputError: the data is not this output, or has a document type or entities.
     """
     log = _Log()
     parser = expat.ParserCreate("utf-8" if is_utf_8 else None)
@@ -123,10 +123,7 @@ def _notes(gpu: Mapping[str, str]) -> list[str]:
 def _check_document_type(
     name: str, system: str | None, public: str | None, internal: int
 ) -> None:
-    """Refuse every document type but the one that nvidia-smi itself writes.
-
-    Nothing of it is loaded, so that the file is read by its elements alone.
-    """
+    """Reject every document type except that of nvidia-smi, which is never loaded."""
     known = name == _ROOT and public is None and _DTD.fullmatch(system or "")
     if internal or not known:
         raise InputError("it has a document type of its own", hint=_HINT)
@@ -147,7 +144,7 @@ def read_query(text: str, name: str) -> Machine:
 
     It has no CUDA version.
 
-    :param name: what to call the machine.
+    :param name: the name of the machine.
     :raises InputError: a column or a value is malformed.
     """
     rows = list(_rows(text.splitlines()))
@@ -187,9 +184,9 @@ def _given(row: Mapping[str, str], key: str) -> str | None:
 
 
 def merge(first: Machine, second: Machine) -> Machine | None:
-    """Make one machine of the two outputs of nvidia-smi.
+    """Merge the two outputs of nvidia-smi into one machine.
 
-    :returns: ``None`` when they do not complete each other.
+    :returns: ``None`` if they do not complete each other.
     """
     one, other = first.environment, second.environment
     if one.cuda_driver_version is None:
@@ -217,9 +214,9 @@ def is_info(document: Mapping[str, Any]) -> bool:
 
 
 def read_info(document: Mapping[str, Any], name: str) -> Machine:
-    """Read the machine that pixi or conda was run on.
+    """Read the machine from the output of pixi or conda.
 
-    :param name: what to call it, since the output has no name.
+    :param name: the name of the machine, because the output has none.
     :raises InputError: a version is malformed.
     """
     packages = dict(_packages(document))

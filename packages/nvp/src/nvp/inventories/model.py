@@ -1,4 +1,4 @@
-"""A machine of an inventory, and the words that all sources share."""
+"""A machine of an inventory, and helpers for all sources."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from ..findings import Reported
 _SNAPSHOT = "make one with: nvp detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
-"""GPUs of one machine; the largest known machines have 16, and 72 in one rack."""
+"""The maximum number of GPUs of a machine; the largest known ones have 16, or 72 in a
+rack."""
 
 _LONGEST_NAME = 600
-"""Characters of a name. That of a host has 253 at most."""
+"""The maximum length of a name in characters; host names have at most 253."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine(Reported):
-    """A machine that somebody else describes.
+    """A machine of an inventory.
 
-    :param name: how its source calls it, such as a node of a cluster.
-    :param notes: what the source leaves open, in sentences without a full stop.
+    :param name: its name in the source, such as a node of a cluster.
+    :param notes: sentences without a period about facts that the source lacks.
     """
 
     name: str
@@ -71,14 +72,14 @@ def make_environment(
     *,
     kernel: str | None = None,
 ) -> Environment:
-    """Make the environment of a machine; what is missing gets a reason.
+    """Create the environment of a machine; missing facts get a reason.
 
     :param gpus: name and compute capability of each GPU, in the order of the source.
     """
     return _environment(cuda, tuple(gpus), kernel)
 
 
-@lru_cache(maxsize=1024)  # Many machines are alike.
+@lru_cache(maxsize=1024)  # many machines are identical
 def _environment(
     cuda: CudaVersion | None,
     gpus: tuple[tuple[str | None, ComputeCapability | None], ...],
@@ -104,9 +105,9 @@ def _environment(
 
 
 def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
-    """Yield ``machines``, whose names have to differ and to fit into a report.
+    """Yield ``machines``, and check their names.
 
-    :raises InputError: a name was seen before, or is too long.
+    :raises InputError: a name is repeated or too long.
     """
     names: set[str] = set()
     for machine in machines:
@@ -122,7 +123,7 @@ def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
 
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
-    """Say in an `InputError` which object of the document it is about."""
+    """Add the place in the document to an `InputError` in the block."""
     try:
         yield
     except InputError as error:
@@ -149,8 +150,8 @@ def as_text(value: object) -> str | None:
 def environment_of_snapshot(document: object) -> Environment:
     """Return the machine of a snapshot.
 
-    :param document: the report, or its ``data`` alone.
-    :raises InputError: it is something else, or is not valid.
+    :param document: the report, or only its ``data``.
+    :raises InputError: the document is not a valid snapshot.
     """
     if not isinstance(document, dict) or "schema_version" not in document:
         if isinstance(document, dict) and "variants" in document:

@@ -1,7 +1,7 @@
-"""Reading inventories, whose content tells their form.
+"""Read inventories, whose form is recognized by their content.
 
-A cluster of Kubernetes has at most 5,000 nodes, which ``kubectl`` describes in some
-100 MB: a file is therefore read as a whole.
+A Kubernetes cluster has at most 5,000 nodes, for which ``kubectl`` prints about 100 MB,
+so files are read completely.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 logger = logging.getLogger(__name__)
 
 _PAGE = "how-to/fleet/#inventories"
-"""The part of the documentation that lists the forms of inventories."""
+"""The documentation of the forms of inventories."""
 
 _LONGEST = 512 * 1024 * 1024
-"""The most bytes of an inventory, some five times those of 5,000 nodes: standard input
-may have no end."""
+"""The largest inventory in bytes, five times that of 5,000 nodes, because standard
+input may be endless."""
 
 _PIECE = 1024 * 1024
 
 _START = 4 * 1024 * 1024
-"""The characters by which the form of a text is told."""
+"""The number of characters to recognize the form of a text."""
 
 _AGAIN = "make the file again"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SPACE = b"\xef\xbb\xbf \t\r\n"
-"""Bytes that may stand before a document: a byte-order mark and blanks."""
+"""Bytes that may precede a document: a byte order mark and blanks."""
 
 
 def read_inventories(
@@ -55,8 +55,8 @@ def read_inventories(
 
     The two outputs of nvidia-smi with one file stem are one machine.
 
-    :returns: the machines of the files that could be read, and an error for each other
-        file, and for each file with a machine of an earlier file.
+    :returns: the machines of the readable files, and an error for each other file and
+        for each file that repeats a machine.
     """
     machines: dict[tuple[str, int], Machine] = {}
     by_stem: dict[str, tuple[str, int]] = {}
@@ -97,7 +97,7 @@ def read_inventory(path: str) -> list[Machine]:
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
         with _open(path) as file:
-            # A read of `_LONGEST` bytes would allocate them all, for any file.
+            # Reading `_LONGEST` bytes at once would allocate them for any file.
             held = io.BytesIO()
             while held.tell() <= _LONGEST and (piece := file.read(_PIECE)):
                 held.write(piece)
@@ -123,7 +123,7 @@ def _open(path: str) -> BinaryIO:
         return open_regular(path)
     if sys.stdin is None:  # The shell has closed it: <&-
         raise InputError("cannot be read: closed", hint="name a file")
-    # The stream stays open: it belongs to the process.
+    # Leave the stream open, because it belongs to the process.
     return os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True)
 
 
@@ -178,7 +178,7 @@ def _read_json(data: bytes, stem: str) -> Iterable[Machine]:
 
 
 def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
-    """Read a document that is about one machine."""
+    """Read a document about one machine."""
     if {"cuda_driver_version", "gpus", "schema_version"} & document.keys():
         environment = environment_of_snapshot(document)
         return Machine(name=stem, environment=environment.replace(source="snapshot"))
@@ -194,7 +194,7 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
 
 
 def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
-    """Read the elements of a list, whose first one tells what the list is of."""
+    """Read the elements of a list, whose kind is that of the first one."""
     first = next(items, None)
     if first is None:
         return ()
@@ -209,11 +209,11 @@ def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
 def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the elements of ``items``, and the documents that have no such list.
 
-    All scalars are texts, so that the version ``12.10`` does not become the number
-    12.1. The values are made from events: PyYAML's own loaders take four times as long
-    for 5,000 nodes, and the one in C crashes where lists are nested deeply.
+    All scalars are texts, so the version ``12.10`` does not become the number 12.1. The
+    values are built from events: PyYAML's own loaders take four times as long for 5,000
+    nodes, and the C loader crashes on deeply nested lists.
 
-    :raises InputError: it is not YAML, or has what ``kubectl`` does not write.
+    :raises InputError: the text is not YAML, or not in the form of ``kubectl``.
     """
     try:
         import yaml

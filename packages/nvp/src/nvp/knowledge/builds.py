@@ -1,9 +1,9 @@
-"""What builds need of a machine, and the table of it: the GPU code of released wheels.
+"""The requirements of builds on a machine, and the table of released builds.
 
-``builds.json`` holds one record on each line, with source and date: of wheels that were
-read, of METADATA, and of what vendors publish. ``tools/update_builds.py`` makes it
-again. A line is parsed when its project is asked for, since every start of pip would
-wait for all of them.
+``builds.json`` has one record per line, with source and date: from inspected wheels,
+from METADATA, and from documentation of vendors. ``tools/update_builds.py`` regenerates
+it. A line is parsed only when its project is needed, because parsing all would slow
+down every start of pip.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ..files import read_resource
 
-# Most projects that pip installs have no GPU code: the tables of GPUs are imported when
-# a build turns up that needs them.
+# Most projects have no GPU code, so import the tables of GPUs only when a build needs
+# them.
 
 Evidence: TypeAlias = Literal[
     "variants.json", "table", "inspected", "metadata", "label"
 ]
-"""What a verdict rests on, the best first."""
+"""The kinds of evidence, best first."""
 
 How: TypeAlias = Literal["native", "ptx"]
 
@@ -47,7 +47,7 @@ PROJECTS = frozenset(
 
 
 class CudaMajor(CudaVersion):
-    """A CUDA version of which only the major is known; in order, its minor is 0."""
+    """A CUDA version with only a known major; it sorts with minor 0."""
 
     __slots__ = ()
 
@@ -60,13 +60,13 @@ class LibraryCode:
     """The GPU code of one library.
 
     :param name: the library's path in the wheel.
-    :param cuda: the CUDA toolkit that it was built with; ``None`` where any will do.
+    :param cuda: the CUDA toolkit that it was built with; ``None`` if any version works.
     :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
-    :param ptx: by the target of its PTX, the CUDA version that a driver needs to
-        compile it; ``None`` where that is newer than any known one.
-    :param minor: it is small next to the largest library of the build. Such a library
-        alone does not make a build run: torch 2.8.0 has its linear algebra for compute
-        capability 6.1, and nothing else.
+    :param ptx: by target of its PTX, the driver's minimum CUDA version to compile it;
+        ``None`` if newer than any known version.
+    :param minor: whether it is small compared to the largest library of the build. Such
+        a library alone does not make a build run: torch 2.8.0 has only its linear
+        algebra for compute capability 6.1.
     """
 
     name: str
@@ -78,10 +78,10 @@ class LibraryCode:
     def how(
         self, capability: ComputeCapability, driver: CudaVersion
     ) -> How | Literal["unknown"] | None:
-        """Say how the code runs on a GPU under a driver; ``None`` if it does not.
+        """Return how the code runs on a GPU with a driver; ``None`` if it does not.
 
-        A driver runs machine code of each toolkit of its own CUDA major and of older
-        ones, and compiles PTX of toolkits that are not newer than itself.
+        A driver runs machine code from toolkits of its own or an older CUDA major, and
+        compiles PTX from toolkits that are not newer than itself.
         """
         from .tables import runs_machine_code, runs_ptx
 
@@ -99,7 +99,7 @@ class LibraryCode:
         return "unknown" if doubtful else None
 
     def not_known(self, capability: ComputeCapability) -> str:
-        """Return why nothing says whether its machine code runs on a GPU."""
+        """Return why it is unknown whether its machine code runs on a GPU."""
         targets = ", ".join(sorted_targets(self.machine_code))
         toolkit = f"CUDA {self.cuda}" if self.cuda else "an unknown CUDA"
         return (
@@ -119,7 +119,7 @@ class LibraryCode:
         return min(drivers, default=None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the library as it stands in the table."""
+        """Return the library for the table."""
         ptx = {
             target: None if (needed := self.ptx[target]) is None else str(needed)
             for target in sorted_targets(self.ptx)
@@ -151,22 +151,21 @@ class LibraryCode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """What one build needs.
+    """The requirements of a build on a machine.
 
-    :param source: what says so, such as ``METADATA requires
+    :param source: the evidence, such as ``METADATA requires
         nvidia-cuda-runtime-cu12==12.8.90``.
-    :param cuda: the CUDA toolkit that the build as a whole cannot do without, or
-        ``None`` where nothing names one.
-    :param pieces: what the program loads: of each piece the libraries that it chooses
-        from, which is one library unless a wheel brings one for each CUDA version.
-        ``None`` where the GPU code is not known; none where it has no code of its own,
-        such as cuml, which requires libcuml.
-    :param gpu: false for a build that is known to use no GPU.
-    :param library: it is one of NVIDIA's own libraries, which has code for each GPU
-        that a toolkit of its CUDA major compiles for.
-    :param doubt: why it cannot be said which CUDA it is for.
-    :param requires: its ``Requires-Dist`` fields, of which only those on projects with
-        GPU builds matter; empty where they are not known.
+    :param cuda: the CUDA toolkit that the whole build requires, or ``None`` if unknown.
+    :param pieces: for each piece that the program loads, its alternative libraries:
+        one, unless a wheel has one for each CUDA version. ``None`` if the GPU code is
+        unknown; empty for a build without code of its own, such as cuml, which requires
+        libcuml.
+    :param gpu: false for a build that certainly uses no GPU.
+    :param library: whether it is one of NVIDIA's own libraries, with code for every GPU
+        that a toolkit of its CUDA major supports.
+    :param doubt: why its CUDA version is ambiguous.
+    :param requires: its ``Requires-Dist`` fields, of which only those on GPU projects
+        matter; empty if unknown.
     """
 
     evidence: Evidence
@@ -179,7 +178,7 @@ class Needs:
     requires: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Return what stands of them in a record, without what says so."""
+        """Return the fields for a record, without the source."""
         pieces = None
         if self.pieces is not None:
             pieces = [[item.to_dict() for item in piece] for piece in self.pieces]
@@ -220,13 +219,13 @@ class BuildRecord:
     :param project: the normalized name.
     :param version: the public version, without the label.
     :param label: the local version label, such as ``cu128``, or ``None`` for the build
-        without one, which is PyPI's.
+        without one, from PyPI.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
-    :param needs: what the table says of it; see `needs_in_table`.
-    :param wheels: the SHA-256 of each file that was read, by its name.
-    :param source: ``inspected``; or what METADATA of a wheel that was not read says,
-        such as ``METADATA requires torch==2.9.1``; or where the build is described.
-    :param date: the day of that, such as ``2026-11-21``.
+    :param needs: its requirements in the table; see `needs_in_table`.
+    :param wheels: the SHA-256 of each inspected file, by name.
+    :param source: ``inspected``; or evidence from METADATA, such as ``METADATA requires
+        torch==2.9.1``; or the documentation of the build.
+    :param date: the date of the evidence, such as ``2026-11-21``.
     """
 
     project: str
@@ -239,7 +238,7 @@ class BuildRecord:
     date: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record as it stands in the table."""
+        """Return the record for the table."""
         return {
             "project": self.project,
             "version": self.version,
@@ -280,7 +279,7 @@ def _records(project: str) -> Sequence[BuildRecord]:
 
 @cache
 def _lines() -> Mapping[str, Sequence[str]]:
-    """Return the lines with records by project, which is what they begin with."""
+    """Return the lines of the table by project, with which each line begins."""
     lines: dict[str, list[str]] = {}
     for line in read_resource("knowledge", "builds.json").splitlines()[1:-1]:
         lines.setdefault(line.split('"', 4)[3], []).append(line.removesuffix(","))
@@ -297,10 +296,10 @@ def find_record(
 ) -> BuildRecord | None:
     """Find the record of a wheel.
 
-    :param version: with the local version label, if the wheel has one.
+    :param version: the version, including a local version label.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
-    :param sha256: the wheel's, if it is known. A record of another file with the same
-        name says nothing about this one.
+    :param sha256: the SHA-256 of the wheel, if known. A record of another file with the
+        same name is not used.
     """
     from packaging.utils import canonicalize_name
 
@@ -327,10 +326,10 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
 def find_neighbours(
     project: str, release: Version, platform: str | None
 ) -> tuple[BuildRecord, ...]:
-    """Find the releases before and after another one whose code was read.
+    """Find the nearest older and newer releases whose code was read.
 
     :param project: the normalized name.
-    :param release: one whose code was not read.
+    :param release: the release whose code was not read.
     """
     read = _read_releases(project, platform)
     older = bisect_left(read, release, key=itemgetter(0))
@@ -342,7 +341,7 @@ def find_neighbours(
 def _read_releases(
     project: str, platform: str | None
 ) -> Sequence[tuple[Version, BuildRecord]]:
-    """Return the records of wheels whose code was read, the oldest release first."""
+    """Return the records of inspected wheels, oldest release first."""
     read = [
         (Version(record.version), record)
         for record in _records(project)
@@ -352,9 +351,9 @@ def _read_releases(
 
 
 def needs_in_table(needs: Needs, date: str) -> Needs:
-    """Return the needs of a wheel that was inspected as its record has them.
+    """Return the requirements of an inspected wheel for its record.
 
-    Of its requirements stay those on projects of the table.
+    Only dependencies on projects of the table are kept.
 
     :param date: the day of the inspection, such as ``2026-11-21``.
     """
@@ -369,7 +368,7 @@ def required_projects(
 ) -> dict[str, str]:
     """Find the requirements on projects that have GPU builds.
 
-    Requirements of extras do not count, since an installation without the extra does
+    Requirements of extras are ignored, because an installation without the extra does
     not need them.
 
     :param requires: the ``Requires-Dist`` fields.
@@ -396,7 +395,7 @@ def required_projects(
 
 
 def sorted_targets(targets: Iterable[str]) -> list[str]:
-    """Return targets such as ``90`` and ``90a``, the oldest GPU first."""
+    """Return sorted targets such as ``90`` and ``90a``, oldest GPU first."""
     return sorted(targets, key=lambda target: (int(target.rstrip("af")), target))
 
 
@@ -405,7 +404,7 @@ def _source(date: str) -> str:
 
 
 def parse_cuda(text: str | None) -> CudaVersion | None:
-    """Return the version of ``12.8``, and of ``12`` the major."""
+    """Parse ``12.8`` as a version, and ``12`` as a major."""
     if text is None:
         return None
     return CudaMajor(int(text)) if text.isdigit() else CudaVersion.parse(text)

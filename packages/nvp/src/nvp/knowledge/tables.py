@@ -1,7 +1,7 @@
 """Typed access to the tables of GPUs, CUDA toolkits, drivers and vendors' indexes.
 
 Each record of the JSON files has its source and date. The scripts in ``tools/``
-regenerate the files, and ``tests/knowledge`` holds the rules that all records obey.
+regenerate the files, and ``tests/nvp/knowledge`` checks the rules for all records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GpuModel:
 
     @property
     def name(self) -> str:
-        """The first product, as people call it, such as ``GeForce GTX 750 Ti``."""
+        """The common name of the first product, such as ``GeForce GTX 750 Ti``."""
         _, _, products = self.products.rpartition(": ")
         return products.partition(" (")[0].split(",")[0].strip()
 
@@ -86,8 +86,8 @@ class GpuDrivers:
 def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
     """Return the GPUs by compute capability, ascending.
 
-    They begin with those for which wheels were built in 2018. Properties of variants
-    can name GPUs from 5.0 on.
+    The oldest are those for which wheels were built in 2018. Variant properties can
+    name GPUs from 5.0.
     """
     models = [
         GpuModel(
@@ -108,10 +108,10 @@ def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
 
 @cache
 def toolkits() -> Mapping[CudaVersion, Toolkit]:
-    """Return the toolkits from CUDA 9.0 on by version, ascending.
+    """Return the toolkits since CUDA 9.0 by version, ascending.
 
-    There is no 12.7. Those before 11.7 are as documents describe them, since no package
-    index has them; the others are measured.
+    There is no 12.7. Data before 11.7 is from documentation, because no package index
+    has these toolkits; the rest is measured.
     """
     releases = [
         Toolkit(
@@ -136,7 +136,7 @@ def driver_branches() -> Mapping[int, CudaVersion]:
 
 
 def newest_cuda() -> CudaVersion:
-    """Return the newest CUDA version of which a toolkit or a driver is known."""
+    """Return the newest CUDA version with a known toolkit or driver."""
     return max(*toolkits(), *driver_branches().values())
 
 
@@ -144,8 +144,8 @@ def newest_cuda() -> CudaVersion:
 def driver_versions() -> tuple[CudaVersion, ...]:
     """Return the CUDA versions that drivers report, ascending.
 
-    A toolkit may be known before the branch of its driver, and releases are prepared
-    for the next toolkit. So the list goes on to one minor version past `newest_cuda`.
+    The list ends one minor version after `newest_cuda`, because a toolkit may be known
+    before its driver branch, and releases are prepared for the next toolkit.
     """
     known, newest = set(driver_branches().values()), newest_cuda()
     kits = {version for version in toolkits() if version >= min(known)}
@@ -156,7 +156,7 @@ def driver_versions() -> tuple[CudaVersion, ...]:
 def ptx_versions() -> Mapping[CudaVersion, tuple[int, int]]:
     """Return the PTX version that each CUDA version reads, by version, ascending.
 
-    Beside the toolkits there is CUDA 12.7, for which only drivers were published.
+    They include CUDA 12.7, for which only drivers were published.
     """
     versions = {
         CudaVersion.parse(record["cuda"]): parse_isa(record["ptx_isa"])
@@ -188,8 +188,8 @@ def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
     """Return whether a driver that reports ``cuda`` supports a GPU.
 
     Any driver may support a GPU that the tables do not list. The branch of an unlisted
-    driver follows that of the nearest older CUDA version, and a GPU that a driver has
-    given up does not come back.
+    driver follows that of the nearest older CUDA version, and a GPU that drivers have
+    dropped stays unsupported.
     """
     branches = [branch for branch, v in driver_branches().items() if v <= cuda]
     drivers = gpu_drivers().get(capability)
@@ -219,12 +219,11 @@ def tegra_code() -> Mapping[
     tuple[ComputeCapability, ComputeCapability],
     tuple[CudaVersion, CudaVersion | None] | None,
 ]:
-    """Return where machine code crosses between systems on a chip and other GPUs.
+    """Return the compatibility of machine code between Tegra and other GPUs.
 
     :returns: by the compute capabilities of the code and of the GPU, the oldest driver
-        that takes the code, and the toolkit from which the code is known to run; the
-        latter is ``None`` where that is any toolkit. The value is ``None`` where no
-        code runs.
+        that accepts the code, and the first toolkit whose code is known to run, or
+        ``None`` for any toolkit. The value is ``None`` if no code runs.
     """
     crossings: dict[
         tuple[ComputeCapability, ComputeCapability],
@@ -253,9 +252,9 @@ def runs_machine_code(
     for ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
 
     :param target: such as ``90``, ``90a`` and ``100f``.
-    :param toolkit: the CUDA toolkit of the code, or ``None`` where it is not known.
+    :param toolkit: the CUDA toolkit of the code, or ``None`` if unknown.
     :param driver: the CUDA version of the driver, whose major is not older than the
-        toolkit's, or ``None`` for one that is as new as the code needs.
+        toolkit's, or ``None`` for a driver that is new enough.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
@@ -278,9 +277,9 @@ def runs_machine_code(
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:
-    """Return whether a driver that knows the ISA can compile PTX for a GPU.
+    """Return whether a driver that supports the ISA can compile PTX for a GPU.
 
-    Measured with ptxas: plain PTX compiles for every target that is not lower,
+    Measured with ptxas: generic PTX compiles for every target that is not lower,
     ``f`` PTX within its family, and ``a`` PTX for its own target only.
 
     :param target: the target of the PTX, such as ``90``, ``90a`` and ``100f``.
@@ -289,8 +288,8 @@ def runs_ptx(target: str, capability: ComputeCapability) -> bool:
         return int(target) <= int(capability.sm)
     if target == f"{capability.sm}a":
         return True
-    # Take all versions of ptxas that know `f`, from 12.9 on, and not the newest one
-    # alone: CUDA 13 has renamed 10.1 to 11.0 and no longer makes code for 10.1.
+    # Use all versions of ptxas that support `f`, since 12.9, not only the newest one:
+    # CUDA 13 has renamed 10.1 to 11.0 and no longer makes code for 10.1.
     compiled = frozenset[str]().union(
         *(
             table.get(target, frozenset())
@@ -326,9 +325,9 @@ def _by_version(toolkit: Toolkit) -> CudaVersion:
 
 @cache
 def library_releases() -> Mapping[str, tuple[SpecifierSet, int]]:
-    """Return the CUDA major of NVIDIA's libraries whose names do not tell it.
+    """Return the CUDA major of NVIDIA's libraries whose names lack it.
 
-    :returns: by project, its releases of which that is known, and the major.
+    :returns: by project, the releases and their CUDA major.
     """
     from packaging.specifiers import SpecifierSet
 
@@ -340,35 +339,33 @@ def library_releases() -> Mapping[str, tuple[SpecifierSet, int]]:
 
 
 MISSING = "VERSION"
-"""Stands in a URL for a part that is not known."""
+"""The placeholder for an unknown part of a URL."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorIndex:
-    """An index, or one for each backend, with the projects that it has.
+    """A vendor's index, or one for each backend, with its projects.
 
-    :param maker: who publishes there, such as ``PyTorch``.
-    :param projects: normalized names.
-    :param backends: what ``{backend}`` in the URL stands for, such as ``cu126``; empty
-        for an index that has builds for one CUDA each under a project's own name.
-    :param url: the template of its URL. ``{backend}`` stands for a backend,
-        ``{version}`` for a release of the project, and ``{torch}`` for the minor
-        release of torch that the build is for.
-    :param kind: ``simple``, or ``links`` for a page that pip takes as
-        ``--find-links``.
-    :param platforms: those that it has wheels for, such as ``win_amd64``.
-    :param complete: it has all that its projects require, and can be the only index.
+    :param maker: the vendor, such as ``PyTorch``.
+    :param projects: the normalized names of the projects.
+    :param backends: the values of ``{backend}`` in the URL, such as ``cu126``; empty if
+        the CUDA version is in the names of projects.
+    :param url: the template of its URL. ``{backend}`` is a backend, ``{version}`` a
+        release of the project, and ``{torch}`` the minor release of torch for the
+        build.
+    :param kind: ``simple``, or ``links`` for a page for pip's ``--find-links``.
+    :param platforms: the platforms of its wheels, such as ``win_amd64``.
+    :param complete: whether it has all dependencies, so it can be the only index.
     :param leader: the project whose releases the others of the record are built for,
-        and whose builds the table of builds has.
+        and whose builds are in the table of builds.
     :param needs: projects of other records that its builds require, for the same CUDA.
-    :param releases: the releases that it has, such as ``<0.5``; empty for any.
-    :param gpus: the compute capabilities that it is for; empty for all but Tegra.
-    :param builds: where it is known for which torch it has builds: the torch, the
-        backend, and the newest release with the first and the last Python that it has a
-        wheel for.
-    :param file: the template of the URL of such a wheel. ``{abi}`` stands for ``TRUE``
-        where torch has the new C++ ABI, and ``{python}`` for a Python such as ``312``.
-    :param source: where it is described.
+    :param releases: its releases, such as ``<0.5``; empty for any.
+    :param gpus: its compute capabilities; empty for all except Tegra.
+    :param builds: the known builds: the torch, the backend, and the newest release with
+        the first and the last Python of its wheels.
+    :param file: the template of the URL of such a wheel. ``{abi}`` is ``TRUE`` if torch
+        has the new C++ ABI, and ``{python}`` a Python such as ``312``.
+    :param source: the source of this record.
     :param confidence: ``seen`` in its vendor's documentation or in repositories that
         install from it, or ``recalled``, which is not confirmed.
     """
@@ -392,7 +389,7 @@ class VendorIndex:
 
     @property
     def folder(self) -> str:
-        """The part of the URL that is known, up to its last slash."""
+        """The known part of the URL, up to its last slash."""
         return self.url.partition("{")[0].rpartition("/")[0] + "/"
 
     def find_url(
@@ -402,7 +399,7 @@ class VendorIndex:
         version: str | None = None,
         torch: Sequence[int] | None = None,
     ) -> str:
-        """Return the URL for a backend, with `MISSING` for what is not known."""
+        """Return the URL for a backend, with `MISSING` for unknown parts."""
         return self.url.format(
             backend=backend or MISSING,
             version=version or MISSING,
@@ -410,7 +407,7 @@ class VendorIndex:
         )
 
     def builds_for(self, torch: Sequence[int]) -> list[tuple[str, ...]] | None:
-        """Return the builds for a torch; ``None`` where nobody knows."""
+        """Return the builds for a torch; ``None`` if unknown."""
         known = [(*map(int, row[0].split(".")),) for row in self.builds]
         if not known or (not self.file and (*torch[:2],) > max(known)):
             return None
@@ -423,7 +420,7 @@ class VendorIndex:
 
 @cache
 def vendor_indexes() -> tuple[VendorIndex, ...]:
-    """Return all records; of several for one project, the first counts most."""
+    """Return all records; the first one for a project takes precedence."""
     records = json.loads(read_resource("knowledge", "vendor_indexes.json"))
     for record in records:
         record["gpus"] = map(ComputeCapability.parse, record.get("gpus", ()))

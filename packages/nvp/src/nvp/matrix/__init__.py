@@ -1,1 +1,1 @@
-"""Which build each driver and GPU gets, and what a new release changes."""
+"""The build for each driver and GPU, and the changes by a new release."""

@@ -1,12 +1,12 @@
-"""Which build each machine gets, for every driver with every GPU.
+"""The build for each machine: every driver with every GPU.
 
-A pair is a driver's CUDA version with a compute capability, and a cell is what the
-machines of that pair get. Many pairs are described in few words, as rectangles:
+A pair is a driver's CUDA version with a compute capability, and a cell is the
+build for machines of that pair. Sets of pairs are described as rectangles:
 ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
 Every value of a
 namespace other than ``nvidia`` counts as supported, in the order in which the
-metadata lists the values, so that the cells show what the driver and the GPU decide.
+metadata lists the values, so the cells depend only on the driver and the GPU.
 Namespaces that name hardware of other vendors are absent, because these machines have
 NVIDIA GPUs; the caller can assume some of them.
 """
@@ -38,19 +38,19 @@ Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver with a GPU."""
 
 CPU = "cpu"
-"""How a build runs that does not use the GPU; see `knowledge.tables.NATIVE`."""
+"""The value of ``how`` for a build without GPU use; see `knowledge.tables.NATIVE`."""
 
 NO_BUILD, UNKNOWN = "none", "unknown"
-"""For regular wheels: no build of the release runs, and nothing says whether one does.
+"""For regular wheels: no build of the release runs, or it is unknown whether one does.
 """
 
 
 OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
-"""Namespaces of hardware that NVIDIA does not make.
+"""Namespaces of other vendors' hardware.
 
 ``amd`` and ``intel`` are those of the published providers (amd-variant-provider,
-intel-variant-provider), which the metadata of torch names since 2.9; the others are
-what labels and projects of such hardware are called.
+intel-variant-provider), which torch's metadata has since 2.9; the others are
+names in labels and projects for such hardware.
 """
 
 
@@ -60,9 +60,9 @@ class Cell:
 
     :param label: the label, or ``None`` when no label fits and an installer takes the
         non-variant wheel.
-    :param how: `NATIVE`: the build has machine code for the GPU, or does not say;
-        `PTX`: the driver has to compile the build's PTX; `CPU`: the build does not
-        use the GPU; `NO_BUILD` and `UNKNOWN`, for regular wheels alone.
+    :param how: `NATIVE`: the build has machine code for the GPU, or has no
+        such property; `PTX`: the driver must compile the build's PTX; `CPU`: the build
+        does not use the GPU; `NO_BUILD` and `UNKNOWN`, only for regular wheels.
     """
 
     cuda: CudaVersion
@@ -72,7 +72,7 @@ class Cell:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether the build runs on the GPU, as far as is known."""
+        """Whether the build runs on the GPU, as far as known."""
         return self.how not in (CPU, NO_BUILD)
 
     @property
@@ -100,12 +100,12 @@ class Matrix:
         oldest driver first, both ascending.
     :param minor_version_compatibility: whether builds for a newer minor version of
         the driver's CUDA major version were accepted.
-    :param absent: the namespaces of the metadata that counted as absent.
-    :param left_out: how many pairs of a driver and a GPU have no cell, because no
-        machine can have both.
+    :param absent: the namespaces of the metadata that were treated as absent.
+    :param left_out: the number of pairs without a cell, because the driver does not
+        support the GPU.
     :param title: the name of a release on an index.
-    :param builds: what the builds of such a release need, in words, by their label.
-    :param notes: what could not be read of it.
+    :param builds: the requirements of its builds in words, by label.
+    :param notes: sentences about unreadable files.
     """
 
     metadata: VariantsMetadata | None
@@ -171,10 +171,9 @@ def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
 def assumed_values(
     metadata: VariantsMetadata, assume: Collection[str] = ()
 ) -> dict[str, dict[str, list[str]]]:
-    """Return `every_value`, where namespaces of other vendors' hardware have no values.
+    """Return `every_value`, but without values for other vendors' hardware.
 
-    They have an answer all the same: without one, a plugin that is installed on this
-    machine would be asked.
+    The empty answers are necessary: otherwise an installed plugin would be queried.
 
     :param assume: such namespaces that keep their values.
     """
@@ -259,13 +258,13 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
     """Return rectangles that make up ``pairs``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
     A rectangle covers no other pair of ``known``. It may cover drivers with GPUs that
-    are not known, since no machine has both.
+    are not known, because no machine has both.
 
     :param known: all pairs of the matrix.
     """
     drivers = sorted({cuda for cuda, _ in known})
     gpus = sorted({gpu for _, gpu in known})
-    # For each rectangle its GPUs, the drivers that it has to cover, and those that it
+    # For each rectangle, its GPUs, the drivers that it must cover, and those that it
     # may cover.
     rows: list[tuple[list[ComputeCapability], set[CudaVersion], set[CudaVersion]]] = []
     for gpu in gpus:
@@ -283,7 +282,7 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
             rows.append(([gpu], needed, allowed))
     described = []
     for members, columns, _ in rows:
-        # A range may pass over versions that no machine of the rectangle has.
+        # A range may skip versions that no machine of the rectangle has.
         versions = {*columns, *(cuda for cuda, gpu in known if gpu in members)}
         models = {*members, *(gpu for cuda, gpu in known if cuda in columns)}
         described.append(

@@ -1,9 +1,9 @@
-"""Which machines get another build from a new release, and why.
+"""Find machines that get a different build from a new release, and why.
 
 A pair is one driver's CUDA version with one compute capability. Each pair is judged
-on its own, and there is no verdict on the release as a whole. Three things are never
-mixed: what happens by default, what a user can do about it (the workaround), and what
-nobody has promised to work (the risk).
+separately, and there is no verdict on the whole release. Three things are kept
+separate: the default, the workaround for users, and risks that are not guaranteed to
+work.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .grid import find_risks
 
 LOST, CHANGED, GAINED, SAME = "lost", "changed", "gained", "same"
 CHANGES = (LOST, CHANGED, GAINED, SAME)
-"""All changes, those that need attention first."""
+"""All changes, most severe first."""
 
 _MOST_LABELS = 3
 """The number of labels that the reason of a lost pair names."""
@@ -54,8 +54,8 @@ class PairChange:
     :param reason: a sentence that says why the pair was lost or changed.
     :param causes: the reason without the pair's numbers, so that all pairs with the
         same problem have equal causes.
-    :param workaround: what the user of a lost pair can do, best first.
-    :param risk: what the new pick leaves open.
+    :param workaround: the options of the user of a lost pair, best first.
+    :param risk: risks of the new pick.
     """
 
     old: Cell
@@ -93,7 +93,7 @@ class PairChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """What a new release changes.
+    """The changes by a new release.
 
     :param old: the name of the old release.
     :param new: the name of the new release.
@@ -107,7 +107,7 @@ class Differences:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of pairs that can be with each change, including zeros."""
+        """The number of possible pairs with each change, including zeros."""
         counter = Counter(pair.change for pair in self.pairs if pair.exists)
         return {change: counter[change] for change in CHANGES}
 
@@ -124,9 +124,9 @@ class Differences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pick:
-    """What an installer takes of all releases of a project on one machine.
+    """The build that an installer selects from all releases for a machine.
 
-    :param version: the release; ``None`` where no build runs.
+    :param version: the release; ``None`` if no build runs.
     """
 
     cell: Cell
@@ -136,12 +136,12 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexDifferences:
-    """What a new state of an index changes.
+    """The changes by a new state of an index.
 
-    :param projects: the projects with other files, by name.
-    :param unchanged: the projects whose files stay the same.
-    :param platform: the one whose wheels were compared, such as ``linux_x86_64``.
-    :param notes: sentences about what is unknown, and what could not be read.
+    :param projects: the projects with changed files, by name.
+    :param unchanged: the projects with the same files.
+    :param platform: the platform of the compared wheels, such as ``linux_x86_64``.
+    :param notes: sentences about unknown facts and unreadable files.
     """
 
     projects: Mapping[str, Differences]
@@ -151,7 +151,7 @@ class IndexDifferences:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of pairs with each change, of all projects with other files."""
+        """The number of pairs with each change, in all projects with changed files."""
         counters = [Counter(item.counts) for item in self.projects.values()]
         total = sum(counters, Counter[str]())
         return {change: total[change] for change in CHANGES}
@@ -173,8 +173,8 @@ class IndexDifferences:
 def find_index_change(was: Pick, now: Pick) -> str:
     """Return how a pick among all releases has changed: one of `CHANGES`.
 
-    A machine also loses when it gets an older release, and when it gets a wheel of
-    which nothing is known instead of a variant.
+    A machine also loses if it gets an older release, or an unknown wheel instead of a
+    variant.
     """
     change = find_change(was.cell, now.cell)
     if was.version is not None and (
@@ -204,7 +204,7 @@ def find_differences(
     minor_version_compatibility: bool = False,
     all_pairs: bool = False,
 ) -> Differences:
-    """Return what a new release changes for all machines, as `nvp.api.diff` does."""
+    """Return the changes by a new release for all machines, as `nvp.api.diff` does."""
     names = release_names(old, new)
     pairs = compare(
         old,
@@ -251,7 +251,7 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """What all pairs of a comparison need."""
+    """The shared data of a comparison."""
 
     old: VariantsMetadata
     new: VariantsMetadata
@@ -302,7 +302,7 @@ class _Comparison:
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
-        # A label that fails for one reason is nearer than one that fails for two.
+        # A label with one reason is nearer than one with two.
         nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
         named = nearest[:_MOST_LABELS]
         sentences = [_why(label, resolution) for label in named]
@@ -312,7 +312,7 @@ class _Comparison:
         return "; ".join(sentences), tuple(causes)
 
     def _why_changed(self, was: Cell, now: Cell) -> Sequence[str]:
-        """Return the reason, and the cause where that has fewer words."""
+        """Return the reason, followed by the cause if it is shorter."""
         before, after = self.names
         if was.label is None:
             return [f"no label of {before} fits"]

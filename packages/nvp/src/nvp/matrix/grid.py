@@ -1,9 +1,9 @@
 """The cells of a release as a grid, the names of its rows and columns, and its risks.
 
-Rows are GPUs and columns are drivers. A GPU needs a name next to its number, which
-fits a row, and few drivers differ, so that the table stays narrow. Adjacent GPUs that
-get the same builds from all drivers are merged into one band, and so are drivers.
-A risk is what a pick leaves open: something that nobody has promised to work.
+Rows are GPUs, because a GPU needs a name next to its number. Columns are drivers, few
+of which differ, so the table stays narrow. Adjacent GPUs that get the same builds from
+all drivers are merged into one band, and so are drivers. A risk of a pick is something
+that is not guaranteed to work.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .cells import (
 )
 
 UNSUPPORTED = "no driver for this CUDA version supports the GPU"
-"""Why there is no cell, or only one that says what would be."""
+"""Why there is no cell, or only a hypothetical one."""
 
 Drivers: TypeAlias = tuple[CudaVersion, ...]
 """A band of adjacent drivers, in ascending order."""
@@ -60,13 +60,13 @@ _Pick: TypeAlias = tuple[str | None, str, bool]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """What every driver with every GPU gets.
+    """The builds for every driver with every GPU.
 
     :param title: the release, such as ``torch 2.9.1``.
     :param drivers: all drivers, in ascending order.
     :param gpus: all GPUs, in ascending order.
-    :param cells: the cell of each driver with each GPU, where there is one.
-    :param builds: what each GPU label needs and contains, in words.
+    :param cells: the cells by driver and GPU, if any.
+    :param builds: the requirements and content of each GPU label, in words.
     :param notes: sentences below the table.
     """
 
@@ -102,9 +102,9 @@ class Grid:
         return sorted(first, key=lambda label: (first[label], label))
 
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
-        """Return the cell that two bands have in common, where all picks are equal.
+        """Return the common cell of two bands with equal picks.
 
-        It is ``None`` where no machine has such a driver with such a GPU.
+        The result is ``None`` if no driver of the band supports the GPUs.
         """
         pairs = ((cuda, gpu) for cuda in drivers for gpu in gpus)
         return next(filter(None, map(self.cells.get, pairs)), None)
@@ -130,7 +130,7 @@ def grid_of(matrix: Matrix) -> Grid:
 
 
 def _notes(matrix: Matrix) -> Iterator[str]:
-    """Say what the table leaves out, and how that is changed."""
+    """Yield notes about what the table leaves out, with the option that adds it."""
     if matrix.minor_version_compatibility:
         yield "Minor-version compatibility is on: not what installers do by default"
     if matrix.absent:
@@ -142,7 +142,7 @@ def _notes(matrix: Matrix) -> Iterator[str]:
         count = len(matrix.cells)
         yield (
             f"{count} of {count + matrix.left_out} pairs of a driver and a GPU can "
-            "exist; --all-pairs shows the others as well"
+            "exist; --all-pairs shows the others"
         )
 
 
@@ -178,11 +178,11 @@ def make_grid(
 
 
 def caption(cell: Cell | None) -> str:
-    """Return the text of a cell, which says everything without any colour.
+    """Return the text of a cell, which is complete without color.
 
     ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant.
     ``other (cpu)``: another label without nvidia properties. ``(none)``: no label.
-    ``[cu130]``: what a machine that cannot exist would get. ``-``: there is no cell.
+    ``[cu130]``: the build for a machine that cannot exist. ``-``: no cell.
     """
     if cell is None:
         return "-"
@@ -191,7 +191,7 @@ def caption(cell: Cell | None) -> str:
 
 
 def meaning(cell: Cell | None) -> str:
-    """Return what `caption` says, in words."""
+    """Return the meaning of `caption` in words."""
     if cell is None:
         return UNSUPPORTED
     _, words = _described(cell)
@@ -199,7 +199,7 @@ def meaning(cell: Cell | None) -> str:
 
 
 def _described(cell: Cell) -> tuple[str, str]:
-    """Return what a cell says, and the same in words."""
+    """Return the caption of a cell, and its meaning in words."""
     if cell.how == NO_BUILD:
         return "none", "no build of the release runs on the GPU"
     if cell.label is None:
@@ -262,7 +262,7 @@ def _description(features: Features) -> str:
 def _bands(
     items: Sequence[_T], row: Callable[[_T], Sequence[_Pick | None]]
 ) -> list[tuple[_T, ...]]:
-    """Put adjacent items together that agree wherever both have a pick."""
+    """Merge adjacent items whose picks do not differ."""
     bands: list[list[_T]] = []
     picks: list[_Pick | None] = []
     for item in items:
@@ -278,9 +278,9 @@ def _bands(
 
 
 def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
-    """Return what a pick leaves open, as sentences about "the build".
+    """Return the risks of a pick, as sentences about "the build".
 
-    The sentences have no numbers, so that cells with the same risk share a sentence.
+    The sentences contain no numbers, so cells with the same risk share a sentence.
     """
     if cell.label is None or cell.how == CPU:
         return ()
@@ -328,7 +328,7 @@ def describe_risks(matrix: Matrix) -> list[str]:
 def _risks_of_tegra(
     targets: Sequence[str], bounds: Sequence[str], cell: Cell
 ) -> Iterator[str]:
-    """Say so where the machine code matches the GPU by its number only."""
+    """Yield a risk if the machine code matches the GPU only by its number."""
     # The metadata format allows any text here; text without a number matches nothing.
     numbers = [
         number

@@ -1,4 +1,4 @@
-"""The matrix in pictures: an HTML page without scripts, and an SVG drawing like it."""
+"""The matrix as an HTML page without scripts, and as a similar SVG drawing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def html_page(grid: Grid) -> list[str]:
         *_table(
             grid,
             [(gpu,) for gpu in grid.gpus],
-            # The newest drivers come first, since their columns differ and are then
-            # in sight without scrolling.
+            # The newest drivers come first, so that the columns that differ are
+            # visible without scrolling.
             [(cuda,) for cuda in reversed(grid.drivers)],
             name="whole",
         ),

@@ -1,6 +1,6 @@
-"""What pages and drawings are made of: escaped text, colours, style sheets, the head.
+"""Parts of pages and drawings: escaped text, colors, style sheets, the head.
 
-Colour only repeats what the text of a cell says. In both themes text on the tiles of
+Color only repeats the text of a cell. In both themes text on the tiles of
 GPU builds has a contrast of at least 7:1 (WCAG 2, level AAA), and all other text of at
 least 4.5:1 (level AA). The tests compute these contrasts.
 """
@@ -19,14 +19,14 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
 TONES = 7
-"""Colours of tiles for GPU builds. ``light.css`` and ``dark.css`` hold all colours, and
-those of builds for the oldest drivers come first."""
+"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` have all
+colors, those for the oldest drivers first."""
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:
     """Return the CSS class of each label.
 
-    A few labels are spread over the whole scale, so that their colours differ more.
+    A few labels are spread over the whole scale, so their colors differ more.
     """
     step = max(1, TONES // max(1, len(labels)))
     return {label: f"t{index * step % TONES}" for index, label in enumerate(labels)}
@@ -41,7 +41,7 @@ def _tones(declaration: str) -> str:
 
 
 def _page_css() -> list[str]:
-    """Return the style sheet of the page, which has only the themes' colours."""
+    """Return the style sheet of the page with the themes' colors."""
     return f"""
 :root {{ color-scheme: light dark; {_variables("light")} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {_variables("dark")} }} }}
@@ -68,7 +68,7 @@ def as_page(
 
     The arguments are HTML, in ASCII.
 
-    :param title: what the browser calls the page.
+    :param title: the title in the browser.
     :param lead: the paragraph below the heading.
     :param body: the lines below that.
     """
@@ -94,7 +94,7 @@ def as_page(
 
 
 def as_legend(items: Iterable[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield the list of what tiles mean.
+    """Yield the legend of the tiles.
 
     :param items: the sign, the CSS classes and the meaning of each kind of tile.
     """
@@ -106,7 +106,7 @@ def as_legend(items: Iterable[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def as_notes(notes: Sequence[str]) -> Iterator[str]:
-    """Yield the list of sentences at the end of a page; nothing where there is none."""
+    """Yield the list of sentences at the end of a page, if any."""
     if notes:
         yield "<h2>Notes</h2>"
         yield '<ul class="notes">'
@@ -117,14 +117,14 @@ def as_notes(notes: Sequence[str]) -> Iterator[str]:
 def as_html(text: str) -> str:
     """Return ``text`` for an element or an attribute of HTML or SVG, in ASCII.
 
-    ASCII reads the same in whichever encoding a shell's redirection writes it.
+    ASCII is the same in every encoding of a shell's redirection.
     """
     escaped = html.escape(printable(text), quote=True)
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def as_markdown(text: str) -> str:
-    """Return ``text`` for Markdown, where it reads as it is."""
+    """Escape ``text`` for Markdown."""
     return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
 
 
@@ -139,8 +139,8 @@ def markdown_table(
 def as_code(text: str) -> str:
     """Return ``text`` as a Markdown code span that may stand in a table.
 
-    A code span has no escapes. Characters that would end the span or the table's
-    cell, or that a careless renderer would take for HTML, are replaced.
+    A code span has no escapes. Characters that would end the span or the table's cell,
+    or that some renderers treat as HTML, are replaced.
     """
     harmless = printable(text).translate(str.maketrans("`|<>&", "'/()+"))
     return f"`{harmless}`"

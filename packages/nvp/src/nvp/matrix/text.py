@@ -1,7 +1,7 @@
 """The matrix, and the differences between two releases, as text and as Markdown.
 
-Pairs with the same outcome for the same cause are described together. The number of
-pairs with each change is given, but no verdict on the release.
+Pairs with the same outcome and cause are described together. The text counts the pairs
+with each change, without a verdict on the release.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .grid import (
 from .style import as_code, as_markdown, markdown_table
 
 WIDTH = 80
-"""The width of the text form, as far as the names of labels allow it."""
+"""The width of the text form, if the names of labels allow it."""
 
 NO_LABEL = "no label"
 
 _GAP = 2
-"""Columns between two cells."""
+"""The number of columns between two cells."""
 
 
 def text_blocks(

@@ -1,4 +1,4 @@
-"""The local index as a whole: upstreams, the selection, and the server."""
+"""The complete local index: upstreams, the selection, and the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Place:
-    """An index or a page of links, and where it is served.
+    """An index or a page of links, with its location on the server.
 
     :param url: its URL, without credentials.
     """
@@ -58,23 +58,23 @@ class LocalIndex:
     """Indexes of the user, each with the variants that fit, under its own URL.
 
     PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
-    their variant metadata in isolation." Where several indexes have variants of one
-    release, those of the index that was added first go before the others.
+    their variant metadata in isolation." If several indexes have variants of one
+    release, those of the index that was added first come first.
 
-    Methods that read or find something are for the time in which the index serves.
+    Call methods that read or find something only while the index is serving.
 
     :param client: reads the indexes.
-    :param selection: what builds are selected for.
+    :param selection: the options of the selection.
     :param access: who uses the local index.
     :param port: 0 for any free port.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
     :param on_wait: called with the project of a page that takes long, from
         another thread.
-    :param on_page: called with what is known of each page that an installer asks for,
-        from another thread.
-    :param warn: called with a sentence for each thing that is ignored.
-    :param kept: where pages are kept; ``None`` asks the indexes for each page.
+    :param on_page: called with the verdicts on each requested page, from another
+        thread.
+    :param warn: called with a sentence for each ignored item.
+    :param kept: the cache of pages; ``None`` requests every page from the indexes.
     """
 
     def __init__(
@@ -101,25 +101,25 @@ class LocalIndex:
         self._kept = kept
         self._originals: dict[str, str] = {}
         self.passing: dict[str, str] = {}
-        """Why files of a project have URLs of this index, which end with it."""
+        """By project, why its files have temporary URLs of this index."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
-        """What requests must have in their ``User-Agent``; see `TokenCheck`."""
+        """The required text in the ``User-Agent`` of requests; see `TokenCheck`."""
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
         self.rewritten: dict[str, str] = {}
-        """The SHA-256 of the original by that of a wheel that was rewritten."""
+        """The SHA-256 of the original by that of the rewritten wheel."""
         self.refusals: Sequence[str] = ()
-        """A sentence for each wheel that was not what its METADATA was read from."""
+        """A sentence for each wheel that differs from the source of its METADATA."""
         self._urls: dict[tuple[str, bool], str] = {}
         self._locks: LockFiles | None = None
-        # These are made when it is known how many upstreams there are.
+        # Created when all upstreams are known.
         self._repositories: list[VariantRepository] = []
         self._locked: list[VariantRepository] = []
 
     @property
     def url(self) -> str:
-        """What all its URLs start with."""
+        """The prefix of all its URLs."""
         return self._server.url + self._prefix
 
     @property
@@ -133,11 +133,11 @@ class LocalIndex:
 
     @property
     def places(self) -> dict[str, str]:
-        """Each URL here with the index it stands for, without credentials."""
+        """The index behind each local URL, without credentials."""
         return {here: redacted(url) for (url, _), here in self._urls.items()}
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
-        """Return the URL by which an index is reached here.
+        """Return the local URL of an index.
 
         :param url: the URL or the directory of an index. It is returned unchanged if it
             cannot be served here.
@@ -146,9 +146,9 @@ class LocalIndex:
         return self._add(url, pair, links=False)
 
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
-        """Return the URL of a page of links here; ``location`` if it has no builds.
+        """Return the local URL of a page of links; ``location`` if it has no builds.
 
-        :param location: what pip's ``--find-links`` takes: a directory, a file or a
+        :param location: the value of pip's ``--find-links``: a directory, a file or a
             URL.
         """
         if not is_http(location):
@@ -165,7 +165,7 @@ class LocalIndex:
         return self._add(location, pair, links=True)
 
     def add_vendors(self) -> list[str]:
-        """Return the URL here of the indexes of vendors, if the user wants these."""
+        """Return the local URL of the indexes of vendors, if requested."""
         if not self._selection.vendor_indexes:
             return []
         from .vendors import NAME, VendorUpstream
@@ -204,7 +204,7 @@ class LocalIndex:
         return here
 
     def close(self) -> None:
-        """Give the address up; for an index that is not to be served after all."""
+        """Release the address of an index that will not be served."""
         self._server.close()
 
     def is_reachable(self, url: str) -> bool:
@@ -244,7 +244,7 @@ class LocalIndex:
             on_wait=self._on_wait,
             warn=self._warn,
         )
-        # A local installer has ended by then, so that no response is under way.
+        # A local installer has ended by then, so no response is in progress.
         patient = not self._access.local
         with self._server.serve(app, self._client.close, patient=patient):
             for place in self._places[:1]:
@@ -260,7 +260,7 @@ class LocalIndex:
         repository: VariantRepository,
         upstream: Upstream,
     ) -> Source:
-        # A server that runs for long would remember ever more files.
+        # A long-running server would collect ever more files.
         remembers = self._access.local
         return Source(
             path=path,
@@ -276,7 +276,7 @@ class LocalIndex:
         )
 
     def _find_upstreams(self) -> list[SimpleRepository]:
-        """Return the upstreams, with all hashes that are required."""
+        """Return the upstreams, with all required hashes."""
         upstreams = [place.upstream for place in self._places]
         if not self._selection.requires_hashes:
             return [*upstreams]
@@ -284,9 +284,9 @@ class LocalIndex:
         return [HashingRepository(item, self._client, pinned) for item in upstreams]
 
     def original_url(self, url: str) -> str | None:
-        """Return the URL of the real file that a URL of this index stands for.
+        """Return the original URL behind a URL of this index, without credentials.
 
-        It is known for an installer on this machine alone, and has no credentials.
+        It is recorded only for an installer on this machine.
         """
         if not url.startswith(self._server.url):
             return None
@@ -294,9 +294,9 @@ class LocalIndex:
         return None if original is None else split_credentials(original)[0]
 
     def read_lockable(self, url: str) -> LockableRelease | None:
-        """Read what a lock file needs of the release that a URL of this index is of.
+        """Read the information for a lock file about the release of a local URL.
 
-        :returns: ``None`` for a URL of anything but a variant wheel.
+        :returns: ``None`` unless the URL is that of a variant wheel.
         """
         from .served_locks import read_lockable
 
@@ -313,7 +313,7 @@ class LocalIndex:
         )
 
     def all_choices(self) -> list[ShownRelease]:
-        """Return what was shown of each release, index by index."""
+        """Return the shown releases, index by index."""
         return [
             release
             for item in (*self._repositories, *self._locked)
@@ -322,7 +322,7 @@ class LocalIndex:
         ]
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
-        """Return the labels of each project for which the user asked for one."""
+        """Return the labels of each project for which the user requested one."""
         asked: dict[str, frozenset[str]] = {}
         for item in self._repositories:
             for page in item.all_shown():
@@ -332,12 +332,12 @@ class LocalIndex:
         return asked
 
     def all_judged(self) -> list[PageVerdicts]:
-        """Return what was found out about regular wheels, index by index."""
+        """Return the verdicts on regular wheels, index by index."""
         shown = (page for item in self._repositories for page in item.all_shown())
         return self._judged(shown)
 
     def find_judged(self, project: str) -> list[PageVerdicts]:
-        """Return what is known of a project's page in each index that has it."""
+        """Return the verdicts on a project's page in each index that has it."""
         pages = self._judged(self.find_shown(project))
         return [page for page in pages if page.project == project]
 
@@ -357,7 +357,7 @@ class LocalIndex:
         return pages
 
     def find_shown_releases(self, project: str) -> Mapping[str, ShownRelease]:
-        """Return what is shown of a project in the first index that has it."""
+        """Return the shown releases of a project in the first index that has it."""
         known = [repository.last(project) for repository in self._repositories]
         if not any(page.releases for page in known):
             known = self.find_shown(project)

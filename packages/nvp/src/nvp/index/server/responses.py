@@ -1,4 +1,4 @@
-"""Who may call the local index, what it links, and its responses."""
+"""Access to the local index, its links, and its responses."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ if TYPE_CHECKING:
 CHUNK = 1024 * 1024
 
 HEADERS = {"Cache-Control": "no-store"}
-"""A page depends on the machine, and so does the file that a name on it means."""
+"""Disable caching, because pages and their files depend on the machine."""
 
 FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
-"""Files come from strangers: a browser must not take one for a page of this server."""
+"""Files are untrusted: a browser must not render one as a page of this server."""
 
 OCTETS = "application/octet-stream"
-"""The type of every file, whatever the upstream calls it."""
+"""The content type of every file, whatever that of the upstream."""
 
 _SANDBOX = {**FILE_HEADERS, "Content-Security-Policy": "sandbox"}
-"""For pages of strangers that are passed on as they are."""
+"""Headers for untrusted pages that are passed on unchanged."""
 
 _OF_ANSWERS = ("location", "retry-after")
 _OF_BODIES = ("content-type", "content-encoding")
@@ -76,12 +76,12 @@ _PORT = re.compile(r":\d*\Z")
 
 
 class HostCheck:
-    """Refuses requests whose ``Host`` is none of the server's names, and its own ones.
+    """Rejects requests with a wrong ``Host``, and requests from this process.
 
-    A page in the user's browser could otherwise read the index, by a name that its
-    author points at this machine (DNS rebinding). Starlette's TrustedHostMiddleware
-    does not serve: in some versions it compares letters by case, and in some it does
-    not know an IPv6 address in brackets.
+    Otherwise a page in the user's browser could read the index by a name that resolves
+    to this machine (DNS rebinding). Starlette's TrustedHostMiddleware is not suitable:
+    some versions compare case-sensitively, and some do not support IPv6 addresses in
+    brackets.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -102,12 +102,11 @@ class HostCheck:
 
 
 class TokenCheck:
-    """Refuses requests whose ``User-Agent`` does not have the token of ``pip``.
+    """Rejects requests whose ``User-Agent`` lacks the token of ``pip``.
 
-    The secret part of the URLs of an index is on the command line of each pip that
-    another pip starts for a build, where every user of this machine can read it. pip
-    gets the token in an environment variable, which other users cannot read and which
-    builds inherit.
+    The secret part of index URLs is on the command line of each pip that another pip
+    starts for a build, which every user of this machine can read. pip gets the token in
+    an environment variable, which builds inherit but other users cannot read.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -126,7 +125,7 @@ class TokenCheck:
 
 
 def find_range(headers: Headers) -> str | None:
-    """Return the range that a request asks for.
+    """Return the requested range.
 
     RFC 9110, section 14.2: "A server MAY ignore the Range header field." Other units
     and malformed ranges are ignored, and several ranges at once, whose response would
@@ -145,7 +144,7 @@ class LocalFileResponse(FileResponse):
         super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file; the base class refuses a range that it does not know."""
+        """Send the file; the base class rejects unknown ranges."""
         if find_range(Headers(scope=scope)) is None:
             others = [item for item in scope["headers"] if item[0] != b"range"]
             scope = {**scope, "headers": others}
@@ -153,9 +152,9 @@ class LocalFileResponse(FileResponse):
 
 
 class UpstreamResponse(StreamingResponse):
-    """The response of an upstream, passed on as it arrives.
+    """The response of an upstream, streamed to the client.
 
-    :param on_break: called when the upstream breaks off, and this response with it.
+    :param on_break: called if the upstream breaks off, and this response with it.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class UpstreamResponse(StreamingResponse):
         self._on_break = on_break
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, and close that of the upstream in any case."""
+        """Send the response, and always close that of the upstream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -178,8 +177,8 @@ class UpstreamResponse(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         """Send what arrives from the upstream."""
-        # The status is sent already, so an error can only close the connection. The
-        # server does that with a response that is not complete.
+        # The status has been sent, so an error can only close the connection, which the
+        # server does for an incomplete response.
         try:
             await super().stream_response(send)
         except (httpx.HTTPError, InputError, OSError) as error:
@@ -187,11 +186,11 @@ class UpstreamResponse(StreamingResponse):
 
 
 class Failures:
-    """Turns errors into responses, and tells the user, whom installers tell little.
+    """Turns errors into responses, and reports them to the user.
 
-    pip passes over an index whose page has the status of an error, and takes another
-    index's file of that name. So an installer gets what it would get without this
-    server, or else a page that no installer reads, with which it ends.
+    pip skips an index whose page has an error status, and selects another index's file
+    of that name. Therefore an installer gets the same reply as without this server, or
+    else an unreadable page, with which every installer fails.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -199,7 +198,7 @@ class Failures:
         self._last: str | None = None
 
     async def respond(self, request: Request, error: Exception) -> Response:
-        """Respond with what the upstream has sent, or with the error."""
+        """Respond with the reply of the upstream, or with the error."""
         status = error.status if isinstance(error, UpstreamError) else 502
         # Many indexes send 403 for a project that they do not have.
         if status != 403:
@@ -212,8 +211,8 @@ class Failures:
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         if is_page and not lost:
             return _stop(str(error))
-        # pip tries again after 502, as it does where it finds no server, and not after
-        # 403, which is for a wheel that differs from its METADATA.
+        # pip retries after 502, as for an unreachable server, but not after 403, which
+        # is for a wheel that differs from its METADATA.
         status = 403 if status == 403 else 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
@@ -235,7 +234,7 @@ class Failures:
         return Response(reply.raw, status_code=reply.status, headers=headers)
 
     async def respond_to_defect(self, request: Request, error: Exception) -> Response:
-        """Respond to an exception that is a defect; only this request ends."""
+        """Respond to an unexpected exception; only this request fails."""
         message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
         self.warn(f"{message}; please report it")
         if _is_of_page(request):
@@ -254,7 +253,7 @@ def _is_of_page(request: Request) -> bool:
 
 
 def _stop(message: str) -> Response:
-    """Return a page that no installer can read: each one ends with an error."""
+    """Return an unreadable page, with which every installer fails."""
     form = content_negotiation.Format.JSON_V1.value
     return Response(f"error: {message}\n", media_type=form, headers=HEADERS)
 
@@ -265,14 +264,14 @@ def break_off(
     headers: Mapping[str, str],
     warn: Callable[[str], None],
 ) -> Response:
-    """Return a response that ends too early, as the one of the upstream did.
+    """Return a truncated response, like that of the upstream.
 
-    :param headers: they have the length that was announced, if any was.
-    :param warn: is told the error.
+    :param headers: the headers, with the announced length, if any.
+    :param warn: called with the error.
     """
 
     class Pieces:
-        # Several clients may get this response, which each of them reads anew.
+        # Several clients may get this response, and each reads it again.
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield body
             raise InputError(str(error))
@@ -284,7 +283,7 @@ def break_off(
 
 
 def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """Return what responds to errors of a kind with a status."""
+    """Return a handler that responds to errors with a status."""
 
     async def respond(_: Request, error: Exception) -> Response:
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
@@ -296,7 +295,7 @@ LOOPBACK_NAMES = (
     "127.0.0.1",
     "localhost",
     "[::1]",
-    # The names by which containers call the machine that they run on.
+    # The names of the host machine inside containers.
     "host.docker.internal",
     "host.containers.internal",
 )
@@ -305,7 +304,7 @@ LOOPBACK_NAMES = (
 ANY_HOST = ("*",)
 
 NO_LABEL = "-"
-"""Stands in the path of files that are not shown as a variant."""
+"""The placeholder for a label in the path of files that are not variants."""
 
 _EXTENSIONS = (
     *(".whl", ".metadata", ".json", ".zip", ".egg"),
@@ -316,13 +315,13 @@ _EXTENSIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """Who uses the local index, and what they can reach without it.
+    """The users of the local index, and their access without it.
 
-    :param direct: installers can download files that need no credentials themselves.
-    :param local: the installer is a program of this user: it may open the files of
-        this machine, and it has ended when the server stops.
-    :param secret: the URLs have a secret part, which other programs cannot guess.
-    :param hosts: the names by which the server may be called.
+    :param direct: whether installers can download files without credentials themselves.
+    :param local: whether the installer is a program of this user, which may open local
+        files and ends before the server.
+    :param secret: whether URLs have a secret part.
+    :param hosts: the accepted host names.
     """
 
     direct: bool = True
@@ -333,23 +332,21 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One upstream, as the server shows it.
+    """An upstream on the server.
 
-    :param path: where it is on the server, such as ``/0``; may be empty.
+    :param path: its path on the server, such as ``/0``; may be empty.
     :param url: the URL of the upstream, without credentials.
     :param repository: the upstream with the variants selected.
     :param client: reads the files of the upstream.
-    :param access: what the installer can reach without this server.
+    :param access: the installer's access without this server.
     :param links: the upstream itself, if it is a page of links (pip's
         ``--find-links``) rather than an index.
-    :param originals: gets the URL of the real file for each path that stands for one.
-    :param passing: gets, for each project with files whose URLs are those of this
-        server, the reason why.
-    :param rewritten: gets, for the SHA-256 of each wheel that was rewritten, that of
-        the original.
-    :param kept: where its pages are kept, and responses with them; ``None`` makes each
-        response anew.
-    :param saved: wheels that were rewritten and saved, by the names that pages show.
+    :param originals: collects the original URL of each path.
+    :param passing: collects, by project, why its files have URLs of this server.
+    :param rewritten: collects the SHA-256 of the original by that of the rewritten
+        wheel.
+    :param kept: the cache of pages and responses; ``None`` disables it.
+    :param saved: rewritten wheels that were saved, by their names on pages.
     """
 
     path: str
@@ -370,17 +367,17 @@ class Source:
             return self.access.local
         if not self.access.direct or not url.startswith(("http://", "https://")):
             return False
-        # On another machine, anybody there could serve such a URL.
+        # For a client on another machine, the URL would mean that machine.
         if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
             return False
         # Let the installer apply its own policy for plain-HTTP files.
         return not self.client.has_credentials(url)
 
     def may_send(self, path: Path) -> bool:
-        """Return whether a file of this machine belongs to the index.
+        """Return whether a local file belongs to the index.
 
-        A mirror may have been copied from elsewhere, and its pages may name any file
-        of this machine. Mirrors often have pages and files in neighbouring directories.
+        A copied mirror is untrusted, and its pages may name any local file. Mirrors
+        often have pages and files in sibling directories.
         """
         if self.access.local:
             return True
@@ -399,20 +396,20 @@ def link(
 ) -> model.File:
     """Return ``file`` with the URL at which an installer gets it.
 
-    A file keeps its own URL wherever that is possible, since lock files record it and
-    outlive this server.
+    If possible, a file keeps its own URL, because lock files record it and outlive this
+    server.
 
-    :param root: what the paths of the source start with.
-    :param shown: the same root as a page refers to it.
-    :param reads_parts: the installer reads METADATA out of a wheel by ranges.
+    :param root: the prefix of the paths of the source.
+    :param shown: the form of this prefix on pages.
+    :param reads_parts: whether the installer reads METADATA by range requests.
     """
     label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
     # A file whose METADATA only this server has must not keep its own URL, unless the
     # installer can do without that METADATA.
     ours = METADATA_KEY in file.private_metadata
     if not source.access.local:
-        # Requests for a non-variant wheel tell what pip has taken, and what the pip of
-        # the command writes is corrected. Nobody corrects what others write.
+        # For our own pip run, requests for a non-variant wheel show the selection, and
+        # URLs in its output are restored. For other installers, keep original URLs.
         label = label or NO_LABEL
     if label == NO_LABEL and source.is_reachable(file.url):
         if not ours:
@@ -429,7 +426,7 @@ def link(
         )
     source.passing.setdefault(project, reason)
     digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
-    # A path segment that consists of dots would mean another directory.
+    # A path segment of only dots would mean another directory.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
     parts = (project, named or NO_LABEL, digest[:8], file.filename)
     path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"

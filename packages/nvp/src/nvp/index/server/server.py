@@ -1,9 +1,9 @@
-"""Running an ASGI application in a thread, on a socket of this machine.
+"""Run an ASGI application in a thread, on a local socket.
 
-uvicorn has a time limit for idle connections only, and its ``limit_concurrency``
-refuses newcomers, so that half-sent requests would lock everybody else out. Here
-clients that send or read slowly have limits of their own, and the connection that has
-waited the longest makes room for a new one.
+uvicorn limits only the time of idle connections, and its ``limit_concurrency`` rejects
+new ones, so incomplete requests would lock other clients out. This server limits slow
+senders and readers, and closes the connection that has waited longest to make room for
+a new one.
 """
 
 from __future__ import annotations
@@ -35,45 +35,45 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-"""Connections that may wait: installers open dozens at once, and retry slowly."""
+"""The number of waiting connections, since installers open dozens at once."""
 
 _THREADS = 64
-"""Threads for work that waits or computes. Wheels that are read from a slow index wait
-in threads, and pages must not wait for them."""
+"""The number of worker threads. Wheels from a slow index wait in threads, and must not
+block pages."""
 
 _STOP = 2
-"""Seconds in which responses may end after the server was stopped."""
+"""Seconds for responses to end after the server is stopped."""
 
 _ACCEPTED_AT_ONCE = 16
-"""Connections that the event loop takes before it counts them."""
+"""The number of connections that the event loop accepts before counting them."""
 
 _HEAD = 10.0
-"""Seconds in which a client sends the head of a request."""
+"""The time limit for the head of a request in seconds."""
 
 _WRITE = 30.0
-"""Seconds in which a client reads `_LEAST` bytes, or all that there are."""
+"""The time limit for reading `_LEAST` bytes, or the rest, in seconds."""
 
 _LEAST = 64 * 1024
 
 _STALLED = 1.0
-"""Seconds without reading after which a response makes room for a new connection."""
+"""Seconds without reading after which a connection may be closed for a new one."""
 
 _ALIVE = 1.0
-"""Seconds after which a client is told again that a response is on its way. Without
-that, pip takes an index for dead whose page takes long, and asks the next one."""
+"""Seconds between interim responses. Without them, pip treats a slow index as dead and
+uses the next one."""
 
 _NO_WAITING = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-"""``struct linger``: the system forgets a connection at once, and tells its client."""
+"""``struct linger``: close a connection immediately with a reset."""
 
 _MOST = 512
-"""Connections of all clients, where the system allows as many descriptors."""
+"""The maximum number of connections, if the system allows as many descriptors."""
 
 _RESERVED = 128
-"""Descriptors for pages and files of the indexes, and for what Python opens."""
+"""Descriptors reserved for indexes and for Python itself."""
 
 
 def reachable_url(url: str) -> str:
-    """Return ``url`` as other machines can use it: 0.0.0.0 is not an address there."""
+    """Return ``url`` for other machines, for which 0.0.0.0 is not an address."""
     parts = urlsplit(url)
     if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # a comparison
         return url
@@ -81,9 +81,9 @@ def reachable_url(url: str) -> str:
 
 
 class _Reports:
-    """Logs what the event loop reports: each message once, without a traceback.
+    """Logs the reports of the event loop, each once and without a traceback.
 
-    A loop that cannot take connections would otherwise write one traceback for each.
+    Otherwise a loop that cannot accept connections would print a traceback for each.
     """
 
     def __init__(self) -> None:
@@ -92,10 +92,10 @@ class _Reports:
     def __call__(
         self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]
     ) -> None:
-        """Log a report, which asyncio describes by ``context``."""
+        """Log a report with asyncio's ``context``."""
         error = context.get("exception")
         message = str(context.get("message"))
-        # Tasks that the end of the server breaks off fail, and nobody waits for them.
+        # Ignore tasks that the end of the server has cancelled.
         if message in self._logged or loop.is_closed() or "shutdown" in message:
             logger.debug("%s: %r", message, error)
             return
@@ -104,7 +104,7 @@ class _Reports:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Stops at once when it is told to; the base class looks ten times a second."""
+    """Stops immediately; the base class polls ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -112,7 +112,7 @@ class _Uvicorn(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start serving, and let as many connections wait as installers open."""
+        """Start serving with a backlog large enough for installers."""
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_BACKLOG)
@@ -135,7 +135,7 @@ class _Uvicorn(uvicorn.Server):
         """Stop the server, from any thread; ``patient`` lets responses end."""
         self.should_exit = True
         self.force_exit = not patient
-        with suppress(RuntimeError):  # The loop has ended.
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stopped.set)
 
 
@@ -159,7 +159,7 @@ class Server:
         """Serve ``app`` while the block lasts.
 
         :param close: awaited after the last request.
-        :param patient: responses that are under way at the end get some time more.
+        :param patient: whether responses in progress may end.
         """
         config = uvicorn.Config(
             app,
@@ -167,8 +167,8 @@ class Server:
             # The application reports its errors itself.
             log_level="critical",
             lifespan="off",
-            # The event loop takes as many connections at once as may wait, so that
-            # more may wait only from the time on when it has been told how many.
+            # Raise the backlog only after the event loop knows its limit, because it
+            # accepts as many connections at once.
             backlog=_ACCEPTED_AT_ONCE,
             http=cast(
                 "type[asyncio.Protocol]",
@@ -202,7 +202,7 @@ class Server:
             self._socket.close()
 
     def close(self) -> None:
-        """Give the address up; for a server that is not to serve after all."""
+        """Release the address of a server that will not be used."""
         self._socket.close()
 
     def call_soon(self, work: Callable[[str], object], argument: str) -> None:
@@ -219,9 +219,9 @@ class Server:
 
 
 def _most_connections() -> int:
-    """Return how many connections the descriptors of this process are enough for.
+    """Return how many connections the descriptors of this process allow.
 
-    A stream takes two: one to the client, and one to the index.
+    A stream needs two: one to the client, and one to the index.
     """
     if sys.platform == "win32":
         return _MOST
@@ -236,13 +236,12 @@ def _most_connections() -> int:
 class _Crowd:
     """All connections of a server.
 
-    :param most: how many there may be.
+    :param most: the maximum number.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # One other machine takes at most a quarter of them. Programs of this machine
-        # share one address.
+        # Limit each other machine to a quarter. Local programs share one address.
         self._most_of_client = max(8, most // 4)
         self._members: set[_BoundedProtocol] = set()
 
@@ -250,7 +249,7 @@ class _Crowd:
         return len(self._members)
 
     def enter(self, newcomer: _BoundedProtocol) -> None:
-        """Add a connection, for which another one may have to be closed."""
+        """Add a connection, and close another one if necessary."""
         self._members.add(newcomer)
         if len(self._members) > self._most:
             self._make_room(self._members, newcomer)
@@ -260,7 +259,7 @@ class _Crowd:
                 self._make_room(own, newcomer)
 
     def leave(self, member: _BoundedProtocol) -> None:
-        """Forget a connection that is closed."""
+        """Remove a closed connection."""
         self._members.discard(member)
 
     def _make_room(
@@ -268,8 +267,9 @@ class _Crowd:
     ) -> None:
         """Close the connection that has waited longest for its client.
 
-        One that waits for a request goes before one whose response is not read. The
-        newcomer waits too, so that there is always one, but it goes last.
+        Connections that wait for a request are closed before those whose response is
+        not read. The new one also waits, so there is always a candidate, but it is
+        last.
         """
         waiting = (member for member in members if member.waits_for_client)
         victim = min(
@@ -284,7 +284,7 @@ class _Crowd:
 class _BoundedProtocol(H11Protocol):
     """A connection with time limits for the head of a request and for each write.
 
-    :param crowd: the connections that this one is counted with.
+    :param crowd: the connections of the server.
     """
 
     def __init__(self, *, crowd: _Crowd, **options: Any) -> None:
@@ -298,8 +298,8 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the client has to send a request, or does not read its response."""
-        if self.transport.is_closing():  # What the client has not got is on its way.
+        """Whether the client must send a request, or does not read its response."""
+        if self.transport.is_closing():  # the rest is already being sent
             return False
         if self.is_writing:
             return self.loop.time() - self.since >= _STALLED
@@ -307,20 +307,20 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def is_writing(self) -> bool:
-        """Whether the client has to read more of a response."""
+        """Whether the client must read more of a response."""
         return self.flow.write_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, and wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.host = self.client[0] if self.client else ""
-        # The client waits for every byte, so the write limit has to see all of them.
+        # Disable buffering, so that the write limit applies to every byte.
         self.transport.set_write_buffer_limits(high=0)
         self._wait(_HEAD, self._close_late)
         self._crowd.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting it."""
+        """Remove the connection from the count."""
         self._crowd.leave(self)
         self._stop_waiting()
         if self._alive is not None:
@@ -356,12 +356,12 @@ class _BoundedProtocol(H11Protocol):
         self._wait(_WRITE, self._close_slow)
 
     def resume_writing(self) -> None:
-        """Go on, since the client has read everything."""
+        """Continue, because the client has read everything."""
         super().resume_writing()
         self._stop_waiting()
 
     def on_response_complete(self) -> None:
-        """Note since when the connection is idle."""
+        """Record the start of the idle time."""
         self.since = self.loop.time()
         super().on_response_complete()
 
@@ -394,7 +394,7 @@ class _BoundedProtocol(H11Protocol):
         self.drop()
 
     def drop(self) -> None:
-        """Close the connection now, without what the client has not read."""
+        """Close the connection immediately, dropping unread data."""
         connected = self.transport.get_extra_info("socket")
         if connected is not None:
             with suppress(OSError):

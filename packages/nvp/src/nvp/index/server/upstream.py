@@ -1,10 +1,9 @@
 """The indexes behind the local index: on servers, in directories, or as pages of links.
 
-Each is a `SimpleRepository` of the library simple-repository, and can replace any of
-its components. The `HttpRepository` of simple-repository 0.11.1 does not serve here:
-for each file it reads the page again and sends a HEAD request, it limits neither size
-nor time, and it resolves URLs against the page it asked for, not the page to which it
-was redirected.
+Each is a `SimpleRepository` of the library simple-repository, like its own components.
+The `HttpRepository` of simple-repository 0.11.1 is not suitable: for each file it reads
+the page again and sends a HEAD request, it limits neither size nor time, and it
+resolves URLs against the requested page instead of the redirect target.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 logger = logging.getLogger(__name__)
 
 _FORBIDDING = "pytorch.org"
-"""The hosts whose 403 uv takes for a project that they do not have, and asks the next
-index (``IndexStatusCodeStrategy`` in its sources). It cannot see them from here."""
+"""The hosts whose 403 means a missing project to uv, which then uses the next index
+(``IndexStatusCodeStrategy`` in its sources). Behind this server, uv cannot see them."""
 
 _PAGES = 128
-"""Pages whose files are remembered: installers ask for them right after the page."""
+"""The number of pages whose files are cached, for requests right after the page."""
 
 
 class Upstream(SimpleRepository):
-    """What all upstreams share: they remember the files of their latest pages."""
+    """The base class of upstreams, which caches the files of the latest pages."""
 
     takes_parts = False
-    """A page that breaks off is read as far as it goes, and has `CUT_KEY`."""
+    """Whether to read truncated pages, which get `CUT_KEY`."""
 
     kept: KeptPages | None = None
-    """Where pages of servers are kept, if they are."""
+    """The cache of pages, if any."""
 
     def __init__(self) -> None:
         self._pages: Aging[str, dict[str, model.File]] = Aging(_PAGES, FOREVER)
@@ -70,7 +69,7 @@ class Upstream(SimpleRepository):
         """Return the page of a project, with absolute URLs.
 
         :raises PackageNotFoundError: the index does not have the project.
-        :raises UpstreamError: the index does not respond as an index.
+        :raises UpstreamError: the index has an invalid response.
         """
         name = canonicalize_name(project_name)
         page = await self._read_page(name)
@@ -84,7 +83,7 @@ class Upstream(SimpleRepository):
         *,
         request_context: model.RequestContext | None = None,  # noqa: ARG002
     ) -> model.Resource:
-        """Return where a file of the page, or its METADATA, is.
+        """Return the location of a file of the page, or of its METADATA.
 
         :raises ResourceUnavailable: the page does not list the file.
         """
@@ -122,7 +121,7 @@ class Upstream(SimpleRepository):
     async def _fetch(
         self, client: Client, url: str, accept: str, project: str
     ) -> model.ProjectDetail:
-        """Read a page of a server; an error has what the server sent, if anything."""
+        """Read a page of a server; an error has the reply, if any."""
         ask = partial(self._ask, client, url, accept, project)
         if self.kept is not None:
             parts = url, accept, project, self.takes_parts
@@ -138,7 +137,7 @@ class Upstream(SimpleRepository):
         project: str,
         last: KeptPage | None = None,
     ) -> tuple[CompleteResponse, model.ProjectDetail]:
-        """Read a page, unless it is still the last one."""
+        """Read a page, unless the last one is still valid."""
         broken = None
         validators = last.validators if last is not None else {}
         try:
@@ -150,7 +149,7 @@ class Upstream(SimpleRepository):
         if last is not None and validators and reply.status == 304:
             if reply.url == last.url:
                 return reply, last.page
-            # A redirect leads elsewhere now, to a page that is not the last one.
+            # A redirect now leads to a different page than the last one.
             return await self._ask(client, url, accept, project)
         kind = reply.headers.get("content-type", "")
         try:
@@ -177,7 +176,7 @@ class Upstream(SimpleRepository):
 
 
 class GoneError(errors.PackageNotFoundError):
-    """An index responds with 410, which is no reason for uv to ask the next one."""
+    """An index responds with 410, after which uv does not use the next one."""
 
 
 class HttpUpstream(Upstream):
@@ -237,7 +236,7 @@ class FolderUpstream(Upstream):
 
 
 class LinksUpstream(Upstream):
-    """What pip's ``--find-links`` takes: a directory, or a page of links.
+    """The target of pip's ``--find-links``: a directory, or a page of links.
 
     :param location: a path or a URL, without credentials.
     :param client: reads the page, and has its credentials.
@@ -275,7 +274,7 @@ class LinksUpstream(Upstream):
 
 
 class ListedUpstream(Upstream):
-    """Files that are known already, such as those of a lock file.
+    """A repository of known files, such as those of a lock file.
 
     :param files: the files of each project, by its normalized name.
     """
@@ -297,14 +296,13 @@ class ListedUpstream(Upstream):
 def make_upstream(
     url: str, pair: tuple[str, str] | None, client: Client, *, links: bool = False
 ) -> HttpUpstream | FolderUpstream | LinksUpstream | None:
-    """Make the upstream of an index or of a page of links, and keep its credentials.
+    """Create the upstream of an index or of a page of links, and store its credentials.
 
-    :param url: perhaps with a user, or a user and a password, which go before ``pair``.
-    :param pair: the user and the password that pip has for the URL. They count too
-        where the URL has a user without a password.
-    :param links: it is what pip's ``--find-links`` takes.
-    :returns: ``None`` for a URL that pip would not read, and for an index that is no
-        directory.
+    :param url: the URL, perhaps with a user and a password, which override ``pair``.
+    :param pair: pip's user and password for the URL, also used if the URL has a user
+        without a password.
+    :param links: whether the URL is a target of ``--find-links``.
+    :returns: ``None`` for a URL that pip would not read, or a missing directory.
     """
     bare, own = split_credentials(url)
     if is_http(bare):
@@ -323,17 +321,17 @@ def make_upstream(
 
 
 _SCHEMES = ("http://", "https://", "ftp://")
-"""Those of files. Installers end at FTP; a page with scripts is none for browsers."""
+"""The schemes of files. Installers fail for FTP; others are unsafe in a browser."""
 
 
 async def _without_near_files(
     page: model.ProjectDetail, index: str, client: Client
 ) -> model.ProjectDetail:
-    """Drop the files of this machine, which a page from elsewhere must not name.
+    """Drop local files, which a public page must not name.
 
-    These are files in its directories and, where other people may read what this
-    program reads, files on servers that only this machine or its network can reach. An
-    index that is itself on this machine may name its servers.
+    These are files in local directories and, if others can read the results of this
+    program, files on servers that only this machine or its network can reach. An index
+    on this machine may name its servers.
     """
     files = [f for f in page.files if f.url.startswith(_SCHEMES)]
     refused = {
@@ -404,7 +402,7 @@ def _unreadable(folder: Path, error: OSError) -> UpstreamError:
 
 
 def local_path(location: str) -> Path:
-    """Return the path that a ``file:`` URL names; a path is returned unchanged."""
+    """Return the path of a ``file:`` URL; a path is returned unchanged."""
     if not location.startswith("file:"):
         return Path(location)
     return Path(path_of_file_url(location))

@@ -27,15 +27,15 @@ from .upstream import HttpUpstream, LinksUpstream, Upstream
 logger = logging.getLogger(__name__)
 
 NAME = "the indexes of vendors"
-"""What this index is called where other indexes have a URL."""
+"""The name of this index in messages, in place of a URL."""
 
 
 class VendorUpstream(Upstream):
-    """What vendors publish of a project for this machine.
+    """The builds of vendors for this machine.
 
-    :param selection: what builds are selected for.
-    :param own: the user's indexes. Some vendors have an index for each release, and the
-        newest on the user's indexes counts unless one is pinned.
+    :param selection: the options of the selection.
+    :param own: the user's indexes. For vendors with an index for each release, the
+        newest release on the user's indexes decides, unless one is pinned.
     :param warn: called with a sentence for each index that cannot be read.
     """
 
@@ -79,7 +79,7 @@ class VendorUpstream(Upstream):
         wanted = None
         if any("{version}" in index.url for index in indexes):
             wanted = await self._find_release(project)
-        # Companions have to come from the same place as their leader.
+        # Companions must come from the same index as their leader.
         leader = next((x.leader for x in indexes if x.leader and not x.gpus), project)
         pins = self._selection.pinned.get(leader, ())
         releases = {text.partition("+")[0] for text in pins}
