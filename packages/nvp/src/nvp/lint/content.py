@@ -1,6 +1,6 @@
-"""What is in a wheel, and NV513 and NV514, which judge it by its tags and METADATA.
+"""The contents of a wheel; NV513 and NV514, which compare tags and METADATA with them.
 
-The rules that compare it with what the wheel declares are in `content_rules`.
+The rules that compare the contents with the declared properties are in `content_rules`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .spelling import corrected, has_unknown
 class Lack(enum.Enum):
     """How the code of a wheel falls short of a declared value.
 
-    The kinds are tried in the order in which they stand here, except for the first.
+    Apart from the first, the kinds are tried in this order.
     """
 
     OTHER_NAME = "all GPUs that get the build run code for another target"
@@ -60,17 +60,17 @@ class DeclaringWheel:
     """A wheel that declares properties of ``nvidia``.
 
     :param units: the libraries that are loaded together, with the code in each.
-    :param loaded: those of the units that have targets.
-    :param values: the declared values of ``sm_arch`` that are well formed.
+    :param loaded: the units that have targets.
+    :param values: the well-formed values of ``sm_arch``.
     :param names_targets: whether ``sm_arch`` is declared at all.
-    :param unclear: the features of which other rules report values, so that nobody
-        knows what is declared by them.
+    :param unclear: the features with values that other rules report, whose meaning is
+        therefore unknown.
     :param declared: what the wheel claims.
-    :param truth: what it could claim.
+    :param truth: what it could truthfully claim.
     :param shortfalls: the declared values that are not literally true.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
-    :param pure: whether the wheel is for any platform, so that its kernels come in
-        another way.
+    :param pure: whether the wheel is for any platform, so that its kernels come from
+        elsewhere.
     """
 
     report: WheelReport
@@ -105,7 +105,7 @@ def describe_wheel(
     given = _declared_features(document, name.label)
     if given is None:
         return None
-    # NV302 reports what is not spelled like this.
+    # NV302 reports other spellings.
     features = corrected(given)
     units = split_units(report)
     loaded = [unit for unit in units if unit.targets]
@@ -141,7 +141,7 @@ def has_library_by_cuda(report: WheelReport) -> bool:
 def letter_of(unit: Unit, value: str) -> str:
     """Return ``a`` or ``f`` where a unit has only such code for a declared value.
 
-    The result is empty where the unit has plain code for the number, or none.
+    The result is empty where the unit has generic code for the number, or none.
     """
     number, _, kind = parse_target(value)
     letters = {
@@ -207,16 +207,16 @@ _MACHINES = {
     "ppc64le": "ppc64",
     "riscv64": "riscv",
 }
-"""The machines of platform tags that have another name in the reports of libraries."""
+"""The machines in platform tags whose name differs in library reports."""
 
 _PROCESSORS = frozenset({"aarch64", "arm", "ppc64", "riscv", "s390x", "x86", "x86_64"})
-"""The machines of processors; others, such as those of GPUs, suit every wheel."""
+"""The CPU architectures; others, such as those of GPUs, suit every wheel."""
 
 _EXTENSION = re.compile(r".*\.(?:abi3|cpython-[^./]+|cp3[0-9]+-[^./]+)\.(?:so|pyd)")
 """The file names of extension modules, which only the interpreter loads."""
 
 _MAX_NAMED = 3
-"""How many libraries a message names."""
+"""The most libraries that a message names."""
 
 
 LIBRARY_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
@@ -232,7 +232,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     native = [x for x in report.libraries if x.machine in _PROCESSORS]
     native = [x for x in native if x not in foreign]
     if native:
-        # Wheels may bring programs and libraries for other machines, such as helpers
+        # Wheels may contain programs and libraries for other machines, such as helpers
         # that are copied to a device, as long as nothing here has to load them.
         foreign = _loaded(foreign, native)
     if foreign:
@@ -248,17 +248,17 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 
 
 def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryReport]:
-    """Return the libraries for another machine than the platform tag says."""
+    """Return the libraries for a machine other than that of the platform tag."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
     if None in suited:
-        return []  # The wheel is for any platform, or for one whose files are not read.
+        return []  # The wheel is for any platform, or one whose files cannot be read.
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     return [x for x in libraries if (x.format, x.machine) not in suited]
 
 
 @LIBRARY_CHECKS.rule("NV514")
 def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
-    """Report requirements on another CUDA major than that which libraries link."""
+    """Report requirements on a CUDA major other than the one that libraries link."""
     report, _ = wheel
     required = required_runtimes(report.requires)
     linked = list(_linked(report))
@@ -286,10 +286,10 @@ def _machine_of(platform: str) -> tuple[str, str] | None:
 def _loaded(
     libraries: Iterable[LibraryReport], native: Collection[LibraryReport]
 ) -> list[LibraryReport]:
-    """Return the libraries that Python loads, or one of the wheel's own platform."""
+    """Return the libraries that are loaded by Python or by a native library."""
     names = {_name(x) for x in native}
     needed = {name for x in native for name in x.needed} - names
-    # An extension module may be there once for each platform.
+    # A wheel may contain an extension module once for each platform.
     modules = {_module(x) for x in native}
     return [
         x
@@ -297,7 +297,7 @@ def _loaded(
         if (
             _module(x) not in modules
             if _EXTENSION.fullmatch(_name(x))
-            # Nobody copies kernels to a device that has no library of that name here.
+            # Kernels are copied to a device only if a native library has the same name.
             else _name(x) in needed or (x.has_gpu_code and _name(x) not in names)
         )
     ]
@@ -314,7 +314,7 @@ def _module(library: LibraryReport) -> tuple[str, str]:
 
 
 def _linked(report: WheelReport) -> Iterator[Runtime]:
-    """Yield the CUDA that has to come from outside of the wheel."""
+    """Yield the CUDA libraries that the wheel links but does not contain."""
     alternatives = {
         item.path
         for unit in split_units(report)

@@ -1,4 +1,4 @@
-"""NV5xx: whether the GPU code in a wheel bears out what the wheel declares."""
+"""NV5xx: whether the GPU code in a wheel matches what the wheel declares."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SILENT_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
 
 _MAX_NAMED = 3
-"""How many libraries a message names."""
+"""The most libraries that a message names."""
 
 _MAX_TARGETS = 30
-"""How many targets a message names."""
+"""The most targets that a message names."""
 
 
 def check_content(
@@ -58,7 +58,7 @@ def check_content(
     outside: Collector,
     inside: Collector,
 ) -> None:
-    """Compare what is in a wheel with what the wheel declares.
+    """Compare the contents of a wheel with what it declares.
 
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
     :param outside: for findings about the wheel.
@@ -66,14 +66,14 @@ def check_content(
     """
     READING_CHECKS.run(report, outside)
     LIBRARY_CHECKS.run((report, name), outside)
-    # What seems to be missing may be in what could not be read.
+    # What seems to be missing may be in a part that could not be read.
     if report.all_defects:
         return
-    # NV404, NV412 and others say why a labelled wheel has no usable variant.json, and
-    # why one without a label has one.
+    # NV404, NV412 and others report a labelled wheel without a usable variant.json, and
+    # an unlabelled wheel with one.
     if (name.label is None) is not (document is None):
         return
-    # NV513 reports code that cannot be loaded there, and the rest is about the others.
+    # NV513 reports the foreign libraries; the other rules look at the rest.
     foreign = foreign_libraries(report, name)
     if foreign and len(foreign) == len(report.libraries):
         return
@@ -91,8 +91,8 @@ def find_floor(
 ) -> CudaVersion | None:
     """Return the oldest driver that runs the machine code of a wheel, for NV310.
 
-    The result is ``None`` where that cannot be said, and where NV505 or NV506 reports
-    that the lower bound is too low already.
+    The result is ``None`` where it is unknown, and where NV505 or NV506 already reports
+    that the lower bound is too low.
 
     :param features: what the wheel declares.
     """
@@ -100,13 +100,13 @@ def find_floor(
     wheel = None if report.all_defects else describe_wheel(report, name, document)
     if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
         return None
-    # Where the kernels come in another way, the label alone tells.
+    # Where the kernels come from elsewhere, only the label is known.
     return wheel.truth.relaxed.version if wheel.loaded else OLDEST
 
 
 @DECLARING_CHECKS.rule("NV501")
 def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared machine code that is not there, with nothing else that runs."""
+    """Report declared machine code that is missing, where no other code runs."""
     for values, units in _grouped(wheel, Lack.NO_CODE):
         where = _in_libraries(units, wheel.loaded)
         yield Problem(
@@ -134,7 +134,7 @@ def check_nv502(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV503")
 def check_nv503(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report values that differ from the targets without changing who can run it."""
+    """Report values that differ from the targets but select the same GPUs."""
     for item in wheel.lacking(Lack.OTHER_NAME):
         number = parse_target(item.value)[0]
         if all(letter_of(unit, item.value) for unit in item.units):
@@ -164,7 +164,7 @@ def check_nv503(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV504")
 def check_nv504(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared PTX that is not there."""
+    """Report declared PTX that is missing."""
     for values, units in _grouped(wheel, Lack.NO_PTX):
         numbers = _numbers(values)
         yield Problem(
@@ -176,9 +176,9 @@ def check_nv504(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV505")
 def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report PTX of a newer toolkit than the driver that the lower bound admits.
+    """Report PTX that is too new for the oldest driver that the lower bound admits.
 
-    A driver compiles the PTX of toolkits that are not newer than itself.
+    A driver compiles the PTX only of toolkits that are not newer than itself.
     """
     refused = list(_refused_ptx(wheel))
     if not refused:
@@ -201,13 +201,13 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV506")
 def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report a lower bound of an older CUDA major than the one it was built with."""
+    """Report a lower bound of an older CUDA major than the build's own."""
     if LOWER_BOUND in wheel.unclear:
         return
     runtime = newest_runtime(wheel.report, wheel.units)
     built, source = (runtime.version, runtime.source) if runtime else (OLDEST, "")
     strict = wheel.truth.strict
-    # What a wheel links says it best. NV505 speaks of PTX that is declared.
+    # The linked libraries are the best evidence. NV505 covers declared PTX.
     if strict.version and strict.version.major > built.major:
         if any(True for _ in _refused_ptx(wheel)):
             return
@@ -224,7 +224,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV507")
 def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report code for one GPU or family where a plain target is declared."""
+    """Report code for one GPU or family where a generic target is declared."""
     for item in wheel.lacking(Lack.SPECIFIC_CODE):
         number, _, kind = parse_target(item.value)
         letter = letter_of(item.units[0], item.value)
@@ -260,7 +260,7 @@ def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
 def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report a library that lacks targets which other libraries have.
 
-    A declared target that it lacks is NV501.
+    NV501 reports a declared target that it lacks.
     """
     if not wheel.loaded:
         return
@@ -281,8 +281,8 @@ def check_nv510(wheel: DeclaringWheel) -> Iterator[Problem]:
     if wheel.loaded or wheel.shortfalls or not wheel.values:
         return
     own = wheel.report.own
-    # GPU code may also come from LTO-IR, from entries of a kind that is not known
-    # yet, or from a CUDA library that the wheel links, such as cuBLAS.
+    # GPU code may also come from LTO-IR, from entries of an unknown kind, or from a
+    # CUDA library that the wheel links, such as cuBLAS.
     if any(x.lto or x.unknown or links_kernels_of_nvidia(x.needed) for x in own):
         return
     if wheel.pure and not any(library.format in ("elf", "pe") for library in own):
@@ -313,7 +313,7 @@ def check_nv511(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 def check_nv512(report: WheelReport) -> Iterator[Problem]:
     """Report GPU code that could not be read."""
     hint = "build the wheel again: its GPU code cannot be compared with its claims"
-    # The limit counts one more, which is the message that the limit was reached.
+    # One more for the message that the limit was reached.
     limit = MAX_DEFECTS + 1
     for defect in report.all_defects[:limit]:
         at = f" (at {defect.place})" if defect.place else ""
@@ -324,7 +324,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Return the values that fall short in the same libraries, and these libraries."""
+    """Return the values that fall short in the same libraries, with the libraries."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)
@@ -345,7 +345,7 @@ def _undeclared(
     wheel: DeclaringWheel,
 ) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
     """Return values that could be declared, and the GPUs that do not get the build."""
-    # NV306 reports a wheel without sm_arch, and NV302 a value that nobody knows.
+    # NV306 reports a wheel without sm_arch, and NV302 an unknown value.
     if not wheel.loaded or not wheel.names_targets or SM_ARCH in wheel.unclear:
         return
     reached = {gpu for value in wheel.values for gpu in gpus_of(value)}
@@ -376,7 +376,8 @@ def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str
             for gpu in gpus_of(value):
                 relies = value.endswith("_virtual") or unit.how(gpu) == PTX
                 needed = _jit_toolkit(unit, gpu) if relies else None
-                # A machine with this GPU has no older driver than the GPU's first.
+                # A machine with this GPU has at least the first driver that supports
+                # it.
                 if needed and needed > max(lower, _first_driver(gpu)):
                     yield needed, unit, value
 
@@ -399,7 +400,7 @@ def _lower_bound(wheel: DeclaringWheel) -> str:
 
 
 def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:
-    """Return " in" and the libraries at fault, or nothing where it is all of them."""
+    """Return " in" and the libraries at fault; empty if all libraries are."""
     if len(failing) == len(loaded) > 1:
         return ""
     names = [shown(unit.name, 100) for unit in failing]

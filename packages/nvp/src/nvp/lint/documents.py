@@ -1,8 +1,8 @@
 """Checking one metadata document: NV100 to NV118, NV201 to NV211 and NV314.
 
-The reader of `metadata` walks over a document once and reports each defect with its
-kind. Most rules about structure and grammar are one kind of defect; the others look at
-what could be read.
+The reader in `metadata` walks over a document once and reports each defect with its
+kind. Most rules about structure and grammar correspond to one kind of defect; the
+others check what could be read.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class Scope:
     """Where a document comes from, which decides which rules apply to it.
 
     :param whole_release: the document describes a release. ``variant.json`` describes
-        one wheel, and says nothing about what the release offers other machines.
+        one wheel only, and not what the release offers other machines.
     :param has_plain_wheel: the release has a non-variant wheel, which every machine
         can fall back to.
-    :param yanked: labels that installers pass over, since their wheels are yanked.
+    :param yanked: labels that installers skip, since their wheels are yanked.
     :param by_cuda: the wheel holds a copy of a library for each of several CUDA
         versions, so that its lower bound does not identify a toolkit.
     :param floor: for a wheel, the oldest driver that its machine code runs with.
-    :param told: properties of the release that have their findings already, as
-        `labels.tell` notes them.
+    :param told: properties of the release that already have findings, as recorded by
+        `labels.tell`.
     """
 
     whole_release: bool = True
@@ -74,8 +74,8 @@ CODES: Mapping[Kind, str] = {
     "requirement": "NV210",
     "marker": "NV211",
 }
-"""The rule for each kind of defect. A document that is not metadata lacks its keys,
-which NV107 reports."""
+"""The rule for each kind of defect. A document that is not metadata lacks the required
+keys, which NV107 reports."""
 
 
 _FLAWS: Mapping[str, str] = {
@@ -88,9 +88,9 @@ _RELEASE = Scope()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """A document whose shape may be wrong in any place.
+    """A document that may be malformed anywhere.
 
-    :param fields: what JSON gave.
+    :param fields: the parsed JSON.
     :param checked: what could be read.
     :param in_wheel: whether it is the ``variant.json`` of a wheel.
     """
@@ -102,12 +102,12 @@ class Document:
 
     @property
     def version(self) -> SchemaVersion:
-        """Its schema version, or the one that it is read as."""
+        """Its schema version; if it states none, the version it is read as."""
         return self.checked.metadata.schema
 
 
 DOCUMENT_CHECKS: Checks[Document] = Checks()
-"""The checks of a document that need more than one of its values."""
+"""The checks that need more than one value of a document."""
 
 
 def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> Any:
@@ -134,7 +134,7 @@ def check_document(
 ) -> None:
     """Check a parsed document with every family of rules that can apply.
 
-    A defect that one family reports does not keep the others from looking.
+    A defect that one family reports does not stop the others.
     """
     checked = find_defects(document)
     for defect in checked.defects:
@@ -161,15 +161,15 @@ def check_document(
     used = any(NAMESPACE in properties for properties in labels_of(document).values())
     if used and provider and provider != scope.told.get(""):
         PROVIDER_CHECKS.run(provider, collector)
-    # The findings above say what is wrong. A label that cannot be read cannot be
-    # ordered either.
+    # The findings above report the defects. Labels that cannot be read cannot be
+    # ordered.
     if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(checked.metadata, collector)
 
 
 @DOCUMENT_CHECKS.rule("NV104")
 def check_nv104(document: Document) -> Iterator[Problem]:
-    """Report a document that does not say which version of the format it has."""
+    """Report a document that does not state its format version."""
     version = document.version
     if "$schema" not in document.fields:
         message = "$schema is missing"
@@ -182,7 +182,7 @@ def check_nv104(document: Document) -> Iterator[Problem]:
 
 @DOCUMENT_CHECKS.rule("NV106")
 def check_nv106(document: Document) -> Iterator[Problem]:
-    """Report a version that released clients do not read any more."""
+    """Report a version that released clients no longer read."""
     version = document.version
     if "$schema" in document.fields and not versions.is_read_by_clients(version):
         message = f"version {version} is not read by {versions.CLIENTS}"
@@ -233,11 +233,11 @@ def check_nv115(document: Document) -> Iterator[Problem]:
 
 @DOCUMENT_CHECKS.rule("NV118")
 def check_nv118(document: Document) -> Iterator[Problem]:
-    """Report labels that the answers in the metadata itself rule out."""
+    """Report labels that the static properties in the metadata rule out."""
     metadata = document.checked.metadata
     for item in find_unanswered(metadata):
         yield Problem(item.place, item.message, item.hint)
-    # Another rule says what is wrong with a document that cannot be read.
+    # Other rules report why a document cannot be read.
     if not document.checked.is_readable:
         return
     for label, properties in metadata.variants.items():
@@ -268,8 +268,8 @@ _USE = f'use ["{REQUIRES}"]'
 def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
     """Report the first thing that makes uv 0.13.8 ignore its own NVIDIA provider.
 
-    Measured: uv wants the exact ``plugin-api`` and one plain requirement that admits
-    version 0.0.1.
+    Measured: uv requires the exact ``plugin-api`` and one simple requirement that
+    admits version 0.0.1.
     """
     if provider.get("optional") is True:
         place = join(_PLACE, "optional")

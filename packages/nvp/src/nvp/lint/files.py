@@ -1,4 +1,4 @@
-"""The files of a directory or a project page, by release, and what was not checked."""
+"""The files of a directory or project page by release, and what was left unchecked."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unchecked(Reported):
 
     :param what: a noun, such as ``GPU code``; it is ``everything`` for whole files.
     :param reason: why, as a clause.
-    :param files: how many files it is about.
+    :param files: the number of files.
     :param example: the path or the URL of one of them.
     """
 
@@ -50,13 +50,13 @@ class UncheckedFiles:
         self._counts: dict[tuple[str, str], tuple[int, str]] = {}
 
     def add(self, what: str, reason: str, example: str, files: int = 1) -> None:
-        """Count ``files`` more for which something was not checked."""
+        """Count ``files`` more files for which something was not checked."""
         count, first = self._counts.get((what, reason), (0, example))
         self._counts[what, reason] = (count + files, first)
 
     @property
     def all(self) -> list[Unchecked]:
-        """What was counted so far, in the order of the first files."""
+        """The counts so far, in the order of the first files."""
         return [
             Unchecked(what=what, reason=reason, files=count, example=example)
             for (what, reason), (count, example) in self._counts.items()
@@ -64,7 +64,7 @@ class UncheckedFiles:
 
 
 MAX_WHOLE = 4 * 1024**3
-"""The most bytes of a wheel that is downloaded; the largest have about three GiB."""
+"""The largest wheel to download, in bytes; the largest known have about 3 GiB."""
 
 _TOO_LARGE = (
     f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
@@ -72,16 +72,16 @@ _TOO_LARGE = (
 )
 
 JOBS = min(4, os.cpu_count() or 1)
-"""How many members of a wheel are read at the same time."""
+"""The number of members of a wheel that are read in parallel."""
 
 
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Called with the name of a wheel whose GPU code is read. The value of the context is a
-function that takes the bytes that are done and their total, or ``None``."""
+"""Called with the name of a wheel whose GPU code is being read. The context gives a
+function that takes the bytes read so far and the total, or ``None``."""
 
 
 def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
-    """Show nothing while a wheel is read."""
+    """Show no progress."""
     return nullcontext()
 
 
@@ -90,11 +90,11 @@ class Reading:
     """How much of each wheel is read.
 
     :param content: read the GPU code of wheels as well.
-    :param hashes: read wheels of a page whole, to compare their sha256.
-    :param jobs: how many members of a wheel are read at the same time.
-    :param watch: shows how far the reading of one wheel is.
-    :param unchecked: takes what is not checked.
-    :param client: reads what a page on a server lists.
+    :param hashes: read the wheels on a page completely, to compare their sha256.
+    :param jobs: the number of members of a wheel that are read in parallel.
+    :param watch: shows the progress of reading a wheel.
+    :param unchecked: collects what is not checked.
+    :param client: reads the files that a page on a server lists.
     """
 
     content: bool = True
@@ -109,7 +109,7 @@ class SkippedError(Exception):
     """A wheel cannot be read, which is not a defect of the wheel.
 
     :param reason: why, as a clause.
-    :param unhashed: why its sha256 is not known; ``None`` where nobody asked for it.
+    :param unhashed: why its sha256 is unknown; ``None`` where it was not requested.
     """
 
     def __init__(self, reason: str, unhashed: str | None) -> None:
@@ -122,10 +122,10 @@ class SkippedError(Exception):
 class OpenFile:
     """A wheel that can be read.
 
-    :param source: its path, or a file that can seek.
-    :param sha256: its hash; ``None`` where only parts of it are read.
-    :param unhashed: why the hash is not known, although the page gives one.
-    :param jobs: how many of its members are read at the same time.
+    :param source: its path, or a seekable file.
+    :param sha256: its hash; ``None`` where only parts of the wheel are read.
+    :param unhashed: why the hash is unknown, although the page gives one.
+    :param jobs: the number of its members that are read in parallel.
     """
 
     source: str | IO[bytes]
@@ -135,12 +135,12 @@ class OpenFile:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is at hand, so that nothing has to be asked of a server."""
+        """Whether all of it is available locally, without requests to a server."""
         return isinstance(self.source, str) or self.sha256 is not None
 
     @property
     def size(self) -> int:
-        """Its bytes; 0 if that cannot be found out."""
+        """Its size in bytes; 0 if unknown."""
         try:
             if isinstance(self.source, str):
                 return os.path.getsize(self.source)
@@ -161,7 +161,7 @@ def read_metadata(file: IndexFile, reading: Reading) -> bytes:
 
 @contextmanager
 def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
-    """Open a wheel: of a page all of it for its hash, or only the parts that are read.
+    """Open a wheel. One on a page is downloaded completely if its hash is compared.
 
     :raises SkippedError: the server sends only whole files, and this is too large.
     :raises InputError: it cannot be read.
@@ -188,7 +188,7 @@ def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
             raise SkippedError(reason, _TOO_LARGE if hashed else None) from None
         jobs = reading.jobs
         if isinstance(source, io.RawIOBase):
-            # Reading ahead pays only where one reader goes from start to end.
+            # Reading ahead pays off only where one reader goes from start to end.
             source, jobs = stack.enter_context(io.BufferedReader(source)), 1
         yield OpenFile(
             source=source,
@@ -211,12 +211,12 @@ class Release:
 
     @property
     def is_checked(self) -> bool:
-        """Whether it has variants; non-variant wheels alone are not checked."""
+        """Whether it has variants; releases of non-variant wheels are not checked."""
         return self.metadata is not None or any(n.label for _, n in self.wheels)
 
     @property
     def files(self) -> list[IndexFile]:
-        """All of its files that are checked."""
+        """All files that are checked."""
         metadata = [] if self.metadata is None else [self.metadata]
         return [*metadata, *(file for file, _ in self.wheels)]
 
@@ -238,7 +238,7 @@ class Release:
     def offered(self) -> frozenset[str | None]:
         """The labels that installers find, and ``None`` for a non-variant wheel.
 
-        They pass over yanked files, unless the whole release is yanked.
+        Installers skip yanked files, unless the whole release is yanked.
         """
         shown = [name.label for file, name in self.wheels if not file.yanked]
         return frozenset(shown or [name.label for _, name in self.wheels])
@@ -246,12 +246,12 @@ class Release:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What a directory or a page holds.
+    """The contents of a directory or a page.
 
-    :param releases: the releases in order of their names.
+    :param releases: the releases, sorted by name.
     :param unnormalised: metadata files whose names clients do not look for.
-    :param not_wheels: files that end in ``.whl`` and are not named like wheels, with
-        the reason.
+    :param not_wheels: files that end in ``.whl`` but do not have the name of a wheel,
+        with the reason.
     """
 
     releases: Sequence[Release]
@@ -260,12 +260,12 @@ class Listing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a wheel nor a metadata file."""
+        """Whether it has neither a wheel nor a metadata file."""
         return not (self.releases or self.unnormalised or self.not_wheels)
 
 
 def list_files(files: Iterable[IndexFile]) -> Listing:
-    """Sort files into releases. Files of other kinds are left out."""
+    """Group files by release. Files of other kinds are ignored."""
     releases: dict[tuple[str, str], Release] = {}
     unnormalised: list[IndexFile] = []
     not_wheels: list[tuple[IndexFile, InputError]] = []
@@ -278,8 +278,8 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
         if file.name.endswith(SUFFIX):
             given = parse_metadata_name(file.name)
             parts = given.normalized() if given is not None else None
-            # Installers do not find a project in upper case, so that the file is not
-            # the metadata of any release.
+            # Installers do not find a project in upper case, so the file is not the
+            # metadata of any release.
             if given is None or parts is None or given.name != given.name.lower():
                 unnormalised.append(file)
                 continue

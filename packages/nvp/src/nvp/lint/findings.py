@@ -1,8 +1,8 @@
-"""The rules of `validate`, what checks report, and where in a text that is.
+"""The rules of `validate`, the findings of checks, and their positions in a text.
 
 Codes are stable and never reused: NV1xx structure, NV2xx grammar, NV3xx meaning for
 NVIDIA, NV4xx consistency of a release, NV5xx content of wheels. docs/rules.md declares
-the rules and explains them; the wheel has a copy of that page.
+and explains the rules; the wheel contains a copy of that page.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..findings import Severity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One thing that is checked, as its section of docs/rules.md has it, in Markdown.
+    """One rule, as described in its section of docs/rules.md, in Markdown.
 
     :param title: what is wrong, in a few words.
     :param what: what the rule reports, in full sentences.
-    :param effect: what uv and variantlib do, and what users notice.
+    :param effect: how uv and variantlib react, and what users notice.
     :param fix: what to do about it, beginning with ``Fix: ``.
-    :param example: a piece of a document with the defect, and the remedy after an
-        arrow; may be empty.
+    :param example: an excerpt of a document with the defect, and the correction after
+        an arrow; may be empty.
     """
 
     code: str
@@ -93,7 +93,7 @@ def _read_page() -> str:
     try:
         return read_resource("lint", "rules.md")
     except OSError:
-        # An editable installation runs the checkout, which has the page itself.
+        # An editable installation uses the page in the checkout.
         checkout = os.path.join(os.path.dirname(__file__), *([os.pardir] * 5))
         with open(os.path.join(checkout, "docs", "rules.md"), encoding="utf-8") as page:
             return page.read()
@@ -138,7 +138,7 @@ _ABOUT_KEYS: frozenset[str] = frozenset({"NV102", "NV109", "NV301"})
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What a check reports; its caller knows the code and the path.
+    """A problem that a check reports; its caller knows the code and the path.
 
     :param place: the place in the document or in the directory; may be empty.
     :param message: what is wrong, without a final full stop.
@@ -151,7 +151,7 @@ class Problem:
 
 
 Locate = Callable[[str, Iterable[str]], "Mapping[str, Position]"]
-"""Returns where places are in a text."""
+"""Returns the positions of places in a text."""
 
 
 class Collector:
@@ -162,8 +162,7 @@ class Collector:
         they get a line and a column. Findings about anything else, such as the name
         of the file, go to a collector without a document.
     :param member: the file inside the wheel ``path`` that the text was read from.
-    :param locate: finds places in the text, in another form than JSON; see
-        `find_positions`.
+    :param locate: finds places in a text that is not JSON; see `find_positions`.
     """
 
     def __init__(
@@ -182,7 +181,7 @@ class Collector:
 
     @property
     def findings(self) -> list[Finding]:
-        """The findings so far, with positions where these are known."""
+        """The findings so far, with positions where they are known."""
         positions = self._find_positions()
         return [
             Finding(
@@ -213,11 +212,11 @@ class Collector:
 
     @property
     def problems(self) -> Sequence[tuple[str, Problem]]:
-        """What was reported so far, with the codes."""
+        """The problems reported so far, with their codes."""
         return self._problems
 
     def add_problem(self, code: str, problem: Problem) -> None:
-        """Add what the check of the rule ``code`` reports."""
+        """Add a problem that the check of the rule ``code`` reports."""
         self._problems.append((code, problem))
 
     def add(self, code: str, place: str, message: str, hint: str) -> None:
@@ -225,7 +224,7 @@ class Collector:
         self.add_problem(code, Problem(place, message, hint))
 
     def add_error(self, code: str, error: InputError, place: str = "") -> None:
-        """Add what could not be read as a finding of the rule ``code``."""
+        """Add a reading error as a finding of the rule ``code``."""
         self.add(code, place, error.message, error.hint or "")
 
 
@@ -240,11 +239,10 @@ Check = Callable[[Subject], Iterable[Problem]]
 
 
 class Checks(Generic[Subject]):
-    """The checks that look at one kind of subject, such as a label or a wheel.
+    """The checks of one kind of subject, such as a label or a wheel.
 
-    Each check is one function, which is registered under the code of its rule. It
-    yields problems and cannot report another rule's code. A check decides before it
-    reports: nothing removes a finding later.
+    Each check is a function that is registered under the code of its rule. It yields
+    problems and cannot report another rule's code. Findings are never removed later.
     """
 
     def __init__(self) -> None:
@@ -252,7 +250,7 @@ class Checks(Generic[Subject]):
 
     def rule(self, code: str) -> Callable[[Check[Subject]], Check[Subject]]:
         """Register the decorated function as the check of a rule of the table."""
-        assert code in RULES, code  # noqa: S101  # a slip shows when this is imported
+        assert code in RULES, code  # noqa: S101  # mistakes show at import
 
         def register(check: Check[Subject]) -> Check[Subject]:
             self._checks[code] = check
@@ -264,7 +262,7 @@ class Checks(Generic[Subject]):
         return iter(self._checks.items())
 
     def run(self, subject: Subject, collector: Collector) -> None:
-        """Let each check look at ``subject``, and collect what they report."""
+        """Run each check on ``subject``, and collect the problems."""
         for code, check in self:
             for problem in check(subject):
                 collector.add_problem(code, problem)
@@ -275,10 +273,10 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Position:
-    """Where a place is in a text: pairs of line and column, both from 1.
+    """The position of a place in a text: pairs of line and column, both from 1.
 
-    Columns count characters. An item of a list has no key, so both pairs are the
-    same there, and likewise for the whole document.
+    Columns count characters. List items and the whole document have no key, so both
+    pairs are the same for them.
 
     :param key: where the key begins.
     :param value: where the value begins.
@@ -289,22 +287,22 @@ class Position:
 
 
 def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
-    """Return where places are in a JSON text, in time linear in the text.
+    """Return the positions of places in a JSON text, in time linear in the text.
 
-    When a key is given twice, the later one counts, as in the value that
-    `strict_json.parse_lenient` returns. A place that the text does not have gets the
-    position of the innermost value around it, so that a missing key points at the
-    object that lacks it. In a text that is not JSON, every place gets the position
+    If a key occurs twice, the later one counts, as in the value that
+    `strict_json.parse_lenient` returns. A place that the text lacks gets the position
+    of the innermost value around it, so that a missing key points at the object that
+    lacks it. In a text that is not JSON, every place gets the position
     where the text stops being JSON. The result is empty for a text that is nested too
     deeply to be read.
 
     :param places: places as `errors.join` makes them; ``""`` and ``"top level"``
         stand for the whole document.
     """
-    # Editors do not show a byte order mark, so it takes no column.
+    # Editors do not show a byte order mark, so it does not count as a column.
     text = text.removeprefix("\ufeff")
     wanted = list(places)
-    # Numbers stay text, since Python refuses to convert very long ones.
+    # Numbers stay strings, since Python refuses to convert very long ones.
     decoder = JSONDecoder(parse_int=str, parse_float=str)
     try:
         decoder.decode(text)
@@ -321,9 +319,10 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
 def positions_at(
     text: str, wanted: Iterable[str], offsets: Mapping[str, tuple[int, int]]
 ) -> dict[str, Position]:
-    """Return where places are, each like the innermost known place around it.
+    """Return the positions of places, each from the innermost known place around it.
 
-    :param offsets: where key and value of the known places begin; ``""`` is one.
+    :param offsets: where the key and the value of each known place begin, including
+        ``""``.
     """
     nearest = {place: offsets[_innermost(place, offsets.keys())] for place in wanted}
     pairs = _count_lines(text, {offset for both in nearest.values() for offset in both})
@@ -338,19 +337,19 @@ def _find_offsets(
     wanted: Collection[str],
     decode: Callable[[str, int], tuple[Any, int]],
 ) -> dict[str, tuple[int, int]]:
-    """Return the offsets of key and value, of each wanted place and those around it.
+    """Return the offsets of key and value of each wanted place and those around it.
 
-    Only the containers around wanted places are walked. The decoder of the standard
-    library skips all other values.
+    Only the containers around wanted places are walked. All other values are skipped
+    with the decoder of the standard library.
 
-    :param text: a correct JSON text.
+    :param text: a valid JSON text.
     """
     is_on_the_way = _find_prefixes(wanted)
     at = _skip_blanks(text, 0)
     offsets = {"": (at, at)}
     place, enter = "", True
-    # The open containers: the place of each, and the next index in a list. This is a
-    # list instead of recursion, since a text may be nested more deeply than calls may.
+    # The open containers: the place of each, and the next index in a list. Recursion
+    # would fail for deeply nested texts.
     levels: list[tuple[str, int | None]] = []
     while True:
         # Here ``at`` is where the value of ``place`` begins.
@@ -383,7 +382,7 @@ def _find_offsets(
 
 
 def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether a place is wanted or around a wanted one."""
+    """Return a function that tells whether a place is or contains a wanted one."""
     exact = set(wanted)
     ordered = sorted(exact)
 
@@ -400,7 +399,7 @@ def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
 
 
 def _innermost(place: str, known: Collection[str]) -> str:
-    """Return the longest known place that is ``place`` itself or around it."""
+    """Return the longest known place that is ``place`` itself or contains it."""
     end = len(place)
     while place[:end] not in known:
         end = max(place.rfind(".", 0, end), place.rfind("[", 0, end), 0)
@@ -408,12 +407,12 @@ def _innermost(place: str, known: Collection[str]) -> str:
 
 
 def _count_lines(text: str, offsets: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Return line and column of each offset; the text is read once for all of them."""
+    """Return the line and column of each offset, in one pass over the text."""
     pairs: dict[int, tuple[int, int]] = {}
     line, last, line_end = 1, 0, -1
     for offset in sorted(offsets):
         line += text.count("\n", last, offset)
-        # The search ends at the last offset: going back to the start of a long line
+        # The search stops at the last offset: going back to the start of a long line
         # for each offset would take quadratic time.
         line_end = max(line_end, text.rfind("\n", last, offset))
         last = offset

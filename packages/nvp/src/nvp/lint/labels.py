@@ -1,4 +1,4 @@
-"""NV301 to NV311: what single labels mean for NVIDIA."""
+"""NV301 to NV311: whether single labels make sense for NVIDIA."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _CU_LABEL = re.compile(r"cu([1-9][0-9])(0|[1-9][0-9]?)(?![0-9])")
 
 
 Floor = Callable[[Mapping[str, Any]], "CudaVersion | None"]
-"""Returns the oldest driver that the machine code of a wheel runs with, of what the
-wheel declares; ``None`` where nobody knows."""
+"""Takes what a wheel declares and returns the oldest driver that its machine code runs
+with; ``None`` where unknown."""
 
 Told = Mapping[str, object]
-"""The properties of labels whose findings are known already, and under the empty label
-the provider; see `tell`."""
+"""The properties of labels that already have findings, and under the empty label the
+provider; see `tell`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a label says about itself, as far as its values are known ones.
+    """What a label claims, without its unknown values.
 
     :param lower: the lower bound of the driver's CUDA version.
     :param upper: the upper bound of the driver's CUDA version.
@@ -61,8 +61,8 @@ class Claim:
 class NvidiaLabel:
     """One label that has properties of the namespace ``nvidia``.
 
-    :param features: what JSON gave for the namespace; the values may be malformed.
-    :param claim: what the features say, as far as they are well formed.
+    :param features: the parsed JSON of the namespace; the values may be malformed.
+    :param claim: the claim of the well-formed features.
     :param place: the place of the features in the document.
     :param named: the CUDA version that the label's name contains, such as 12.8 in
         ``cu128``.
@@ -103,7 +103,7 @@ def nvidia_labels(
 def claim_of(features: Mapping[str, Any]) -> Claim:
     """Return the claim of a label's ``nvidia`` features, without malformed values.
 
-    Values with a wrong spelling count as what was meant by them.
+    Misspelled values count as what was meant.
     """
     features = corrected(features)
     targets = [TARGET.fullmatch(text) for text in texts_of(features, SM_ARCH)]
@@ -133,7 +133,7 @@ def _bound(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
 def labels_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the labels whose properties are an object.
 
-    The properties of all other labels have been reported already.
+    Other rules report the properties of all other labels.
     """
     variants = document.get("variants")
     if not isinstance(variants, dict):
@@ -154,21 +154,21 @@ def check_meaning(
 ) -> None:
     """Check each label that uses ``nvidia``.
 
-    The other arguments are those of `Scope`.
+    The other arguments are as in `Scope`.
     """
     for label in nvidia_labels(document, by_cuda=by_cuda, floor=floor, told=told):
         LABEL_CHECKS.run(label, collector)
 
 
 def tell(told: dict[str, object], document: Mapping[str, Any]) -> None:
-    """Note what the findings about a document were about."""
+    """Record the labels and the provider that a document's findings were about."""
     for label, properties in labels_of(document).items():
         told[label] = properties.get(NAMESPACE)
     told[""] = provider_of(document)
 
 
 def provider_of(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return what a document says of the provider, unless it has static properties."""
+    """Return a document's NVIDIA provider, unless it has static properties."""
     providers = document.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     dynamic = isinstance(provider, dict) and not provider.get("static-properties")
@@ -204,7 +204,7 @@ def check_nv302(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV303")
 def check_nv303(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report several values of a feature that can have only one."""
+    """Report several values of a feature that allows only one."""
     for feature in label.features:
         if feature in _single_valued() and len(texts_of(label.features, feature)) > 1:
             yield Problem(
@@ -242,7 +242,7 @@ def check_nv305(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV306")
 def check_nv306(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report a label that names drivers and no GPUs."""
+    """Report a label that names drivers but no GPUs."""
     features = corrected(label.features)
     bounded = LOWER_BOUND in features or UPPER_BOUND in features
     if SM_ARCH not in features and bounded:
@@ -290,11 +290,11 @@ def check_nv308(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV309")
 def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report a label whose name and lower bound say different CUDA versions."""
+    """Report a label whose name and lower bound give different CUDA versions."""
     named, lower = label.named, label.claim.lower
     if named is None or lower is None:
         return
-    # A bound that minor-version compatibility loosens stays within the major.
+    # A bound relaxed by minor-version compatibility stays within the major.
     real = [f"{number}_real" for number in label.claim.real]
     loosened = CudaVersion(named.major), relaxed_version(named, real)
     if named != lower and lower not in loosened:
@@ -312,7 +312,7 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     if claim.lower is None or not claim.real or not _emitters(label):
         return
     floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    # The code of a wheel says more than its label, but may not say its toolkit.
+    # The code of a wheel says more than its label, but not always its toolkit.
     known = label.floor(label.features) if label.floor else floor
     if known is None or (floor := max(floor, known)) >= claim.lower:
         return
@@ -357,7 +357,7 @@ def _single_valued() -> frozenset[str]:
 
 
 def _unknown_values(label: NvidiaLabel) -> Iterator[tuple[str, str, str]]:
-    """Return the feature, value and place of what the catalog does not have."""
+    """Return the feature, value and place of each value missing from the catalog."""
     for feature, values in label.features.items():
         known = catalog().get(feature)
         if known is None or not isinstance(values, list):
@@ -381,7 +381,7 @@ def _numbers(label: NvidiaLabel) -> list[int]:
 def _emitters(label: NvidiaLabel) -> tuple[CudaVersion, ...]:
     """Return the toolkits that the lower bound allows, the oldest first.
 
-    A build for CUDA 12.6 was made by some toolkit of CUDA 12 that is not older.
+    A build for CUDA 12.6 was made with CUDA 12.6 or a later toolkit of CUDA 12.
     """
     lower = label.claim.lower
     if lower is None or SM_ARCH not in label.features:

@@ -1,4 +1,4 @@
-"""Findings as text, as workflow commands of GitHub, and as a SARIF log.
+"""Findings as text, as GitHub workflow commands, and as a SARIF log.
 
 Code scanning services read SARIF 2.1.0.
 """
@@ -21,9 +21,9 @@ from .findings import RULES, Finding, Rule
 def as_text(
     findings: Sequence[Finding], unchecked: Sequence[Unchecked] = ()
 ) -> list[str]:
-    """Return a line for each finding, and then a summary.
+    """Return a line for each finding, followed by a summary.
 
-    :param unchecked: what was not checked, which is the first part of the summary.
+    :param unchecked: what was not checked, for the first part of the summary.
     """
     lines = [
         f"{_where(finding)}: {finding.code} {finding.severity}: {finding.message}; "
@@ -36,12 +36,12 @@ def as_text(
 
 
 def as_github(findings: Sequence[Finding]) -> list[str]:
-    """Return workflow commands, which GitHub shows as annotations of files."""
+    """Return workflow commands, which GitHub shows as file annotations."""
     commands = []
     for finding in findings:
         kind = "notice" if finding.severity == NOTE else finding.severity
         properties = {"file": finding.path}
-        # The line is not one of the wheel where it is one of a member.
+        # The line number of a member means nothing for the wheel.
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code
@@ -65,7 +65,7 @@ def _where(finding: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    # GitHub decodes these three. A line end would start another command, and a bare
+    # GitHub decodes these three. A line break would start another command, and a bare
     # percent sign could be read as an escape.
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
@@ -75,7 +75,7 @@ def as_sarif(
 ) -> list[str]:
     """Return the lines of a SARIF log.
 
-    :param rules: those that the findings are of.
+    :param rules: the rules of the findings.
     """
     used = sorted({finding.code for finding in findings})
     driver = {
@@ -89,7 +89,7 @@ def as_sarif(
         "runs": [
             {
                 "tool": {"driver": driver},
-                # Columns count characters, and not the code units of UTF-16.
+                # Columns count characters, not UTF-16 code units.
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(f, used.index(f.code)) for f in findings],
             }

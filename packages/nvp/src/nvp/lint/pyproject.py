@@ -1,9 +1,9 @@
-"""The section ``[variant]`` of ``pyproject.toml``, and where in the text its parts are.
+"""The section ``[variant]`` of ``pyproject.toml``, and the positions of its parts.
 
-variantlib reads it when it makes a wheel, and takes the providers and the priorities of
-``variant.json`` from it. So the section is what the metadata is without its labels, and
-the rules for metadata check it. ``build-requires``, which it may have instead of
-``requires``, is for the time of the build and is not in the metadata.
+variantlib reads the section when it builds a wheel, and takes the providers and the
+priorities of ``variant.json`` from it. The section is therefore metadata without
+labels, and the rules for metadata check it. ``build-requires``, which may stand in
+place of ``requires``, is used only by the build and is not in the metadata.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     providers = section.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     sources = {"requires", _BUILD_REQUIRES}
-    # uv knows only the provider that it would install.
+    # uv recognises only a provider that it would install.
     if isinstance(provider, dict) and provider.keys() & sources == {"requires"}:
         PROVIDER_CHECKS.run(provider, inside)
     for code, problem in inside.problems:
@@ -68,7 +68,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
 
 
 def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of wheels that are made with the section, without labels."""
+    """Return the metadata of wheels built with the section, without labels."""
     metadata = {k: v for k, v in section.items() if k not in _NOT_HERE}
     providers = metadata.get("providers")
     if isinstance(providers, dict):
@@ -80,9 +80,9 @@ def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_build(provider: object) -> object:
-    """Return a provider as if what is asked when building were asked at each install.
+    """Return a provider with ``build-requires`` turned into ``requires``.
 
-    Next to another source, it is one too many, as ``builtin`` is here.
+    A second source is a defect, which ``builtin`` stands for here.
     """
     if not isinstance(provider, dict) or _BUILD_REQUIRES not in provider:
         return provider
@@ -105,7 +105,7 @@ _SCALAR = re.compile(rf"{_LONG}|{_QUOTED}|[^,\]}}#\n]+", re.DOTALL)
 def _load(text: str) -> dict[str, Any]:
     """Return the value of a TOML text.
 
-    :raises ValueError: it is not TOML, or would take too much memory or time.
+    :raises ValueError: it is not TOML, or would need too much memory or time.
     """
     check_toml(text)
     document: dict[str, Any] = tomllib.loads(text)
@@ -113,9 +113,9 @@ def _load(text: str) -> dict[str, Any]:
 
 
 def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
-    """Return where places are in a TOML text, as `findings.find_positions` does.
+    """Return the positions of places in a TOML text, as `findings.find_positions` does.
 
-    In a text that is not TOML, each is where the text stops being TOML.
+    If the text is not TOML, every position is that of the syntax error.
     """
     wanted = list(places)
     try:
@@ -135,7 +135,7 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
 
 
 class _Walk:
-    """A walk over a correct TOML text."""
+    """A walk over a valid TOML text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -160,7 +160,7 @@ class _Walk:
                 yield table, start, start
                 if is_array and number == len(keys):
                     counts[table] = counts.get(table, -1) + 1
-                # What stands below an array of tables is in the last of them.
+                # Keys below an array of tables belong to its last table.
                 if table in counts:
                     table = join(table, counts[table])
                     yield table, start, start

@@ -1,4 +1,4 @@
-"""NV420: whether the RECORD of a wheel lists what is in the archive."""
+"""NV420: whether the RECORD of a wheel matches its archive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ..gpu_code.zip_members import Member, Source
 
 _MAX_NAMED = 3
-"""How many files a message names."""
+"""The most files that a message names."""
 
 _UNHASHED = (".dist-info/RECORD", ".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
-"""The ends of the files that may stand in a RECORD without a hash, or not at all."""
+"""The suffixes of files that need no hash in RECORD and may be missing from it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,9 +32,9 @@ class Differences:
     """How a RECORD differs from its archive.
 
     :param missing: whether there is no RECORD at all.
-    :param unlisted: the files of the archive that it does not list.
-    :param absent: the files that it lists and the archive lacks.
-    :param stale: the files for which it gives another size or another hash.
+    :param unlisted: the files in the archive that RECORD does not list.
+    :param absent: the files that RECORD lists but the archive lacks.
+    :param stale: the files whose size or hash differs from RECORD.
     """
 
     missing: bool = False
@@ -51,13 +51,13 @@ def compare_record(
 ) -> Differences | None:
     """Compare RECORD with the files of an archive.
 
-    :param jobs: how many files are hashed at the same time.
-    :param whole: hash all files; otherwise only those next to RECORD, of which no
-        more than a few kilobytes are read.
+    :param jobs: the number of files that are hashed in parallel.
+    :param whole: hash all files; otherwise only those next to RECORD, which are a few
+        kilobytes at most.
     :returns: ``None`` where the RECORD cannot be read.
     :raises InputError: the archive cannot be read.
     """
-    # The reader of archives takes a while to import.
+    # Importing the archive reader takes a while.
     from ..gpu_code.zip_members import Source, list_members
     from ..wheels.archive import read_dist_info
 
@@ -93,7 +93,7 @@ def compare_record(
 
 
 def _rows(record: bytes) -> dict[str, tuple[str, str]] | None:
-    """Return hash and size of each file by its path."""
+    """Return the hash and the size of each file, by path."""
     try:
         lines = record.decode("utf-8").splitlines()
         rows = [row for row in csv.reader(lines) if row]
@@ -116,14 +116,14 @@ def _fits(member: Member, source: Source, digest: str, size: str) -> bool:
         for piece in member.pieces(source):
             actual.update(piece)
     except BrokenError:
-        return True  # NV512 and NV411 report what is damaged.
+        return True  # NV512 and NV411 report the damage.
     encoded = base64.urlsafe_b64encode(actual.digest()).decode().rstrip("=")
     return encoded == expected.rstrip("=")
 
 
 @RECORD_CHECKS.rule("NV420")
 def check_nv420(found: Differences) -> Iterator[Problem]:
-    """Report a RECORD that is not about the files of the archive."""
+    """Report a RECORD that does not match the archive."""
     hint = "build the wheel again, or let a tool such as wheel pack write RECORD"
     if found.missing:
         yield Problem("RECORD", "there is no *.dist-info/RECORD", hint)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..index.http.blocking import BlockingClient
 
 LISTING_CHECKS: Checks[Listing] = Checks()
-"""The checks of the names in a directory or on a page."""
+"""The checks of the file names in a directory or on a page."""
 
 METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 """The checks whose findings point into the metadata file of a release."""
@@ -32,7 +32,7 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
 
 _LARGE = 16 * 1024 * 1024
-"""Bytes up to which a wheel is downloaded to read its METADATA."""
+"""The largest wheel, in bytes, that is downloaded to read its METADATA."""
 
 _UPGRADE = "nvp upgrade --index Directory"
 
@@ -44,10 +44,10 @@ _ORDINARY = "the release has neither labels nor metadata; name wheels by themsel
 class CheckedRelease:
     """A release whose files were read.
 
-    :param document: the metadata; ``None`` if there is none that is plain JSON.
-    :param wheels: labelled wheels that can be compared: the file, the label and
+    :param document: the metadata; ``None`` if it is missing or not JSON.
+    :param wheels: the labelled wheels that can be compared: file, label and
         ``variant.json``.
-    :param requires: labelled wheels with METADATA: the file, the label and
+    :param requires: the labelled wheels with METADATA: file, label and
         ``Requires-Dist``.
     """
 
@@ -61,7 +61,7 @@ class CheckedRelease:
 class Server:
     """The server of a page.
 
-    :param large: wheels that are large, and of which the page announces no METADATA.
+    :param large: large wheels for which the page announces no METADATA file.
     """
 
     client: BlockingClient
@@ -81,8 +81,8 @@ def check_files(
     """Check all releases among the files of one project, one release after the other.
 
     :param path: the directory or the page, for findings that are not about one file.
-    :param may_be_empty: accept files without any wheel or metadata, such as those of a
-        project on an index that has only source distributions.
+    :param may_be_empty: accept a project without wheels and metadata, such as one on an
+        index that has only source distributions.
     """
     listing = list_files(files)
     page = Collector(path)
@@ -169,7 +169,7 @@ def check_nv401(listing: Listing) -> Iterator[Problem]:
 
 @LISTING_CHECKS.rule("NV418")
 def check_nv418(listing: Listing) -> Iterator[Problem]:
-    """Report files of a page for which it gives no hash."""
+    """Report files for which the page gives no hash."""
     files = [
         file
         for release in listing.releases
@@ -188,7 +188,7 @@ def check_nv418(listing: Listing) -> Iterator[Problem]:
 
 @SERVER_CHECKS.rule("NV421")
 def check_nv421(server: Server) -> Iterator[Problem]:
-    """Report large wheels of which installers can read no part, nor METADATA."""
+    """Report large wheels that must be downloaded completely to read METADATA."""
     if not server.large:
         return
     file, number = server.large[0], len(server.large)
@@ -334,7 +334,7 @@ def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
         other, known = first.setdefault(label, (file, frozenset(requires)))
         if label in reported or known == frozenset(requires):
             continue
-        # Most wheels of a label have equal texts, so that few are parsed.
+        # Most wheels of a label have the same texts, so few are parsed.
         mine, theirs = _normalised(requires), _normalised(known)
         for text in sorted(mine ^ theirs)[:1]:
             reported.add(label)
@@ -348,7 +348,7 @@ def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
 
 
 def _normalised(requires: Iterable[str]) -> set[str]:
-    """Return requirements in a form that does not depend on how they are written."""
+    """Return requirements in a form that does not depend on their spelling."""
     parsed = ((text, parse_requirement(text)) for text in requires)
     return {text if item is None else str(item) for text, item in parsed}
 

@@ -1,4 +1,4 @@
-"""``validate``: from files, wheels, directories and pages to sorted findings."""
+"""``validate``: checks files, wheels, directories and pages, and sorts the findings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _IN_LABEL = re.compile(r'variants\.(?:"([^"]+)"|([^.\[]+))')
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]
-"""Makes the client that reads pages."""
+"""Returns the client that reads pages."""
 
 
 def check_paths(
@@ -46,18 +46,18 @@ def check_paths(
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
-    The other arguments are those of `nvp.api.validate`.
+    The other arguments are as in `nvp.api.validate`.
 
     :param paths: as there, or ``-`` for a metadata file on standard input.
-    :param connect: makes the client that reads URLs; without it, URLs are read
-        without the settings of a pip.
-    :raises UsageError: no rule has a prefix.
+    :param connect: returns the client that reads URLs; without it, URLs are read
+        without pip's settings.
+    :raises UsageError: a prefix matches no rule.
     """
     for prefix in (*select, *(choice.partition(":")[0] for choice in ignore)):
         if not prefix or not any(code.startswith(prefix) for code in RULES):
             hint = "use a code such as NV301, or a prefix such as NV3"
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
-    # Reading all libraries of a wheel takes a while, and only these rules need it.
+    # Reading all libraries of a wheel is slow, and only these rules need it.
     content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
     reading = Reading(
         content=content,
@@ -82,7 +82,7 @@ def check_paths(
 def _is_kept(
     finding: Finding, select: Collection[str], ignore: Collection[str]
 ) -> bool:
-    """Return whether a finding is kept; a rule may be left out for some labels only."""
+    """Return whether a finding is kept; rules may be ignored for some labels only."""
     choices = [choice.partition(":") for choice in ignore]
     left_out = [
         prefix
@@ -93,7 +93,7 @@ def _is_kept(
 
 
 def _label_of(finding: Finding) -> str:
-    """Return the label that a finding is about, or an empty text."""
+    """Return the label that a finding is about, or an empty string."""
     match = _IN_LABEL.match(finding.place)
     if match is not None:
         return match[1] or match[2]
@@ -104,7 +104,7 @@ def _label_of(finding: Finding) -> str:
 
 
 def selected(code: str, select: Collection[str], ignore: Collection[str]) -> bool:
-    """Return whether a rule is kept. The longer of two prefixes that match counts."""
+    """Return whether a rule is kept. The longest matching prefix decides."""
     chosen = max((len(p) for p in select if code.startswith(p)), default=-1)
     left_out = max((len(p) for p in ignore if code.startswith(p)), default=-1)
     return chosen > left_out if select else left_out < 0
@@ -124,9 +124,9 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
 def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
     """Check the files of a directory, as an index page would list them.
 
-    A directory without wheels and metadata is the root of an index if it has
-    directories that have some. Each of these is checked. One that cannot be read is a
-    finding, and the others are checked all the same.
+    A directory without wheels and metadata is the root of an index if its
+    subdirectories have some. Each of them is then checked. A subdirectory that cannot
+    be read is a finding, and the others are still checked.
 
     :raises InputError: the directory cannot be read.
     """
@@ -145,7 +145,7 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
             is_root = True
             yield from _unreadable(folder, error)
             continue
-        # An index also holds directories of other things, and projects without wheels.
+        # An index may also have unrelated directories, and projects without wheels.
         if any(map(_is_checked, entries)):
             is_root = True
             logger.info("checking the project %s", name)
@@ -157,11 +157,11 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
 def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding]:
     """Check the files that a project page lists, or every project of an index.
 
-    The pages of an index are read one after the other. A project whose page cannot be
-    read is a finding, and the others are checked all the same.
+    The pages of an index are read one by one. A project whose page cannot be read is a
+    finding, and the others are still checked.
 
     :param url: a project page or the root page of an index.
-    :param connect: makes the client that reads the pages and the files.
+    :param connect: returns the client that reads the pages and the files.
     :param reading: how much of each wheel is read.
     """
     path = redacted(url)
@@ -199,7 +199,7 @@ def _unreadable(path: str, error: InputError) -> list[Finding]:
 
 
 def _name(path: str) -> str:
-    """Return what a path is called in logs and findings, without secrets of a URL."""
+    """Return a path as shown in logs and findings, without the secrets of a URL."""
     if "://" in path:
         return redacted(path)
     return "stdin" if path == "-" else path or "''"

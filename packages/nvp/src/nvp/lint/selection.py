@@ -24,14 +24,14 @@ from .labels import Claim, claim_of
 from .spelling import has_unknown
 
 SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
-"""The checks of metadata that could be read and describes a whole release."""
+"""The checks of readable metadata that describes a whole release."""
 
 _MAX_TRIES = 64
-"""How many labels' properties in other namespaces are tried. Each try costs an
-ordering for every machine, and further ones rarely say anything new."""
+"""How many labels' properties in other namespaces are tried. Each try orders the labels
+for every machine, and more tries rarely find anything new."""
 
 _MAX_NAMED = 5
-"""How many preferred labels a message names."""
+"""The most preferred labels that a message names."""
 
 
 @SELECTION_CHECKS.rule("NV312")
@@ -50,7 +50,7 @@ def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
         if not first_of_major or model.tegra or major in covered or reached:
             continue
         emitter = _newest_emitter(builders, number)
-        # Generations older than the oldest target are left out on purpose.
+        # Generations older than the oldest target are excluded on purpose.
         if numbers and numbers[0] < number and emitter is not None:
             yield Problem(
                 "variants",
@@ -62,7 +62,7 @@ def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
 
 @SELECTION_CHECKS.rule("NV313")
 def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
-    """Report a release whose builds cannot run on GPUs that are still to come."""
+    """Report a release whose builds cannot run on future GPUs."""
     claims = _claims_with_machine_code(metadata)
     if claims and not any(claim.virtual for claim in claims):
         newest = max(number for claim in claims for number in claim.real)
@@ -77,7 +77,7 @@ def check_nv313(metadata: VariantsMetadata) -> Iterator[Problem]:
 def check_nv315(metadata: VariantsMetadata) -> Iterator[Problem]:
     """Report labels that no machine selects."""
     for label, winners in find_shadowed(metadata).items():
-        # NV301, NV302 and NV311 report what no machine supports.
+        # NV301, NV302 and NV311 report values that no machine supports.
         if has_unknown(metadata.variants[label].get(NAMESPACE, {})):
             continue
         place = join("variants", label)
@@ -117,12 +117,11 @@ def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion
 def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     """Return the labels that no machine selects, with those preferred to each.
 
-    A label without any preferred ones fits no machine at all. Every driver is tried
+    A label to which none is preferred fits no machine at all. Every driver is tried
     with every GPU that it supports and without a GPU, and so is a machine without a
-    driver. All values
-    of the other namespaces are supported at first; after that, for each label that is
-    left, only the values of that label. Labels beyond `_MAX_TRIES` of these are not
-    reported, since they were not tried.
+    driver. At first, all values of the other namespaces count as supported; then, for
+    each remaining label, only the values of that label. At most `_MAX_TRIES` remaining
+    labels are tried, and the others are not reported.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -139,7 +138,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
                 property_priorities=metadata.property_priorities,
             ).compatible
             selected.update(labels[:1])
-            # Nobody asks who is preferred to a label that some machine selects.
+            # Only labels that no machine selects need their preferred ones.
             for label in labels[1:]:
                 if label not in selected:
                     winners.setdefault(label, {})[labels[0]] = None
@@ -150,8 +149,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
         if label not in selected and (own or not properties) and tries < _MAX_TRIES:
-            # The other providers are not here to say which values come together. With
-            # only the label's own values, no other label is better by accident.
+            # The other providers are not available to say which values occur together.
+            # With only the label's own values, no other label is better by accident.
             tries += 1
             select(own)
         if label not in selected and (not own or tries < _MAX_TRIES):
@@ -166,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Return each different answer of a machine, reduced to values that labels use."""
+    """Return the distinct answers of machines, reduced to values that labels use."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties
@@ -209,7 +208,7 @@ def _distinct_answers(
 
 @cache
 def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
-    """Return each driver without a GPU and with each GPU that it supports."""
+    """Return each driver, without a GPU and with each GPU that it supports."""
     return [*((cuda, None) for cuda in driver_versions()), *list_pairs()]
 
 
@@ -217,5 +216,5 @@ def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
 def _answer(
     cuda: CudaVersion, capability: ComputeCapability | None
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the answer for a machine, once for all metadata files of a run."""
+    """Return the answer for a machine, cached for all metadata files of a run."""
     return own_answer(machine(cuda, capability)).features

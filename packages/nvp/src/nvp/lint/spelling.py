@@ -1,6 +1,6 @@
-"""What publishers mean by features and values that the provider does not have.
+"""What publishers mean by features and values that the provider does not know.
 
-One wrong spelling is one finding: the other rules go on with what was meant.
+A misspelling gives one finding only: the other rules use the corrected spelling.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS = {"real": "real", "code": "real", "virtual": "virtual", "ptx": "virtual"
 
 @cache
 def catalog() -> Mapping[str, frozenset[str]]:
-    """Return all values that the provider can ever support, for each feature."""
+    """Return all values that the provider can ever support, by feature."""
     return {feature.name: frozenset(feature.values) for feature in all_features()}
 
 
@@ -37,8 +37,8 @@ def meant_feature(name: str) -> str | None:
 def meant_value(feature: str, value: str) -> str | None:
     """Return the value that an unknown one is a misspelling of, if any.
 
-    ``sm_90`` and ``90_reel`` are ``90_real``, and ``13.0.1`` is ``13.0``. A number is
-    taken as it is: ``99_real`` may be a GPU that is still to come.
+    ``sm_90`` and ``90_reel`` are ``90_real``, and ``13.0.1`` is ``13.0``. Numbers
+    are never corrected: ``99_real`` may be a future GPU.
     """
     text = value.strip().lower()
     if feature != SM_ARCH:
@@ -54,12 +54,12 @@ def meant_value(feature: str, value: str) -> str | None:
 
 
 def corrected(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return features with what was meant; the others stay as they are."""
+    """Return features with misspellings corrected."""
     result: dict[str, Any] = {}
     for name, values in features.items():
         feature = name if name in catalog() else meant_feature(name) or name
         known = catalog().get(feature)
-        # The feature itself counts where it is there under both names.
+        # If both names are present, the correct one counts.
         if feature == name or feature not in features:
             result[feature] = values
         if known is not None and isinstance(values, list):
@@ -73,7 +73,7 @@ def corrected(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_unknown(features: Mapping[str, Any], feature: str | None = None) -> bool:
-    """Return whether features, or one of them, have what the provider does not have."""
+    """Return whether features, or one of them, are unknown to the provider."""
     return any(
         name not in catalog()
         or not isinstance(values, Sequence)

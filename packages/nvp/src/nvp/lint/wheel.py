@@ -34,10 +34,10 @@ WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""
 
 HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
-"""The checks of a sha256, as a page gives it and as it is, where they are known."""
+"""The checks of the sha256 on the page and the actual one, where known."""
 
 PAGE_CHECKS: Checks[ListedWheel] = Checks()
-"""The checks of what a page says of a wheel."""
+"""The checks of what a page says about a wheel."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -45,7 +45,7 @@ VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 _MEMBER = "variant.json"
 
 _MAX_NAMED = 4
-"""How many tags a message names."""
+"""The most tags that a message names."""
 
 _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
@@ -56,7 +56,7 @@ _MAX_EXPANDED = 1000
 """The most tags that a compressed tag may stand for."""
 
 _MAX_VERSION = 255
-"""The most characters of a version; a file name has no longer one."""
+"""The most characters of a version; file names allow no more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class OpenedWheel:
     """A wheel that could be opened.
 
     :param file_name: the name of the file.
-    :param document: its ``variant.json``; ``None`` if it has none that is plain JSON.
+    :param document: its ``variant.json``; ``None`` if that is missing or not JSON.
     """
 
     file_name: str
@@ -83,8 +83,8 @@ class OpenedWheel:
 class ListedWheel:
     """A wheel that a page lists.
 
-    :param size: its bytes.
-    :param metadata: the METADATA file that the server has next to it, or why that
+    :param size: its size in bytes.
+    :param metadata: the METADATA file that the server has next to the wheel, or why it
         cannot be read; ``None`` where the page announces none.
     """
 
@@ -96,12 +96,12 @@ class ListedWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
-    """The findings about a wheel, and what the rules of its release need of it.
+    """The findings about a wheel, and what the rules for its release need.
 
     :param document: its ``variant.json``; ``None`` if that is not for the label of
         the file name.
     :param requires: ``Requires-Dist`` of METADATA; ``None`` if that cannot be read.
-    :param size: the bytes of the wheel; 0 if unknown.
+    :param size: the size of the wheel in bytes; 0 if unknown.
     """
 
     findings: list[Finding]
@@ -118,7 +118,7 @@ def check_wheel(
 ) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code.
 
-    :param told: what other wheels of the release have findings about; see `Scope`.
+    :param told: what already has findings from other wheels; see `Scope`.
     """
     outside = Collector(file.path)
     content = report = sha256 = unhashed = skipped = differences = None
@@ -159,7 +159,7 @@ def check_wheel(
     inside = Collector(file.path, document=text, member=member)
     document = None
     if text is not None and name.label is None:
-        # For installers it is a non-variant wheel: only that it is there counts.
+        # For installers this is a non-variant wheel, whatever the file says.
         with suppress(InputError):
             document = parse_lenient(text)[0]
     elif text is not None:
@@ -199,9 +199,9 @@ def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | 
 
 
 def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
-    """Return how the ``variant.json`` of a wheel is checked.
+    """Return the scope in which the ``variant.json`` of a wheel is checked.
 
-    :param report: its GPU code; ``None`` where it is not read.
+    :param report: its GPU code; ``None`` if it was not read.
     """
     if report is None:
         return Scope(whole_release=False, floor=_nobody_knows, told=told)
@@ -218,13 +218,13 @@ def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
 
 
 def _nobody_knows(_: Mapping[str, Any]) -> None:
-    """Say nothing of the drivers for a wheel whose code is not read."""
+    """Return no driver, for a wheel whose code is not read."""
 
 
 def _inspect(
     file: IndexFile, opened: OpenFile, reading: Reading, collector: Collector
 ) -> WheelReport | None:
-    """Return the GPU code of a wheel, unless nobody wants it or it cannot be read."""
+    """Return the GPU code of a wheel, if it is requested and can be read."""
     if not reading.content:
         return None
     # The readers of binaries take a while to import.
@@ -265,7 +265,7 @@ def check_nv408(wheel: OpenedWheel) -> Iterator[Problem]:
 
 @WHEEL_CHECKS.rule("NV413")
 def check_nv413(wheel: OpenedWheel) -> Iterator[Problem]:
-    """Report METADATA, or its directory, of another release than the file name."""
+    """Report METADATA, or its directory, for a release other than the file name's."""
     name, content = wheel.name, wheel.content
     release = f"{name.name}-{name.version}"
     hint = "build the wheel again: renaming does not change what is inside"
@@ -289,17 +289,17 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
     inside: set[str] = set()
     for text in wheel.content.tags:
         parts = [part.count(".") + 1 for part in text.split("-")]
-        # A tag of three long parts stands for millions of tags.
+        # A tag with three long parts expands to millions of tags.
         if len(parts) == 3 and prod(parts) <= _MAX_EXPANDED:
             try:
                 inside |= {str(tag) for tag in parse_tag(text)}
                 continue
             except ValueError:
-                pass  # It is no tag at all, such as one without an interpreter.
+                pass  # It is not a tag, such as one without an interpreter.
         inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
-    # cupy and torchvision rename wheels for plain Linux once they are known to fit a
-    # manylinux platform, which leaves WHEEL right for installed packages.
+    # cupy and torchvision rename linux_* wheels once they are known to fit a manylinux
+    # platform. Their WHEEL is still right for installed packages.
     generic = {_MANYLINUX.sub("-linux_", tag) for tag in outside}
     if inside not in (outside, generic):
         yield Problem(
@@ -326,7 +326,7 @@ def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
 
 @HASH_CHECKS.rule("NV417")
 def check_nv417(hashes: tuple[str | None, str | None]) -> Iterator[Problem]:
-    """Report a file whose page gives another hash."""
+    """Report a file whose hash on the page is wrong."""
     given, actual = hashes
     if given is not None and actual is not None and given.lower() != actual:
         yield Problem(
@@ -338,7 +338,7 @@ def check_nv417(hashes: tuple[str | None, str | None]) -> Iterator[Problem]:
 
 @PAGE_CHECKS.rule("NV419")
 def check_nv419(wheel: ListedWheel) -> Iterator[Problem]:
-    """Report what a page says of a wheel that is not so."""
+    """Report wrong statements of a page about a wheel."""
     file, content = wheel.file, wheel.content
     hint = "write the page from the wheel: installers believe the page"
     given = file.requires_python
@@ -373,7 +373,7 @@ def _same_specifiers(one: str, other: str) -> bool:
 
 @VARIANT_JSON_CHECKS.rule("NV412")
 def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
-    """Report ``variant.json`` of another label than that of the file name."""
+    """Report a ``variant.json`` for a label other than the file name's."""
     if wheel.is_of_another_label and wheel.document is not None:
         labels = ", ".join(map(shown, wheel.document["variants"])) or "no label"
         hint = f"the label of the file name is {wheel.name.label}; they have to agree"

@@ -1,1 +1,1 @@
-"""Variant metadata of other people and of publishers: checked, evaluated, written."""
+"""Checking, evaluating and writing variant metadata."""

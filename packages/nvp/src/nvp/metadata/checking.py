@@ -1,9 +1,9 @@
-"""What is wrong with a metadata document, and writing one, for those who publish it.
+"""Checking and writing metadata documents, for publishers.
 
-`check_document` returns all defects of a document, and what could be read of it in
-spite of them. `find_unanswered` names the labels that fit no machine, since no
-provider is ever asked about them and the document has no answer either: versions 0.0.2
-and 0.0.3 keep such an answer away from the provider, where it is easily forgotten.
+`check_document` returns all defects of a document, and what could be read in spite of
+them. `find_unanswered` finds the labels that fit no machine, because no provider is
+ever asked about them and the document has no static answer. This is easily forgotten in
+versions 0.0.2 and 0.0.3, which keep such answers apart from the provider.
 
 Documents are written in one version of the format, always in the same bytes. The layout
 is that of variantlib: four spaces, sorted keys and ASCII, with a line end at the end.
@@ -33,7 +33,7 @@ _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
 """PEP 817, "API endpoint": an import path, and perhaps an object path after a colon."""
 
 _MAX_SHOWN = 300
-"""The most characters of an answer that a hint shows."""
+"""The most characters that a hint shows of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Defect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedDocument:
-    """What a parsed document holds, however wrong it is.
+    """The contents of a parsed document, even an invalid one.
 
-    :param metadata: what could be read of the document.
+    :param metadata: the parts of the document that could be read.
     :param defects: every defect, in the order of the walk.
     """
 
@@ -71,10 +71,10 @@ class CheckedDocument:
 
 
 def check_document(document: object) -> CheckedDocument:
-    """Return all defects of a parsed document, and what could be read of it.
+    """Return all defects of a parsed document, and the parts that could be read.
 
-    Labels and providers in which something has the wrong type are left out of the
-    metadata. What has any other defect stays in.
+    Labels and providers that contain a value of the wrong type are left out of the
+    metadata. Those with other defects stay in.
     """
     report = _Collector()
     metadata = read_document(document, report)
@@ -82,7 +82,7 @@ def check_document(document: object) -> CheckedDocument:
 
 
 class _Collector(Reporter):
-    """Collects the defects and lets the walk go on."""
+    """Collects the defects and lets the walk continue."""
 
     thorough = True
 
@@ -126,9 +126,9 @@ def _is_marker(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
-    """A namespace whose provider is never asked and has no answer in the metadata.
+    """A namespace whose provider is never asked, without an answer in the metadata.
 
-    :param labels: the labels that use the namespace, and fit no machine.
+    :param labels: the labels that use the namespace and therefore fit no machine.
     :param answer: the answer that would make these labels fit.
     :param key: where the version of the document keeps such answers.
     """
@@ -166,7 +166,7 @@ class Unanswered:
 
 def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
     """Yield the namespaces that labels use and that no machine can support."""
-    # In later versions a provider without any source is a defect of its own.
+    # In later versions, a provider without any source is a separate defect.
     if metadata.schema.one_source:
         return
     own = "static-properties" in metadata.schema.keys
@@ -245,10 +245,10 @@ def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
 
 
 def find_defects(metadata: VariantsMetadata) -> list[InputError]:
-    """Return what keeps the metadata from being written.
+    """Return what prevents the metadata from being written.
 
-    These are statements that the written version cannot express, and what variantlib
-    0.2.2 or uv 0.13.8 refuse.
+    This includes statements that the written version cannot express, and whatever
+    variantlib 0.2.2 or uv 0.13.8 refuse.
     """
     written = versions.WRITTEN
     if metadata.schema.number != written.number:
@@ -256,7 +256,7 @@ def find_defects(metadata: VariantsMetadata) -> list[InputError]:
         return [InputError(message, place="$schema", hint="upgrade it first")]
     defects = list(_find_inexpressible(metadata))
     defects += _find_missing_providers(metadata)
-    # The reader knows the other rules of the format.
+    # The reader checks the other rules of the format.
     defects += [
         InputError(defect.message, place=defect.place, hint=defect.hint)
         for defect in check_document(_document(metadata)).defects
@@ -349,7 +349,7 @@ def _provider(provider: Provider) -> dict[str, Any]:
     if provider.static_properties:
         static = provider.static_properties
         fields["static-properties"] = {name: list(v) for name, v in static.items()}
-        # JSON objects have no order, so that two features need a list of their own.
+        # JSON objects have no order, so two features need an explicit list.
         if provider.feature_order or len(static) > 1:
             fields["feature-order"] = list(provider.feature_order or static)
     return fields

@@ -1,7 +1,7 @@
 """Requirements of projects, and the variant markers in them.
 
-`packaging` reads requirements. Other people write these texts: a text that cannot be
-read gives ``None`` here and never an exception, even when it is nested too deeply for
+`packaging` parses the requirements. They come from third parties: a text that cannot be
+parsed gives ``None`` here and never an exception, even if it is nested too deeply for
 the parser.
 
 A wheel may make a dependency depend on its own variant (PEP 825, "Environment
@@ -9,11 +9,11 @@ markers")::
 
     nvidia-cudnn-cu12; "nvidia" in variant_namespaces and os_name == "posix"
 
-No released installer can read the four variant markers. They depend on nothing but
-the selected label and the machine, so `evaluate_requirement` resolves them and leaves
-every other marker to the installer: the example becomes
-``nvidia-cudnn-cu12; os_name == "posix"`` for a CUDA build, and is
-left out for the null variant.
+No released installer can read the four variant markers. They depend only on the
+selected label and the machine, so `evaluate_requirement` resolves them and leaves every
+other marker to the installer: the example becomes
+``nvidia-cudnn-cu12; os_name == "posix"`` for a CUDA build, and is dropped for the null
+variant.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
-"""More digits than Python has to convert (``sys.int_info.str_digits_check_threshold``).
+"""More digits than Python converts under every limit
+(``sys.int_info.str_digits_check_threshold``).
 
-`packaging` accepts such a version, and fails when it is compared.
+`packaging` accepts such a version, and fails when comparing it.
 """
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Return the requirement, or ``None`` when it cannot be read."""
+    """Return the requirement, or ``None`` if it cannot be parsed."""
     from packaging.requirements import Requirement
 
     if _LONG_NUMBER.search(text):
@@ -53,13 +54,13 @@ def parse_requirement(text: str) -> Requirement | None:
 
 
 def explain_requirement(text: str) -> str | None:
-    """Return why a requirement cannot be read, or ``None`` when it can."""
+    """Return why a requirement cannot be parsed, or ``None`` if it can."""
     from packaging.requirements import Requirement
 
     try:
         Requirement(text)
     except (ValueError, RecursionError) as error:
-        # The further lines of the parser's message point at the place in the text.
+        # The other lines of the parser's message point at the place in the text.
         return str(error).partition("\n")[0]
     return None
 
@@ -81,13 +82,13 @@ _TOKEN = re.compile(
 )
 
 _DEEPEST = 100
-"""Parentheses inside each other. Real metadata has two; more would end in a
-RecursionError here or in the installer."""
+"""The deepest nesting of parentheses. Real metadata has two levels; many more would end
+in a RecursionError here or in the installer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectedVariant:
-    """What the variant markers of one wheel stand for on one machine.
+    """The values of the variant markers of one wheel on one machine.
 
     :param label: the label in the wheel's name; empty for a non-variant wheel.
     :param properties: ``namespace :: feature :: value`` of each property that the
@@ -99,7 +100,7 @@ class SelectedVariant:
     properties: frozenset[tuple[str, str, str]] = frozenset()
 
     def values(self, marker: str) -> frozenset[str]:
-        """Return the members of a set-valued marker, with plain ``::`` separators."""
+        """Return the members of a set-valued marker, with ``::`` separators."""
         length = {
             "variant_properties": 3,
             "variant_features": 2,
@@ -128,12 +129,12 @@ set-valued markers are empty sets"."""
 
 
 _Expression: TypeAlias = "bool | tuple[str, str]"
-"""Whether it holds, or what the installer compares: the text, and before it the word
-that joins the parts of the text; empty for one comparison."""
+"""Either a known result, or what is left to the installer: the operator that joins the
+parts of the text (empty for a single comparison), and the text."""
 
 
 def has_variant_markers(requirement: str) -> bool:
-    """Whether a dependency has a variant marker outside of its quoted strings."""
+    """Whether a dependency has a variant marker outside quoted strings."""
     _, marker = _split(requirement)
     unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", marker)
     return any(re.search(rf"\b{name}\b", unquoted) for name in _NAMES)
@@ -143,8 +144,8 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
     """Resolve the variant markers of one dependency.
 
     :param requirement: the value of a ``Requires-Dist`` field (PEP 508).
-    :returns: the dependency without variant markers, unchanged where it has none;
-        ``None`` where the wheel does not have the dependency.
+    :returns: the dependency without variant markers, unchanged if it has none;
+        ``None`` if the dependency does not apply.
     :raises InputError: a variant marker is used in a way that PEP 825 does not define.
     """
     if not has_variant_markers(requirement):
@@ -153,14 +154,14 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
     expression = _Parser(marker, variant).parse()
     if isinstance(expression, bool):
         return head.rstrip() if expression else None
-    # The separator stays as it was: a URL needs white space before the semicolon.
+    # The separator stays as it is: a URL needs white space before the semicolon.
     gap = " " if head != head.rstrip() or "@" in head else ""
     return f"{head.rstrip()}{gap}; {expression[1]}"
 
 
 def _split(requirement: str) -> tuple[str, str]:
     """Split a dependency at its semicolon; the marker may be empty."""
-    # A URL may hold semicolons: PEP 508 ends it with white space.
+    # A URL may contain semicolons: PEP 508 ends it with white space.
     pattern = r"\s;" if re.match(r"[^;(<>=!~\"']*@", requirement) else ";"
     semicolon = re.search(pattern, requirement)
     if semicolon is None:
@@ -169,7 +170,7 @@ def _split(requirement: str) -> tuple[str, str]:
 
 
 class _Parser:
-    """Read a marker, settling each comparison with a variant marker on the way."""
+    """Parse a marker, and evaluate each comparison with a variant marker."""
 
     def __init__(self, marker: str, variant: SelectedVariant) -> None:
         self._marker = marker
@@ -300,12 +301,12 @@ _EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
 
 
 def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
-    """Leave out the requirements that another platform has.
+    """Leave out the requirements for other platforms.
 
-    torch requires CUDA on Linux alone: its wheels for Windows have no GPU code. What
-    counts for some Python or with an extra stays.
+    torch requires CUDA packages only on Linux. Requirements for some Python versions or
+    extras stay.
 
-    :param platform: as the table of builds names it; for any other all of them stay.
+    :param platform: as in the table of builds; for any other, all requirements stay.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:
@@ -316,7 +317,7 @@ def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str,
 
 
 def _counts(text: str, where: dict[str, str]) -> bool:
-    # The parser is slow, and most markers are of Pythons and extras.
+    # The parser is slow, and most markers are about Python versions and extras.
     if not _PLATFORM.search(text):
         return True
     requirement = parse_requirement(text)

@@ -1,1 +1,1 @@
-"""Reading what requirements files, lock files and environments pin."""
+"""Reading the pins of requirements files, lock files and environments."""

@@ -1,4 +1,4 @@
-"""What the readers share: values of documents, and the lines of packages."""
+"""Shared by the readers: values of documents, and the lines of packages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 MOST_PINS = 20_000
-"""The most packages of a file. Lock files of large workspaces have some 1,500."""
+"""The most packages in a file. Lock files of large workspaces have about 1,500."""
 
 MOST_OF_ONE = 200
-"""The most pins of one project. Each is compared with each, and a fork has one."""
+"""The most pins of one project. They are compared in pairs, and each fork has one."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -31,7 +31,7 @@ _LONG_NUMBER = re.compile("[0-9]{20}")
 def read_name(table: Mapping[str, Any], place: str) -> str:
     """Return the normalized name of a package.
 
-    :raises InputError: there is none, or it is not the name of a project.
+    :raises InputError: the name is missing, or is not that of a project.
     """
     name = text_at(table, "name", place)
     return check_name(as_string(name, join(place, "name")), place)
@@ -40,7 +40,7 @@ def read_name(table: Mapping[str, Any], place: str) -> str:
 def check_name(name: str, place: str) -> str:
     """Return a normalized name.
 
-    :raises InputError: it is not the name of a project.
+    :raises InputError: the text is not the name of a project.
     """
     if not name.isascii() or not _NAME.fullmatch(name):
         raise InputError(f"{shown(name)} is not the name of a project", place=place)
@@ -55,7 +55,7 @@ def normalized(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def version_of(text: str) -> Version | None:
-    """Return a version; ``None`` for a text that is none."""
+    """Return the version; ``None`` if the text is not one."""
     from packaging.version import Version
 
     if len(text) > 200 or _LONG_NUMBER.search(text):
@@ -67,9 +67,9 @@ def version_of(text: str) -> Version | None:
 
 
 def text_at(table: Mapping[str, Any], key: str, place: str) -> str | None:
-    """Return a text of a table, if it is there.
+    """Return a string in a table; ``None`` if it is missing.
 
-    :raises InputError: it is of another type.
+    :raises InputError: the value has another type.
     """
     value = table.get(key)
     if value is None or isinstance(value, str):
@@ -82,7 +82,7 @@ def tables_at(
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield the tables of a list, each with its place.
 
-    :raises InputError: it is no list, or has something else.
+    :raises InputError: it is not a list of tables.
     """
     if key not in table:
         return
@@ -97,7 +97,7 @@ def lists_at(
 ) -> Iterable[tuple[str, str, list[Any]]]:
     """Yield the name, the place and the items of each list in a table.
 
-    :raises InputError: it is no table, or has something else.
+    :raises InputError: it is not a table of lists.
     """
     if key not in table:
         return
@@ -108,10 +108,10 @@ def lists_at(
 
 
 def read_wheel(table: Mapping[str, Any], place: str, *keys: str) -> PinnedWheel | None:
-    """Return the wheel that a table describes; ``None`` for another file.
+    """Return the wheel that a table describes; ``None`` for other files.
 
-    :param keys: those that may have its name, its URL or its path, the first one first.
-    :raises InputError: the table has other types.
+    :param keys: the keys that may have its name, URL or path, in order of preference.
+    :raises InputError: a value has the wrong type.
     """
     texts = [text for key in keys if (text := text_at(table, key, place)) is not None]
     if not texts:
@@ -133,7 +133,7 @@ def read_wheel(table: Mapping[str, Any], place: str, *keys: str) -> PinnedWheel 
 
 
 def sha256_of(hashes: Iterable[object]) -> frozenset[str]:
-    """Return the SHA-256 hashes among texts such as ``sha256:3f1c...``."""
+    """Return the SHA-256 hashes among strings such as ``sha256:3f1c...``."""
     found = set()
     for item in hashes:
         kind, _, digest = str(item).replace("=", ":", 1).partition(":")
@@ -143,27 +143,27 @@ def sha256_of(hashes: Iterable[object]) -> frozenset[str]:
 
 
 def file_name(url: str) -> str:
-    """Return the name of the file in a URL or a path."""
+    """Return the file name in a URL or path."""
     path = url.partition("#")[0].partition("?")[0] if "://" in url else url
     name = re.split(r"[/\\]", path)[-1] if "\\" in path else path.rpartition("/")[2]
     return unquote(name) if "%" in name else name
 
 
 def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
-    """Return where a package comes from that is of no index, by the first key.
+    """Return the origin of a package that is not from an index, by the first key.
 
-    :raises InputError: the value is no text.
+    :raises InputError: the value is not a string.
     """
     texts = (text_at(source, key, place) for key in keys)
     return next((text for text in texts if text is not None), None)
 
 
 def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
-    """Return the line of the name of each table of a list, as TOML is usually written.
+    """Return the line of the name in each table of a list, in usual TOML layout.
 
     :param header: the name of the list.
-    :param count: how many tables there are. Where the text has another number of
-        headers, such as in a text of several lines, no line is known.
+    :param count: the number of tables. If the text has another number of headers, for
+        example inside multi-line strings, no line is known.
     """
     pattern = rf"^[ \t]*\[\[[ \t]*{header}[ \t]*\]\](?:[^\n]*\n(?=[ \t]*name\b))?"
     ends = [match.end() for match in re.finditer(pattern, text, re.MULTILINE)]
@@ -178,7 +178,7 @@ def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
 
 
 def check_count(count: int, name: str | None = None) -> None:
-    """Refuse a file with too many packages, or with too many pins of one.
+    """Refuse a file with too many packages, or too many pins of one project.
 
     :param name: the project that is counted; ``None`` for all projects.
     :raises InputError: the file has more than `MOST_PINS`, or `MOST_OF_ONE`.
@@ -192,7 +192,7 @@ def check_count(count: int, name: str | None = None) -> None:
 
 
 def unversioned(pins: Iterable[Pin]) -> list[str]:
-    """Return a note for each package of an index whose version cannot be read."""
+    """Return a note for each package from an index whose version cannot be read."""
     return [
         f"{pin.name}: its version cannot be read"
         for pin in pins

@@ -1,4 +1,4 @@
-"""Reading what is installed in an environment, from its ``*.dist-info`` alone."""
+"""Reading the installed packages of an environment from its ``*.dist-info`` only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> PinnedFile:
-    """Return what is installed in an environment, without running anything of it.
+    """Return the installed packages of an environment, without running its code.
 
-    :param python: an interpreter, or the directory of an environment; by default it is
-        the activated environment, and then the running interpreter.
-    :param environ: the environment variables, which say what is activated.
+    :param python: an interpreter, or the directory of an environment; by default the
+        activated environment, else the running interpreter.
+    :param environ: the environment variables, for the activated environment.
     :raises UsageError: there is no environment.
     """
     from ..doctor.distributions import find_distributions
@@ -44,12 +44,12 @@ def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> Pinne
 
 
 def pin_of(distribution: Distribution) -> Pin:
-    """Return an installed distribution as a pin, with the wheel that it was once."""
+    """Return an installed distribution as a pin, with its original wheel."""
     version = distribution.version
     tags = [line.split("-") for line in _tags(distribution.read("WHEEL") or b"")]
     wheels: tuple[PinnedWheel, ...] = ()
     if tags:
-        # The name of a wheel joins the interpreters, the ABIs and the platforms.
+        # Wheel names join the interpreters, the ABIs and the platforms with dots.
         parts = [".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True)]
         stem = f"{distribution.name.replace('-', '_')}-{version}"
         wheels = (PinnedWheel(filename="-".join([stem, *parts]) + ".whl"),)

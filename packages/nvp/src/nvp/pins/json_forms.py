@@ -1,4 +1,4 @@
-"""Reading ``Pipfile.lock``, and what ``pip inspect`` and ``pip list`` print as JSON."""
+"""Reading ``Pipfile.lock`` and the JSON output of ``pip inspect`` and ``pip list``."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _NAME = re.compile(r'"name":[ \t]*"([^"]+)"')
 
 
 def read_json_form(document: object, text: str, path: str) -> PinnedFile:
-    """Read a document of JSON, whichever of the forms it has.
+    """Read a JSON document in any of these forms.
 
-    :raises InputError: it has none of them, or is not valid.
+    :raises InputError: the form is unknown, or the document is not valid.
     """
     if isinstance(document, list):
         return _read_installed(document, {}, text, path, "pip list")
@@ -66,7 +66,7 @@ def _read_pipfile(document: Mapping[str, Any], text: str, path: str) -> PinnedFi
     for category, items in document.items():
         if category == "_meta":
             continue
-        # "default" and "develop" are those that pipenv has by itself.
+        # pipenv defines "default" and "develop" itself.
         choice = None if category == "default" else Choice("group", category)
         choices += [choice] if choice else []
         for name, item in as_object(items, category).items():
@@ -112,7 +112,7 @@ def _pipfile_pin(
 
 
 def _pipfile_lines(text: str) -> dict[tuple[str, str], int]:
-    """Return the line of each package, by its category and name."""
+    """Return the line of each package, by category and name."""
     lines: dict[tuple[str, str], int] = {}
     category, outer = "", None
     line, at = 1, 0
@@ -155,7 +155,7 @@ def _read_installed(
 
 
 def _installed_pin(item: Mapping[str, Any], place: str) -> Pin:
-    """Return an installed package; ``pip list`` says no more than its version."""
+    """Return an installed package; ``pip list`` gives only its version."""
     key = join(place, "metadata")
     metadata = as_object(item.get("metadata", item), key)
     origin = item.get("direct_url") or item.get("download_info") or {}

@@ -1,8 +1,9 @@
-"""What a lock file, a requirements file or an environment pins.
+"""The pins of a lock file, a requirements file or an environment.
 
-Every form becomes the same graph: `PinnedFile.roots` say what the project itself asks
-for, always or for one of its extras and groups, and `Pin.edges` what each package
-brings with it. A form that lists for each package when it is installed has roots alone.
+Every form becomes the same graph: `PinnedFile.roots` are the packages that the project
+itself requires, always or for one of its extras and groups, and `Pin.edges` those that
+each package requires. Forms that state for each package when it is installed have only
+roots.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
-"""What stands in the names of wheels that are for one Python alone."""
+"""Matches in the names of wheels for one Python version only."""
 
 
 class Choice(NamedTuple):
@@ -35,14 +36,13 @@ class Choice(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """One way in which a package is installed.
+    """One reason for installing a package.
 
     :param pin: the number of the package in `PinnedFile.pins`.
-    :param marker: when it counts; empty for always.
-    :param choice: the choice of the project for which it counts; of a root alone.
-    :param extra: the extra of the package that the edge starts from, for which it
-        counts.
-    :param extras: the extras of the package that are asked for.
+    :param marker: when it applies; empty for always.
+    :param choice: the choice of the project for which it applies; for roots only.
+    :param extra: the extra of the requiring package for which it applies.
+    :param extras: the extras of the package that are required.
     """
 
     pin: int
@@ -56,7 +56,7 @@ class Edge(NamedTuple):
 class PinnedWheel:
     """A wheel that a lock file lists.
 
-    :param url: where the file says that it is; an absolute path for a local file.
+    :param url: its URL according to the lock file; an absolute path for a local file.
     """
 
     filename: str
@@ -70,20 +70,20 @@ class Pin:
     """A package at one version.
 
     :param name: the normalized name.
-    :param version: ``None`` where the file does not say it, such as of a directory, or
-        of a requirement without a pin.
+    :param version: ``None`` where the file does not give it, such as for a directory or
+        an unpinned requirement.
     :param wheels: every wheel that the file lists, for any platform and interpreter.
-    :param hashes: the SHA-256 hashes of files whose names are not known.
-    :param requires: what the file says that the package requires, as texts; ``None``
-        where the form does not say it. uv.lock and pylock.toml name projects alone.
+    :param hashes: the SHA-256 hashes of files whose names are unknown.
+    :param requires: the requirements of the package in the file; ``None`` where the
+        form has none. uv.lock and pylock.toml give only the names of projects.
     :param index: the URL of the index that the file records.
-    :param origin: the URL or path that it comes from, where that is no index.
+    :param origin: the URL or path that it comes from, if not from an index.
     :param path: the file with the pin, which may be a nested one.
-    :param line: its line there, from 1 on.
+    :param line: its line in the file, from 1.
     :param marker: when it is installed; empty for always. `PinnedFile.select`
-        evaluates it where it stands in a root.
-    :param edges: what it brings with it, in forms that are a graph.
-    :param is_project: it is the project of the lock file itself, which nobody selects.
+        evaluates the markers of roots.
+    :param edges: what it requires, in forms that are a graph.
+    :param is_project: it is the project of the lock file itself, which is not selected.
     """
 
     name: str
@@ -114,8 +114,8 @@ class Pin:
 class SelectedPin(NamedTuple):
     """A package that is installed on a target.
 
-    :param wheel: the wheel that an installer takes; ``None`` where the file lists none
-        for the target, or no wheels at all.
+    :param wheel: the wheel that an installer takes; ``None`` if the file lists none
+        for the target.
     """
 
     pin: Pin
@@ -124,17 +124,17 @@ class SelectedPin(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinnedFile:
-    """What a file or an environment pins.
+    """The pins of a file or an environment.
 
     :param form: such as ``uv.lock``, ``requirements.txt`` or ``environment``.
-    :param choices: all extras and groups there are.
-    :param defaults: the groups that an installer takes where the user selects none.
-    :param conflicts: the sets of choices of which one at most can be selected.
+    :param choices: all extras and groups.
+    :param defaults: the groups that an installer takes by default.
+    :param conflicts: sets of choices of which at most one can be selected.
     :param requires_python: such as ``>=3.10``.
-    :param environments: markers, of which one has to hold if there are any.
-    :param platform: the tag of the platform that it is of, where it says that.
+    :param environments: markers, one of which has to hold if there are any.
+    :param platform: the platform tag, where the file gives one.
     :param indexes: the URLs of the indexes that the file names for all packages.
-    :param notes: a sentence for each thing that cannot be judged.
+    :param notes: a sentence for each item that cannot be checked.
     """
 
     path: str
@@ -156,9 +156,9 @@ class PinnedFile:
         python_version: str | None = None,
         abis: Sequence[str] = (),
     ) -> PinTarget:
-        """Return what is installed for, as `find_target` says it.
+        """Return the target of the installation, with `find_target`.
 
-        pip locks for one Python, and does not say for which.
+        pip locks for one Python version, but does not record which.
 
         :raises UsageError: a value cannot be understood.
         """
@@ -179,7 +179,7 @@ class PinnedFile:
         return f"==3.{found.pop()}.*" if len(found) == 1 else None
 
     def why_not(self, target: PinTarget) -> str | None:
-        """Say why the file cannot be installed on a target at all, if it cannot."""
+        """Return why the file cannot be installed on a target; ``None`` if it can."""
         from packaging.specifiers import SpecifierSet
 
         try:
@@ -200,8 +200,8 @@ class PinnedFile:
     ) -> frozenset[Choice]:
         """Return the choices that a user names, with the default groups.
 
-        Some tools call every choice a group, so the name alone counts where the file
-        has no choice of the same kind.
+        Some tools call every choice a group, so only the name counts if the file has no
+        choice of the same kind.
 
         :raises UsageError: the file has no such choice, or two of them conflict.
         """
@@ -228,10 +228,10 @@ class PinnedFile:
         return frozenset(chosen | named)
 
     def alternatives(self) -> tuple[frozenset[Choice], ...]:
-        """Return the selections that are judged where the user selects nothing.
+        """Return the selections that are checked if the user selects nothing.
 
-        They are what is installed by default, and that with each other choice, unless
-        it conflicts with an extra that a project of the workspace asks for anyway.
+        These are the default, and the default plus each other choice, unless it
+        conflicts with an extra that a project of the workspace requires anyway.
         """
         edges = [edge for pin in self.pins if pin.is_project for edge in pin.edges]
         always = [x for x in edges if not x.extra and self.pins[x.pin].is_project]
@@ -252,10 +252,10 @@ class PinnedFile:
     def select(
         self, chosen: frozenset[Choice], target: PinTarget
     ) -> tuple[SelectedPin, ...]:
-        """Return what is installed with some choices on a target, in file order.
+        """Return what some choices install on a target, in file order.
 
-        Markers of uv name extras of projects of a workspace too, which another project
-        of it may ask for.
+        uv's markers also name extras of workspace projects, which other projects of the
+        workspace may require.
         """
         extras = frozenset(x.name for x in chosen if x.kind == "extra")
         groups = frozenset(x.name for x in chosen if x.kind == "group")
@@ -283,9 +283,9 @@ class PinnedFile:
         extras: frozenset[str],
         groups: frozenset[str],
     ) -> dict[int, set[str]]:
-        """Return the numbers of the packages that are installed, with their extras.
+        """Return the numbers of the installed packages, with their extras.
 
-        :param extras: those for which markers hold.
+        :param extras: the extras for which markers hold.
         """
         known: dict[tuple[str, frozenset[str]], bool] = {}
         taken: dict[int, set[str]] = {}
@@ -293,7 +293,7 @@ class PinnedFile:
 
         def follow(edge: Edge) -> None:
             if edge.marker:
-                # uv takes what an edge asks for as chosen in the marker of that edge.
+                # In the marker of an edge, uv treats the extras of that edge as chosen.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
@@ -314,12 +314,12 @@ class PinnedFile:
         return taken
 
     def _named(self, number: int, extras: Collection[str]) -> frozenset[str]:
-        """Return the names that extras of a package have in markers of uv."""
+        """Return the names of a package's extras in uv's markers."""
         name = self.pins[number].name
         return frozenset(f"extra-{len(name)}-{name}-{x}" for x in extras if x)
 
     def _best(self, pin: Pin, target: PinTarget) -> PinnedWheel | None:
-        if self.form == "environment":  # It is there, whatever its tags say.
+        if self.form == "environment":  # Installed, whatever its tags say.
             return next(iter(pin.wheels), None)
         name = target.best(wheel.filename for wheel in pin.wheels)
         return next((wheel for wheel in pin.wheels if wheel.filename == name), None)

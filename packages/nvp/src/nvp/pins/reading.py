@@ -1,4 +1,4 @@
-"""Reading any file that pins packages; its content tells which form it has."""
+"""Reading any file that pins packages; the form is detected from the content."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .model import PinnedFile
 from .toml_text import parse_toml
 
 LIMIT = 16 * 1024 * 1024
-"""The most bytes of a file. Lock files of large workspaces have some 8 MB."""
+"""The most bytes of a file. Lock files of large workspaces have about 8 MB."""
 
 _MOST_CHOICES = 2000
-"""The most extras and groups, for each of which the file is read once."""
+"""The most extras and groups. The file is evaluated once for each."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -34,7 +34,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""What text files of Windows begin with: PowerShell redirects as UTF-16."""
+"""Byte order marks of Windows text files: PowerShell redirects as UTF-16."""
 
 _TOML = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
@@ -47,17 +47,16 @@ _NOT_READ = (
 
 
 def read_pins(path: str) -> PinnedFile:
-    """Read what a file pins. Nothing of it is run, and nothing is downloaded.
+    """Read the pins of a file. Nothing is run or downloaded.
 
     :param path: ``pylock.toml``, ``uv.lock``, ``poetry.lock``, ``pdm.lock``,
-        ``Pipfile.lock``, a requirements file, a script (PEP 723), or a file with what
-        ``pip freeze``, ``pip inspect`` or ``pip list --format json`` has printed;
-        ``-`` is stdin.
+        ``Pipfile.lock``, a requirements file, a script (PEP 723), or the output of
+        ``pip freeze``, ``pip inspect`` or ``pip list --format json``; ``-`` is stdin.
     :raises InputError: it cannot be read, or is not valid.
     """
     try:
         if path == "-":
-            # The files that it names stand in the current directory.
+            # Files that it names are relative to the current directory.
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
@@ -72,17 +71,17 @@ def read_pins(path: str) -> PinnedFile:
         raise InputError(
             error.message, path=path, place=error.place, hint=hint
         ) from None
-    # The URLs of private indexes and repositories often have a password.
+    # URLs of private indexes and repositories often contain a password.
     return replace(file, notes=tuple(map(redacted, file.notes)))
 
 
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
-"""The hint of an error about the size of a file, which says nothing here."""
+"""The hint of an error about the size of a file, which does not apply here."""
 
 
 def _limit(file: PinnedFile) -> None:
-    """Refuse a file with more of anything than a real one has."""
+    """Refuse a file with more items of any kind than real files have."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
         check_count(count, name)
     if (count := len(file.choices)) > _MOST_CHOICES:
@@ -136,7 +135,7 @@ def _read_toml(text: str, path: str) -> PinnedFile:
 
 
 def _settings(path: str) -> Mapping[str, Any]:
-    """Return what ``pyproject.toml`` beside a lock file says, if it can be read."""
+    """Return the ``pyproject.toml`` next to a lock file; empty if it cannot be read."""
     beside = os.path.join(os.path.dirname(path), "pyproject.toml")
     try:
         return parse_toml(read_bytes(beside).decode())

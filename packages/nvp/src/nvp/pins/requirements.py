@@ -1,8 +1,9 @@
-"""Reading requirements files, what ``pip freeze`` prints, and the block of a script.
+"""Reading requirements files, the output of ``pip freeze``, and script metadata.
 
-pip's own parser takes a second to load, and users of uv have none, so the grammar is
-read here: https://pip.pypa.io/en/stable/reference/requirements-file-format/. A test
-compares the result with that of pip. Nothing is expanded from the environment.
+pip's own parser takes a second to load, and users of uv may not have it, so the grammar
+is implemented here:
+https://pip.pypa.io/en/stable/reference/requirements-file-format/. A test compares the
+result with pip's. Environment variables are not expanded.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 _DEEPEST = 20
 _MOST_FILES = 200
 _LONGEST = 8 * 1024 * 1024
-"""The most characters of a file and those that it names. With hashes, 200 packages have
-400,000."""
+"""The most characters of a file, including the files it names. With hashes, 200
+packages have 400,000."""
 
 _LONGEST_LINE = 20_000
 """The most characters of a requirement, without its hashes."""
@@ -56,7 +57,7 @@ _SCRIPT = re.compile(
 """The regular expression of PEP 723."""
 
 _PATH = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]|[^<>=!~;\[ ]+[/\\]")
-"""What a path begins with that is installed from."""
+"""Matches the beginning of a path to install from."""
 
 _HINT = "correct the line"
 
@@ -66,10 +67,10 @@ Read = Callable[[str], str]
 
 @dataclass(kw_only=True, slots=True)
 class _Reading:
-    """What has been read of a file and those that it names.
+    """What has been read from a file and the files it names.
 
     :param unpinned: the requirements without a version, each with its line.
-    :param constraints: the pins of constraints, by project.
+    :param constraints: the pins in constraints files, by project.
     """
 
     read: Read
@@ -86,8 +87,8 @@ class _Reading:
 def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
     """Read the text of a requirements file.
 
-    :param read: reads the files that it names.
-    :raises InputError: it, or a file that it names, is not valid.
+    :param read: reads the files it names.
+    :raises InputError: the file, or one it names, is not valid.
     """
     reading = _Reading(read=read)
     _read_text(text, path, reading, constrains=False, above=())
@@ -97,7 +98,7 @@ def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
 def read_script(text: str, path: str) -> PinnedFile | None:
     """Read the dependencies in a script (PEP 723).
 
-    :returns: ``None`` for a text that has no such block.
+    :returns: ``None`` if the script has no such block.
     :raises InputError: the block is not valid.
     """
     if text.count("# /// ") > 2 * _MOST_BLOCKS:
@@ -144,7 +145,7 @@ def _finished(
             if pin.version
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
-        # Without a version it counts as well: of a GPU build, nothing is known then.
+        # Unpinned ones count too, although nothing is known about their builds.
         pins += fitting or [place]
         counts[place.name] += len(fitting) or 1
         check_count(counts[place.name], place.name)
@@ -196,8 +197,8 @@ def _read_text(
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
         except InputError as error:
-            # Whoever wrote the first file may have named a file that nobody else is to
-            # see, such as /etc/shadow: an error quotes files below its directory alone.
+            # The author of the first file may name a secret file, such as /etc/shadow,
+            # so errors quote only files below its directory.
             if not here.startswith(
                 os.path.join(os.path.dirname((*above, here)[0]), "")
             ):
@@ -235,7 +236,7 @@ def _at_line(error: InputError, path: str, line: int) -> InputError:
 
 
 def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Join lines that end with a backslash, and leave out comments, as pip does."""
+    """Join lines that end with a backslash, and remove comments, as pip does."""
     first: int | None = None
     parts: list[str] = []
     for number, given in enumerate(lines, 1):
@@ -244,7 +245,7 @@ def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
             first = number if first is None else first
             parts.append(given.strip("\\"))
             continue
-        # A comment inside has to begin with a space, so that it is one when joined.
+        # In a joined line, a comment needs a space before it.
         parts.append(f" {given}" if comment else given)
         line = _COMMENT.sub("", "".join(parts)).strip()
         if line:
@@ -259,8 +260,8 @@ def _read_line(
 ) -> tuple[str, bool] | None:
     """Read a line.
 
-    :returns: the file that it names, and whether that has constraints.
-    :raises InputError: it is no line of such a file.
+    :returns: the file it names, and whether that contains constraints.
+    :raises InputError: the line is not valid.
     """
     if not line.startswith("-"):
         text, hashes = line, []
@@ -298,7 +299,7 @@ def _read_line(
 def _words(text: str) -> list[str]:
     """Split options as a shell does.
 
-    :raises InputError: a quotation mark is left open, or the text is too long.
+    :raises InputError: a quotation mark is not closed, or the text is too long.
     """
     _check_length(text)
     try:
@@ -321,7 +322,7 @@ def _hashes(options: str) -> list[str]:
 def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
     """Add a requirement: a pin, a constraint, or a note.
 
-    :param where: has its line and its hashes.
+    :param where: has the line and the hashes.
     """
     reading.asked += 1
     check_count(reading.asked)
@@ -381,7 +382,7 @@ def _at_url(url: str, pin: Pin) -> Pin | None:
 
 
 def _pinned_version(requirement: Requirement) -> Version | None:
-    """Return the version that ``==`` or ``===`` names, if there is one."""
+    """Return the version after ``==`` or ``===``, if any."""
     for specifier in requirement.specifier:
         exact = specifier.operator in ("==", "===")
         if exact and not specifier.version.endswith(".*"):

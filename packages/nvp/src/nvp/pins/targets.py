@@ -34,12 +34,12 @@ _SYSTEMS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PinTarget:
-    """What is installed for.
+    """The platform and interpreter to install for.
 
-    :param variables: those of environment markers.
-    :param ranks: the tags of the wheels that are taken, such as
+    :param variables: the variables of environment markers.
+    :param ranks: the accepted wheel tags, such as
         ``cp313-cp313-manylinux_2_28_x86_64``, each with its rank; 0 is the best.
-    :param platform: as the table of builds names it, such as ``linux_x86_64``.
+    :param platform: as in the table of builds, such as ``linux_x86_64``.
     """
 
     variables: Mapping[str, str]
@@ -49,7 +49,7 @@ class PinTarget:
 
     @property
     def python(self) -> str:
-        """Such as ``3.12``."""
+        """The Python version, such as ``3.12``."""
         return self.variables["python_version"]
 
     def holds(
@@ -57,7 +57,8 @@ class PinTarget:
     ) -> bool:
         """Return whether a marker holds with some extras and groups of the project.
 
-        A marker that cannot be evaluated holds: what is not installed is not judged.
+        A marker that cannot be evaluated counts as true, so that its package is
+        checked.
         """
         from packaging.markers import Marker
 
@@ -67,7 +68,7 @@ class PinTarget:
 
         marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
         marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
-        # Without the sets, the result is the same for each selection.
+        # Markers without these sets have the same result for each selection.
         is_same = "extras" not in marker and "dependency_groups" not in marker
         if is_same and marker in self._known:
             return self._known[marker]
@@ -82,23 +83,23 @@ class PinTarget:
         return result
 
     def best(self, names: Iterable[str]) -> str | None:
-        """Return the name of the wheel that an installer takes, if any is for here."""
+        """Return the name of the wheel that an installer takes here, if any."""
         ranked = [
             (rank, name) for name in names if (rank := self.rank(name)) is not None
         ]
         return min(ranked, key=lambda item: item[0])[1] if ranked else None
 
     def rank(self, name: str) -> int | None:
-        """Return the rank of a wheel by its name; ``None`` where it is not for here."""
+        """Return the rank of a wheel by name; ``None`` if it is for other targets."""
         sets = tags_of(name)
         ranks = (self.ranks.get("-".join(tag)) for tag in product(*sets))
         return min((rank for rank in ranks if rank is not None), default=None)
 
 
 def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> bool:
-    """Return whether an extra is chosen, as its name stands in a marker.
+    """Return whether an extra is chosen, by its name in a marker.
 
-    uv makes one name of the kind, the project and the name of a choice:
+    uv joins the kind, the project and the name of a choice:
     ``extra-7-project-cu128``, with the length of the project's name.
     """
     if name in extras:
@@ -113,7 +114,7 @@ def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> boo
 def tags_of(name: str) -> tuple[tuple[str, ...], ...]:
     """Return the interpreters, ABIs and platforms in the name of a wheel.
 
-    The result is empty where it is not the name of a wheel. A variant label comes last.
+    The result is empty for other file names. A variant label comes last.
     """
     parts = name.removesuffix(".whl").split("-")
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
@@ -132,9 +133,9 @@ def find_target(
 ) -> PinTarget:
     """Return the target that a user names; by default, this platform and Python.
 
-    :param requires_python: what a file says of itself. A file that is not for this
-        Python is judged for one that it is for.
-    :param platforms: platform tags, as pip has them: ``manylinux_2_28_x86_64``,
+    :param requires_python: the Python versions of a file. A file for other versions is
+        checked for one of those.
+    :param platforms: platform tags in pip's form: ``manylinux_2_28_x86_64``,
         ``win_amd64``; ``linux_x86_64`` is any Linux.
     :param python_version: such as ``3.12``, ``3.12.4`` or ``312``.
     :param abis: such as ``cp312``.
@@ -190,12 +191,12 @@ def _allowed(requires_python: str | None, here: tuple[int, int]) -> tuple[int, i
             return here
     except ValueError:
         return here
-    # A bound from below alone is that of the project: its oldest Python has wheels.
+    # With only a lower bound, take the oldest version, which surely has wheels.
     return 3, (minors[0] if minors[-1] == 30 else minors[-1])
 
 
 def _expand(platform: str) -> list[str]:
-    """Return the platform tags that pip takes for one, the best first."""
+    """Return the platform tags that pip accepts for one, the best first."""
     name = platform.replace("-", "_").replace(".", "_").lower()
     legacy = {"2014": 17, "2010": 12, "1": 5}
     match = re.fullmatch(

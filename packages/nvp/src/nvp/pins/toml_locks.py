@@ -1,11 +1,12 @@
 """Reading ``pylock.toml``, ``poetry.lock`` and ``pdm.lock``.
 
-All three say of each package when it is installed, so that `PinnedFile.roots` are all
-there is. Lock files of Poetry before 2.0 say of optional packages only which extra asks
-for the first one of them, and become a graph.
+All three state for each package when it is installed, so only `PinnedFile.roots` are
+needed. Lock files of Poetry before 2.0 state only which extra requires the first of
+several optional packages, and become a graph.
 
-https://packaging.python.org/en/latest/specifications/pylock-toml/ is the format that
-`packaging.pylock` reads; Poetry and PDM have no specification of theirs.
+`packaging.pylock` reads
+https://packaging.python.org/en/latest/specifications/pylock-toml/; the formats of
+Poetry and PDM have no specification.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .model import Choice, Edge, Pin, PinnedFile, PinnedWheel
 from .toml_text import AGAIN
 
 Settings: TypeAlias = Mapping[str, Any]
-"""What ``pyproject.toml`` beside the lock file says; empty where there is none."""
+"""The ``pyproject.toml`` next to the lock file; empty if there is none."""
 
 _PLAIN = re.compile(r"[0-9][A-Za-z0-9.!+_-]*(\.\*)?")
 
@@ -122,9 +123,9 @@ def read_pylock(
 
 
 def _unlabelled(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield the names of the wheels, and rename variant wheels as `packaging` reads.
+    """Yield the names of the wheels, with variant wheels renamed for `packaging`.
 
-    It does not know the variant labels of PEP 825.
+    It does not support the variant labels of PEP 825.
     """
     for _, item in tables_at(table, "wheels", place):
         given = item.get("name") or item.get("path") or item.get("url")
@@ -237,7 +238,7 @@ def _poetry_roots(number: int, table: Mapping[str, Any], place: str) -> Iterator
 
 
 def _poetry_requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield the requirements as PEP 508 has them, without versions it cannot have."""
+    """Yield the requirements in the form of PEP 508, without inexpressible versions."""
     here = join(place, "dependencies")
     for name, value in as_object(table.get("dependencies", {}), here).items():
         for item in value if isinstance(value, list) else [value]:
@@ -260,7 +261,7 @@ def _specifier_of(version: object) -> str:
 
 
 def _specifier(text: str | None) -> str | None:
-    """Return the versions of Python as a specifier; Poetry has signs of its own."""
+    """Return the Python versions as a specifier; Poetry has operators of its own."""
     return None if text is None or re.search(r"[\^|]|~(?!=)|^\*$", text) else text
 
 
@@ -284,7 +285,7 @@ def read_pdm(
 ) -> PinnedFile:
     """Read the document of a ``pdm.lock``.
 
-    PDM calls extras groups too; ``pyproject.toml`` beside it tells which are extras.
+    PDM calls extras groups too; ``pyproject.toml`` tells which are extras.
 
     :raises InputError: it is not valid.
     """
@@ -298,7 +299,7 @@ def read_pdm(
         kind = "extra" if group in extras else "group"
         return None if group == "default" else Choice(kind, group)  # type: ignore[arg-type]
 
-    # A package has an entry more for the extras that it is asked for with.
+    # A package has another entry if it is required with extras.
     first: dict[tuple[object, ...], int] = {}
     pins: list[Pin] = []
     roots: list[Edge] = []
@@ -352,7 +353,7 @@ def _pdm_package(table: Mapping[str, Any], place: str) -> Pin:
 
 
 def _at(settings: Settings, *keys: str) -> Mapping[str, Any]:
-    """Return a table of ``pyproject.toml``; an empty one where there is none."""
+    """Return a table of ``pyproject.toml``; an empty one if it is missing."""
     value: object = settings
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -360,4 +361,4 @@ def _at(settings: Settings, *keys: str) -> Mapping[str, Any]:
 
 
 ReadLock: TypeAlias = Callable[[Mapping[str, Any], str, str, Settings], PinnedFile]
-"""Reads a document, given its text, its path and the settings beside it."""
+"""Reads a document, given its text, its path and the settings next to it."""

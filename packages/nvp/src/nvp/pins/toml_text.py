@@ -1,10 +1,9 @@
-"""Parsing the TOML of lock files, most of which is lists of files.
+"""Parsing the TOML of lock files, which consist mostly of lists of files.
 
-`tomllib` takes two seconds for the lock file of 400 packages with all their wheels.
-Tools write each file of a package on a line of its own, as an inline table of plain
-texts. Such lists are read by regular expressions here, and `tomllib` reads the rest. A
-list in which any line is different is left to `tomllib`, so that the result is the same
-for every text.
+`tomllib` takes two seconds for a lock file of 400 packages with all their wheels. Tools
+write each file of a package on its own line, as an inline table of simple strings. Such
+lists are read with regular expressions, and `tomllib` reads the rest, including lists
+with any other line, so that the result is always the same.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ else:
 AGAIN = "make the lock file again"
 
 _MOST_SIGNS = 500_000
-"""The most signs that begin a value, beside the lists of files: each takes memory and
-time. A lock file of 200 packages has 30,000."""
+"""The most characters that begin a value, outside the lists of files: each costs memory
+and time. A lock file of 200 packages has 30,000."""
 
 _DEEPEST = 50
-"""The most parts of a key with dots, for which `tomllib` takes time by their square."""
+"""The most parts of a dotted key, for which `tomllib` takes quadratic time."""
 
 _LONGEST = 4000
-"""The most digits of a number. Python can read longer numbers in hexadecimal form only,
-and cannot print them. `tomllib` takes 150 bytes of memory for each digit."""
+"""The most digits of a number. Python reads longer numbers only in hexadecimal form,
+and cannot print them. `tomllib` takes 150 bytes of memory per digit."""
 
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -44,13 +43,14 @@ _LINE = rf"[ \t]+\{{ ?{_PAIR}(?:, {_PAIR})* ?\}},?"
 _LIST = re.compile(rf"^([A-Za-z0-9_-]+) = \[\n((?:{_LINE}\n)+)\]$", re.MULTILINE)
 _ITEM = re.compile(rf"([A-Za-z0-9_-]+) = (?:({_TEXT})|([0-9]+)|({_FLAT}))(?:, | ?\}})")
 _MARK = "\x7fset aside\x7f"
-"""What a list is replaced with, before its number. No text that has it is changed."""
+"""The placeholder for a list, followed by its number. Texts that contain it are left to
+`tomllib`."""
 
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
-    :raises InputError: it is not TOML, or would take too much memory.
+    :raises InputError: it is not TOML, or would need too much memory.
     """
     lists: list[list[dict[str, Any]]] = []
 
@@ -58,13 +58,13 @@ def parse_toml(text: str) -> dict[str, Any]:
         lines = match[2].split("\n")[:-1]
         items = [_read_table(line) for line in lines]
         found = [item for item in items if item is not None]
-        # A comma is missing, or a key is given twice: this is for tomllib to refuse.
+        # A comma is missing, or a key occurs twice: tomllib reports this.
         if len(found) < len(items) or not all(x.endswith(",") for x in lines[:-1]):
             return match[0]
         lists.append(found)
         return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
 
-    # Inside a text of several lines, the list is a part of that text.
+    # In a multi-line string, the list is part of the string.
     plain = '"""' in text or "'''" in text or "set aside" in text
     rest = text if plain else _LIST.sub(set_aside, text)
     check_toml(rest)
@@ -80,9 +80,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_toml(text: str) -> None:
-    """Refuse a text for which `tomllib` would take too much memory or time.
+    """Refuse a text for which `tomllib` would need too much memory or time.
 
-    :raises InputError: it is one.
+    :raises InputError: the text is refused.
     """
     if sum(map(text.count, "{[,=.")) > _MOST_SIGNS:
         raise InputError("has too many values", hint=AGAIN)
@@ -105,7 +105,7 @@ def _has_long_numbers(text: str) -> bool:
 
 
 def _read_table(text: str) -> dict[str, Any] | None:
-    """Read an inline table; ``None`` where a key is given twice."""
+    """Read an inline table; ``None`` if a key occurs twice."""
     table: dict[str, Any] = {}
     count = 0
     for key, string, number, inner in _ITEM.findall(text, text.index("{") + 1):

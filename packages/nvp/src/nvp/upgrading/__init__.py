@@ -1,1 +1,1 @@
-"""Older variant metadata, rewritten in the version of the format that is written."""
+"""Rewriting older variant metadata in the current version of the format."""

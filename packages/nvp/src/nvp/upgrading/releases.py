@@ -1,8 +1,7 @@
-"""Upgrading files: one metadata file, or those of all releases in a directory.
+"""Upgrading one metadata file, or those of all releases in a directory.
 
-In a directory, a release whose wheels are there gets its metadata from the wheels,
-since an installer reads ``variant.json`` of the wheel that it has selected and fails
-when that says something else.
+In a directory, a release with wheels gets its metadata from the wheels: installers read
+``variant.json`` of the wheel that they select, and fail if it contradicts the metadata.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpgradedFile:
-    """What became of one metadata file.
+    """The result of upgrading one metadata file.
 
     :param path: the path of the file, or the name of the text.
-    :param old_version: the version that the file had; ``None`` when there was no
-        readable file.
-    :param text: the upgraded document; ``None`` when there is none.
+    :param old_version: the old version of the file; ``None`` if there was no readable
+        file.
+    :param text: the upgraded document; ``None`` if there is none.
     :param changed: whether the text differs from the bytes of the file.
     :param losses: what could not be carried over.
     :param notes: what was added, or will not work everywhere.
@@ -58,19 +57,19 @@ class UpgradedFile:
 
     @property
     def new_version(self) -> str | None:
-        """The version of the upgraded document; ``None`` when there is none."""
+        """The version of the upgraded document; ``None`` if there is none."""
         return None if self.text is None else str(versions.WRITTEN)
 
     @property
     def document(self) -> dict[str, Any] | None:
-        """The upgraded document as a value; ``None`` when there is none."""
+        """The upgraded document, parsed; ``None`` if there is none."""
         if self.text is None:
             return None
         document: dict[str, Any] = json.loads(self.text)
         return document
 
     def to_dict(self) -> dict[str, object]:
-        """Return the file as the report of the command has it."""
+        """Return the file as in the JSON report."""
         return {
             "path": self.path,
             "from": self.old_version,
@@ -128,7 +127,7 @@ def upgrade_folder(
 def upgrade_files(
     folder: str, names: Iterable[str], for_uv: bool
 ) -> list[UpgradedFile]:
-    """Return what becomes of the releases among some files; nothing is written."""
+    """Return the upgraded files of the given releases; nothing is written."""
     releases, misnamed = _group(folder, names)
     files = [_upgrade_release(folder, release, for_uv) for release in releases]
     return sorted([*misnamed, *files], key=lambda file: file.path)
@@ -138,7 +137,7 @@ def upgrade_files(
 class _Release:
     """The files of one release.
 
-    :param name: the name that its metadata file should have.
+    :param name: the expected name of its metadata file.
     :param files: the names of its metadata files.
     :param wheels: the names of its variant wheels, with their labels.
     """
@@ -151,7 +150,7 @@ class _Release:
 def _group(
     folder: str, names: Iterable[str]
 ) -> tuple[list[_Release], list[UpgradedFile]]:
-    """Return the releases of a directory, and the files with names of another form."""
+    """Return the releases of a directory, and the files with malformed names."""
     releases: dict[tuple[str, str], _Release] = {}
     misnamed: list[UpgradedFile] = []
     for name in names:
@@ -173,9 +172,9 @@ def _group(
 
 
 def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
-    """Return project and version of a file, and the label if it is a variant wheel.
+    """Return the project and version of a file, and the label of a variant wheel.
 
-    There is no release for files of other kinds and for non-variant wheels.
+    Non-variant wheels and other files belong to no release.
     """
     if file_name.endswith(".whl"):
         wheel = parse_wheel_name(file_name)
@@ -210,8 +209,8 @@ def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFi
         except InputError as error:
             error.path = None
             unreadable_old = (Remark.from_error(error),)
-            # A file that cannot be opened cannot be replaced either. The content of
-            # a file does not matter where the metadata comes from the wheels.
+            # A file that cannot be opened cannot be replaced either. Its content does
+            # not matter if the metadata comes from the wheels.
             if not release.wheels or data is None:
                 return replace(file, problems=unreadable_old)
     if not release.wheels:
@@ -235,12 +234,12 @@ def _merge(
     metadata: VariantsMetadata | None,
     data: bytes | None,
 ) -> UpgradedFile:
-    """Return the file that the wheels give, with what the old file loses by it.
+    """Return the file made from the wheels, with the losses from the old file.
 
     :param data: the bytes of the old file.
     """
     if old is not None:
-        # What the old file leaves open is not a problem: the wheels say it.
+        # Missing statements in the old file are no problem: the wheels have them.
         left_open = [item for item in old.problems if item not in file.problems]
         losses = without_repeats(file.losses, old.losses, left_open)
         file = replace(file, old_version=old.old_version, losses=losses)
@@ -261,10 +260,10 @@ def _with_metadata(
 
 
 def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
-    """Return what the wheels of a release say together, upgraded.
+    """Return the merged and upgraded metadata of the wheels of a release.
 
-    Wheels of the same version are combined before they are upgraded, so that their
-    priorities are judged with all the labels that they order.
+    Wheels of the same schema version are combined before the upgrade, so that their
+    priorities are compared over all labels.
     """
     losses: list[Remark] = []
     notes: list[Remark] = []
@@ -314,7 +313,7 @@ def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
 def _find_overruled(
     old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]
 ) -> list[Remark]:
-    """Return what the old file says and the wheels do not."""
+    """Return the statements of the old file that the wheels lack."""
     remarks = []
     for section in ("default-priorities", "providers", "variants"):
         for key, value in old[section].items():
@@ -325,7 +324,7 @@ def _find_overruled(
                 place=join(section, key),
                 message="no wheel here has it" if gone else "the wheels say otherwise",
                 hint="left out" if gone else "replaced by what the wheels say",
-                # A longer list of namespaces, for example, may give another order.
+                # A longer list of namespaces, for example, may change the order.
                 reorders=True,
             )
             remarks.append(remark)

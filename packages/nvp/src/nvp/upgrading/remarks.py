@@ -1,7 +1,7 @@
-"""What a publisher should know, or has to say, about upgraded metadata.
+"""What a publisher should know about upgraded metadata, or has to add.
 
-That is what the written version cannot express, a provider that uv does not recognise,
-and a machine on which the labels come in another order.
+This includes statements that the new version cannot express, providers that uv does not
+recognise, and machines on which the order of the labels changes.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""Features, and values by feature, that come before the order of the provider."""
+"""Features, and values by feature, that precede the order of the provider."""
 
 _MOST_COMPARISONS = 200_000
-"""The product of labels and machines beyond which the order is not compared."""
+"""The largest product of labels and machines for which the order is compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark(Reported):
     """One thing that a publisher should know about.
 
-    :param place: the place in the document, or the file that the remark is about.
+    :param place: the place in the document, or the file.
     :param message: what changes, or what is wrong.
     :param hint: the consequence, or what to do next.
-    :param reorders: whether some machine may get the labels in another order.
+    :param reorders: whether the order of the labels may change on some machine.
     """
 
     place: str
@@ -78,10 +78,10 @@ class Remark(Reported):
 class Upgrade:
     """The outcome of upgrading the metadata of a release.
 
-    :param metadata: the upgraded metadata; ``None`` when there are problems.
+    :param metadata: the upgraded metadata; ``None`` if there are problems.
     :param losses: what could not be carried over.
     :param notes: what was added, or will not work everywhere.
-    :param problems: what the publisher has to say before there is a result.
+    :param problems: what the publisher has to add before there is a result.
     """
 
     metadata: VariantsMetadata | None
@@ -91,7 +91,7 @@ class Upgrade:
 
 
 def without_repeats(*groups: Iterable[Remark]) -> tuple[Remark, ...]:
-    """Return the remarks of all groups in their order, each remark once."""
+    """Return the remarks of all groups in order, without duplicates."""
     return tuple(dict.fromkeys(remark for group in groups for remark in group))
 
 
@@ -138,9 +138,9 @@ metadata names the plugin in one exact way; otherwise every machine gets the CPU
 
 
 def is_known_to_uv(provider: Provider) -> bool:
-    """Return whether uv 0.13.8 takes this for the provider that it has built in.
+    """Return whether uv 0.13.8 takes this for its built-in provider.
 
-    The conditions were measured: one plain requirement that admits version 0.0.1, and
+    The conditions were measured: one simple requirement that admits version 0.0.1, and
     the exact ``plugin-api``.
     """
     if len(provider.requires) != 1:
@@ -158,7 +158,7 @@ def is_known_to_uv(provider: Provider) -> bool:
 def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
     """Return the outcome with the requirement and the plugin that uv recognises.
 
-    Static properties stay as they are, since uv needs no plugin for them.
+    Static properties do not change, since uv needs no plugin for them.
     """
     metadata = outcome.metadata
     old = metadata.providers.get(NAMESPACE) if metadata is not None else None
@@ -192,10 +192,10 @@ def find_difference(
     before: Priorities,
     after: Priorities,
 ) -> str | None:
-    """Return a sentence about a machine that orders labels in another way, if any.
+    """Return a sentence about a machine on which the order changes, if any.
 
-    All values of every other namespace count as supported, since whether a third label
-    fits does not change the order of two labels.
+    All values of other namespaces count as supported, since the order of two labels
+    does not depend on whether a third one fits.
 
     :param before: the priorities of the old metadata.
     :param after: the priorities of the upgraded metadata.
@@ -232,7 +232,7 @@ def _depends_on_plugins(
     """Return whether another plugin can decide between labels of this namespace.
 
     The next namespace decides between labels that are equal in this one, and the order
-    of a plugin's answer is not known here.
+    of a plugin's answer is unknown here.
     """
     return any(
         namespace != NAMESPACE and not providers[namespace].static_properties
@@ -243,7 +243,7 @@ def _depends_on_plugins(
 
 
 def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
-    """Return all values of a namespace that labels want, by feature."""
+    """Return all values of a namespace that labels require, by feature."""
     wanted: dict[str, dict[str, None]] = {}
     for properties in metadata.variants.values():
         for name, values in properties.get(namespace, {}).items():
@@ -252,9 +252,9 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """Yield one machine for each answer that differs in the wanted values.
+    """Yield one machine for each answer that differs in the required values.
 
-    Values that no label wants do not matter when labels are compared.
+    Values that no label requires do not matter when labels are compared.
     """
     capabilities = catalog_capabilities()
     for relaxed in (False, True):
@@ -287,7 +287,7 @@ def _answer(
     *,
     relaxed: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """Return what a machine supports of the wanted values, best first."""
+    """Return the required values that a machine supports, best first."""
     machine = Environment(
         cuda_driver_version=cuda, gpus=(Gpu(index=0, compute_capability=capability),)
     )

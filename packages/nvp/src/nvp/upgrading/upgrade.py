@@ -1,8 +1,8 @@
-"""Upgrading the metadata of one release to the version that is written.
+"""Upgrading the metadata of one release to the current version.
 
-A statement of the older version that the written version cannot express is a loss. A
-statement that the written version requires and the publisher has not made is a
-problem; there is no result then, since a guess could give users another build.
+A statement that the current version cannot express is a loss. A required statement that
+the publisher has not made is a problem; there is no result then, since a guess could
+give users another build.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NO_LABEL = "no label uses the namespace"
 
 @dataclass(kw_only=True, slots=True)
 class _Remarks:
-    """The losses and the notes of one upgrade, as they are found."""
+    """The losses and notes of one upgrade."""
 
     losses: list[Remark] = field(default_factory=list)
     notes: list[Remark] = field(default_factory=list)
@@ -75,12 +75,12 @@ class _Remarks:
 def upgrade(
     metadata: VariantsMetadata, document: Mapping[str, Any] | None = None
 ) -> Upgrade:
-    """Return ``metadata`` in the version that is written.
+    """Return ``metadata`` in the current version.
 
     The labels keep their order on every machine unless a loss says otherwise.
 
-    :param document: the document that ``metadata`` was read from. The keys that reading
-        has ignored are reported as losses.
+    :param document: the document that ``metadata`` was read from. Ignored keys are
+        reported as losses.
     :raises InputError: the metadata has a newer version.
     """
     if metadata.schema.number > versions.WRITTEN.number:
@@ -91,7 +91,7 @@ def upgrade(
     if document is not None:
         remarks.losses += find_unread(document, metadata)
     problems = list(find_unwritable(metadata))
-    # A place that has a problem already is not looked at again.
+    # A place with a problem is not checked again.
     settled = {problem.place for problem in problems}
     metadata = without_reserved(metadata)
     used = {space for properties in metadata.variants.values() for space in properties}
@@ -145,8 +145,8 @@ def _provider(
 ) -> Provider | None:
     """Return the provider with exactly one source of its answer.
 
-    When the old provider names several, the result keeps the one that the answer has
-    been taken from until now. ``None`` means that there is no source.
+    If the old provider names several, the one that was used stays. The result is
+    ``None`` if there is no source.
     """
     if old.static_properties is not None:
         return _static_provider(namespace, old, metadata, remarks)
@@ -161,7 +161,7 @@ def _provider(
 def _static_provider(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Provider | None:
-    """Return a provider with static properties; ``None`` when there is no value."""
+    """Return a provider with static properties; ``None`` if there are none."""
     answer = _folded(namespace, old, metadata, remarks)
     if not answer:
         return None
@@ -174,7 +174,7 @@ def _static_provider(
 
 
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
-    """Return a provider whose plugin is asked; that of ``nvidia`` is known."""
+    """Return a provider with a plugin, which is known for ``nvidia``."""
     place = join("providers", namespace)
     new = old.replace(enable_if=None)
     if not old.requires:
@@ -193,7 +193,7 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
 def _lose_other_sources(
     namespace: str, old: Provider, source: str, remarks: _Remarks
 ) -> None:
-    """Report the sources that the old provider names next to the one that is kept."""
+    """Report the other sources of the old provider, which are dropped."""
     others = {
         "builtin": old.builtin,
         "requires": old.requires,
@@ -210,10 +210,10 @@ def _lose_other_sources(
 def _folded(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Features:
-    """Return the static answer in the order that the priorities give it.
+    """Return the static answer in the order of the priorities.
 
-    PEP 817: priorities "override the default ordering from the provider output". What
-    they do not list comes after what they list.
+    PEP 817: priorities "override the default ordering from the provider output". Values
+    that they do not list come last.
     """
     static = old.static_properties or {}
     features = metadata.feature_priorities.get(namespace, ())
@@ -231,8 +231,8 @@ def _folded(
         remarks.lose("default-priorities", message, "no machine supports them")
     names = _first(features, tuple(old.feature_order or static))
     answer = {name: _first(values.get(name, ()), static[name]) for name in names}
-    # A feature without values is not supported, which the written version expresses by
-    # leaving the feature out.
+    # A feature without values is not supported. The current version expresses this by
+    # omitting the feature.
     return {name: items for name, items in answer.items() if items}
 
 
@@ -243,7 +243,7 @@ def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
 def _variants(
     metadata: VariantsMetadata, remarks: _Remarks
 ) -> Mapping[str, Properties]:
-    """Return the labels with sorted values and today's spelling of null."""
+    """Return the labels with sorted values and the current spelling of null."""
     null, old_null = NULL_LABELS
     variants = {
         label: {
@@ -252,8 +252,8 @@ def _variants(
         }
         for label, properties in metadata.variants.items()
     }
-    # Only the old versions read this label as the null variant. In later versions it
-    # is a regular label, which must have properties.
+    # Only old versions treat this label as the null variant. In later versions it is a
+    # regular label, which must have properties.
     if metadata.schema.old_null and old_null in variants:
         del variants[old_null]
         variants[null] = {}
@@ -266,13 +266,13 @@ def _variants(
 def find_unread(
     document: Mapping[str, Any], metadata: VariantsMetadata
 ) -> list[Remark]:
-    """Return a loss for each key of ``document`` that means nothing to readers.
+    """Return a loss for each key of ``document`` that readers ignore.
 
-    :param metadata: what was read from the document.
+    :param metadata: the metadata read from the document.
     """
     remarks = _Remarks()
     hint = "installers ignored it"
-    # Reading takes each key that any version defines, whatever the document's version.
+    # The reader accepts the keys of all versions in any document.
     keys = frozenset().union(*(version.keys for version in versions.KNOWN))
     priority_keys = frozenset().union(*(v.priority_keys for v in versions.KNOWN))
     provider_keys = frozenset().union(*(v.provider_keys for v in versions.KNOWN))
@@ -331,7 +331,7 @@ def _report_priorities(
 ) -> None:
     """Report the priorities of namespaces whose answer comes from a plugin.
 
-    The written version has no such priorities: the order of the plugin counts.
+    The current version has no such priorities: the order of the plugin counts.
     """
     features, values = metadata.feature_priorities, metadata.property_priorities
     for namespace in dict.fromkeys((*features, *values)):
@@ -339,7 +339,7 @@ def _report_priorities(
             continue
         provider = providers.get(namespace)
         if provider is not None and provider.static_properties is not None:
-            continue  # `_folded` has put these priorities into the answer.
+            continue  # `_folded` has merged these priorities into the answer.
         before = features.get(namespace, ()), values.get(namespace, {})
         for key, after in (("feature", ((), before[1])), ("property", ((), {}))):
             if not before[key == "property"]:

@@ -1,1 +1,1 @@
-"""What wheels say about themselves: their names and the files in ``*.dist-info``."""
+"""Wheel names and the files in ``*.dist-info``."""

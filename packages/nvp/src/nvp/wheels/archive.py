@@ -1,7 +1,7 @@
-"""The names of wheels, and reading a few files out of one that may be hostile.
+"""Wheel names, and reading a few files from a wheel that may be hostile.
 
-All amounts are bounded, whatever a file claims about itself: the list of members, the
-members that are read, and the compression methods.
+Whatever a file claims about itself, the size of the list of members, the size of the
+members and the compression methods are limited.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 MAX_MEMBER = 4 * 1024 * 1024
-"""The most bytes that are read of a file of ``*.dist-info``."""
+"""The most bytes that are read from a file in ``*.dist-info``."""
 
 MAX_READ = 4 * 1024 * 1024
-"""The most bytes of a list of members. The largest wheels that are known have 16,000
-members, whose list takes 2 MiB."""
+"""The most bytes of a list of members. The largest known wheels have 16,000 members,
+with a list of 2 MiB."""
 
 MAX_REQUIRES = 10_000
-"""The most requirements of a wheel. Wheels with many extras have some 2,000."""
+"""The most requirements of a wheel. Wheels with many extras have about 2,000."""
 
 _CHUNK = 65536
 _BROKEN = (
     EOFError,
     IndexError,
     MemoryError,
-    # An offset is larger than the size of any file.
+    # An offset is larger than any file.
     OverflowError,
     # A member is encrypted, or compressed with an unknown method.
     RuntimeError,
@@ -54,7 +54,7 @@ _BROKEN = (
     zipfile.BadZipFile,
     zlib.error,
 )
-"""The exceptions of `zipfile` for damaged archives."""
+"""The exceptions that `zipfile` raises for damaged archives."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Make an `InputError` of whatever `zipfile` raises for an archive.
+    """Turn whatever `zipfile` raises for an archive into an `InputError`.
 
     :raises InputError: the block has raised such an exception.
     """
@@ -96,11 +96,11 @@ def explained() -> Iterator[None]:
 
 
 class _Bounded:
-    """A file that refuses to read much at once.
+    """A file that refuses large reads.
 
-    `zipfile` reads the whole list of members in one call. It takes the length from a
-    record at the end of the file. There are several such records, and ways to hide
-    one, so that checking the record itself would not be safe.
+    `zipfile` reads the whole list of members in one call, with the length from a record
+    at the end of the file. Checking this record would not be safe: there can be
+    several, and there are ways to hide one.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -117,7 +117,7 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: these are more bytes than any list of members has.
+        :raises InputError: no list of members has so many bytes.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:
@@ -146,7 +146,7 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         raise InputError(message, hint="build the wheel again")
     data = bytearray()
     with archive.open(member) as file:
-        # The header may claim any size, so what is decompressed is counted.
+        # The header may claim any size, so the decompressed bytes are counted.
         while chunk := file.read(_CHUNK):
             data += chunk
             if len(data) > MAX_MEMBER:
@@ -156,19 +156,19 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 _BODY = re.compile(r"(?:\A|\n|\r(?!\n))(?![!-9;-~]*:|[ \t]|From )")
-"""The end of the headers: the first line that is none and goes on with none."""
+"""The end of the headers: the first line that neither is nor continues a header."""
 
 _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
-"""The end of a header: what is indented goes on with it."""
+"""The end of a header: indented lines continue it."""
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
     """Return the texts of ``Requires-Dist`` in METADATA.
 
-    The result has at most one text more than `MAX_REQUIRES`, so that a caller can tell
-    that there are too many.
+    The result has at most one item more than `MAX_REQUIRES`, so that a caller can
+    detect that there are too many.
     """
-    # The import of `email`, which reads the same, takes longer than inflating 15 MB.
+    # Importing `email`, which does the same, takes longer than inflating 15 MB.
     text = metadata.decode("utf-8", "replace")
     end = _BODY.search(text)
     headers = _NEXT.split(text[: end.start()] if end else text)
@@ -181,14 +181,14 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
 
 
 MAX_LENGTH = 255
-"""The most characters of a file name; file systems and indexes have no longer ones."""
+"""The most characters of a file name, in file systems and on indexes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelName:
-    """What the name of a wheel file says.
+    """The parts of a wheel's file name.
 
-    :param name: the project, as normalized file names spell it (``my_project``).
+    :param name: the project, as spelled in normalized file names (``my_project``).
     :param version: the release, normalized.
     :param label: the variant label; ``None`` for a non-variant wheel.
     :param build: the build tag as `packaging` sorts it; empty when there is none.
@@ -243,7 +243,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
 
 @lru_cache(maxsize=1024)
 def platform_of(text: str) -> str | None:
-    """Return the platform of a wheel as the table of builds names it.
+    """Return the platform of a wheel as named in the table of builds.
 
     :param text: the platform tag, or the end of a name with it, such as
         ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
@@ -260,7 +260,7 @@ def platform_of(text: str) -> str | None:
 
 
 def without_gpu(project: str, platform: str | None) -> str:
-    """Say that no build of a project for a platform uses a GPU, in its index."""
+    """Return the message that no build of a project on its index uses a GPU."""
     systems = {"win": "Windows", "linux": "Linux", "macosx": "macOS"}
     system, _, machine = (platform or "").partition("_")
     where = f" for {systems[system]}" if system in systems else ""
@@ -270,9 +270,9 @@ def without_gpu(project: str, platform: str | None) -> str:
 
 @lru_cache(maxsize=1024)
 def is_for_platform(text: str, platform: str) -> bool:
-    """Return whether a wheel may be for a platform, by its platform tag alone.
+    """Return whether a wheel may be for a platform, by its platform tag only.
 
-    The versions of glibc, musl and macOS do not count.
+    The versions of glibc, musl and macOS are ignored.
 
     :param text: as for `platform_of`.
     :param platform: such as ``linux_x86_64`` or ``win_amd64``.

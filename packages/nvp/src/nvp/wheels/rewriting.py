@@ -1,9 +1,9 @@
-"""A wheel with its variant markers resolved, made while the original streams by.
+"""Resolving the variant markers of a wheel while streaming it.
 
-METADATA and RECORD are the only members that change; every other member is copied
-byte for byte. `plan_rewrite` reads the list of members and these two, and says which
-bytes of the original go where. `Rewriting` then needs no more memory than a piece of
-the stream. For a wheel of three members, the plan is::
+Only METADATA and RECORD change; every other member is copied byte for byte.
+`plan_rewrite` reads the list of members and these two, and plans which bytes of the
+original go where. `Rewriting` then holds only one chunk of the stream in memory. For a
+wheel with three members, the plan is::
 
     copy 0-40960         local header and data of demo/_C.so
     write 1204 bytes     local header and data of METADATA
@@ -52,12 +52,12 @@ class Copy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RewritePlan:
-    """What a rewritten wheel is made of.
+    """The parts of a rewritten wheel.
 
     :param parts: in the order of the new file; ranges of the original ascend.
-    :param size: bytes of the new file.
-    :param original: bytes of the original.
-    :param metadata: METADATA as the new wheel has it.
+    :param size: the size of the new file in bytes.
+    :param original: the size of the original in bytes.
+    :param metadata: METADATA of the new wheel.
     """
 
     parts: tuple[Copy | bytes, ...]
@@ -67,7 +67,7 @@ class RewritePlan:
 
     @property
     def unchanged(self) -> int:
-        """The bytes at the start that are those of the original."""
+        """The number of bytes at the start that do not change."""
         end = 0
         for part in self.parts:
             if not isinstance(part, Copy) or part.start != end:
@@ -79,11 +79,11 @@ class RewritePlan:
 def plan_rewrite(
     file: IO[bytes], evaluate: Callable[[bytes], bytes]
 ) -> RewritePlan | None:
-    """Plan a wheel whose METADATA is what ``evaluate`` makes of the original's.
+    """Plan a wheel whose METADATA is the result of ``evaluate``.
 
     :param file: the wheel; the list of its members, METADATA and RECORD are read.
-    :returns: ``None`` when METADATA stays as it is.
-    :raises InputError: the archive cannot be read, or is not built as wheels are.
+    :returns: ``None`` if METADATA does not change.
+    :raises InputError: the archive cannot be read, or is not laid out like a wheel.
     """
     with open_wheel(file) as archive:
         infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
@@ -111,8 +111,8 @@ def plan_rewrite(
             entry.moved(offsets[entry.offset], sizes.get(entry.offset))
             for entry in entries
         )
-        # As long as the original, if it can be: whoever sends the new wheel can then
-        # tell its length before METADATA has arrived.
+        # The new wheel is padded to the length of the original if possible: a server
+        # then knows its length before METADATA has arrived.
         room = start + len(listed) - position - len(new_list) - len(tail)
         end = _moved_end(tail, position, len(new_list), room)
     parts.append(new_list + end)
@@ -125,11 +125,11 @@ def plan_rewrite(
 
 
 class Rewriting:
-    """Makes the new wheel out of the bytes of the original, as they arrive.
+    """Builds the new wheel from the bytes of the original, as they arrive.
 
-    ``feed`` gets every piece of the original; ``finish`` returns the end of the new
-    wheel, without which no installer takes it. A caller that verifies the original's
-    hash does so before it sends that end.
+    ``feed`` takes every chunk of the original; ``finish`` returns the end of the new
+    wheel, without which installers reject it. Callers verify the original's hash before
+    they send this end.
     """
 
     def __init__(self, plan: RewritePlan) -> None:
@@ -138,7 +138,7 @@ class Rewriting:
         self._next = 0
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """Yield what the next piece of the original adds to the new wheel."""
+        """Yield the bytes that the next chunk of the original adds to the new wheel."""
         start, self._position = self._position, self._position + len(piece)
         parts = self._plan.parts
         while self._next < len(parts) - 1:
@@ -155,13 +155,13 @@ class Rewriting:
     def finish(self) -> bytes:
         """Return the end of the new wheel.
 
-        :raises InputError: the original has another length than when it was planned.
+        :raises InputError: the original has changed its length since it was planned.
         """
         if self._position != self._plan.original:
             raise _refused(
                 f"it has {self._position} bytes and not {self._plan.original}"
             )
-        # The list of members stands after the members, so every part has been made.
+        # The list of members follows the members, so all parts are complete.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""
 
@@ -177,7 +177,7 @@ def _length(part: Copy | bytes) -> int:
 
 
 def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
-    # read_dist_info has made sure that there is one.
+    # read_dist_info has checked that it exists.
     return next(
         info.filename
         for info in infos
@@ -202,7 +202,7 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What the list of members says of one that was replaced."""
+    """The values in the list of members for a replaced one."""
 
     crc: int
     packed: int
@@ -211,7 +211,7 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One record of the list of members, as it stands."""
+    """One record of the list of members, unchanged."""
 
     raw: bytes
     offset: int
@@ -219,7 +219,7 @@ class _Entry:
     wide: bool
 
     def moved(self, offset: int, sizes: _Sizes | None) -> bytes:
-        """Return the record with another offset, and other sizes if there are any."""
+        """Return the record with a new offset, and with new sizes if given."""
         if sizes is not None:
             return self._replaced(offset, sizes)
         if not self.wide and offset >= _IN_ZIP64:
@@ -254,7 +254,7 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
-    """Return the records of the list of members, and what stands after the last."""
+    """Return the records of the list of members, and what follows the last."""
     entries = []
     position = 0
     while data[position : position + 4] == b"PK\x01\x02":
@@ -274,8 +274,8 @@ def _entry(raw: bytes, fields: tuple[int, ...], start: int, extra: int) -> _Entr
     place = start
     for kind, block in _extras(raw[start : start + extra]):
         if kind == _ZIP64:
-            # APPNOTE 4.5.3: the fields appear in this order, each only where the
-            # record itself has the greatest number in its place.
+            # APPNOTE 4.5.3: the fields appear in this order, each only if the record
+            # itself has the maximum value in its place.
             before = 8 * sum(fields[index] == _IN_ZIP64 for index in (9, 8))
             place += 4 + before
             (offset,) = struct.unpack_from("<Q", block, 4 + before)
@@ -290,7 +290,7 @@ def _plan_members(
     start: int,
     changed: dict[str, bytes],
 ) -> tuple[list[Copy | bytes], dict[int, int], dict[int, _Sizes]]:
-    """Lay the members out: the parts, new offsets by old ones, and new sizes."""
+    """Return the parts, the new offsets by old ones, and the new sizes."""
     parts: list[Copy | bytes] = []
     offsets: dict[int, int] = {}
     sizes: dict[int, _Sizes] = {}
@@ -326,14 +326,14 @@ def _new_member(
     sizes = _Sizes(zlib.crc32(content), len(packed), len(content))
     fields[2] &= ~_DESCRIPTOR
     fields[6:9] = sizes.crc, sizes.packed, sizes.size
-    fields[10] = 0  # without extra fields: they hold sizes, and times that are optional
+    fields[10] = 0  # no extra fields: they contain sizes, and optional times
     return _LOCAL.pack(*fields) + name + packed, sizes
 
 
 def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
     """Return the records at the end of an archive whose list of members moves.
 
-    :param room: how many bytes longer the comment becomes, if it can.
+    :param room: the bytes to add to the comment, if possible.
     """
     end = bytearray(tail)
     position = 0
@@ -362,7 +362,7 @@ def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
 def evaluate_core_metadata(data: bytes, variant: SelectedVariant) -> bytes:
     """Resolve the variant markers of each ``Requires-Dist`` field.
 
-    Every other byte stays as it is, the description included.
+    All other bytes stay, including the description.
 
     :param data: the bytes of METADATA.
     :raises InputError: a variant marker is used in a way that PEP 825 does not define.

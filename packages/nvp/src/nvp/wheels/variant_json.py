@@ -1,6 +1,6 @@
-"""What ``*.dist-info`` of wheels says: ``variant.json``, METADATA and WHEEL.
+"""Reading ``variant.json``, METADATA and WHEEL of wheels.
 
-`combine` puts together what the wheels of one release say.
+`combine` merges the metadata of the wheels of one release.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..metadata.requirements import has_variant_markers
 from .archive import open_wheel, parse_requires, read_dist_info
 
 MAX_TAGS = 1000
-"""The most tags of a wheel that are read; real wheels have fewer than twenty."""
+"""The most tags that are read from a wheel; real wheels have fewer than twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelContent:
-    """What a wheel says about itself, unread and unchecked.
+    """The metadata files of a wheel, neither parsed nor checked.
 
     :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` when there
         is no such file.
     :param folder: the name of the ``*.dist-info`` directory that METADATA is in.
-    :param name: the project, as METADATA says it; empty if it does not.
-    :param version: the release, as METADATA says it; empty if it does not.
-    :param requires: ``Requires-Dist`` of METADATA.
-    :param requires_python: ``Requires-Python`` of METADATA; empty if it has none.
+    :param name: the project in METADATA; empty if missing.
+    :param version: the release in METADATA; empty if missing.
+    :param requires: ``Requires-Dist`` in METADATA.
+    :param requires_python: ``Requires-Python`` in METADATA; empty if missing.
     :param metadata_sha256: the hash of METADATA.
     :param tags: the tags in WHEEL, such as ``py3-none-any``; ``None`` when there is no
         such file, which older builders left out.
@@ -59,7 +59,7 @@ class WheelContent:
 
 
 def read_wheel(source: str | IO[bytes]) -> WheelContent:
-    """Return what ``*.dist-info`` of a wheel says.
+    """Return the contents of the ``*.dist-info`` of a wheel.
 
     :param source: a path, or an open file.
     :raises InputError: the archive cannot be read or has no METADATA.
@@ -69,10 +69,10 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
 
 
 def read_content(archive: zipfile.ZipFile) -> WheelContent:
-    """Return what ``*.dist-info`` of an open archive says.
+    """Return the contents of the ``*.dist-info`` of an open archive.
 
-    :raises InputError: it has no METADATA. The caller explains what `zipfile` raises
-        for damage, as `archive.explained` does.
+    :raises InputError: it has no METADATA. The caller handles what `zipfile` raises for
+        damage, with `archive.explained`.
     """
     metadata = read_dist_info(archive, "METADATA")
     if metadata is None:
@@ -105,10 +105,10 @@ def _metadata_folder(member: str) -> str | None:
 def read_wheel_metadata(
     path: str | os.PathLike[str], label: str, file: IO[bytes] | None = None
 ) -> tuple[VariantsMetadata, Mapping[str, Any]]:
-    """Return the metadata of a wheel, and the document that it was read from.
+    """Return the metadata of a wheel, and the document it was read from.
 
     :param label: the label in the name of the wheel.
-    :param file: the open wheel; ``path`` is then only its name in messages.
+    :param file: the open wheel; ``path`` is then used only in messages.
     :raises InputError: the archive cannot be read, has no ``variant.json``, or has one
         that is not valid or is for another label.
     """
@@ -137,17 +137,17 @@ def read_wheel_metadata(
 def combine(
     parts: Iterable[tuple[str, VariantsMetadata]],
 ) -> tuple[VariantsMetadata, list[InputError]]:
-    """Return the union of the metadata of wheels, and where they contradict each other.
+    """Return the union of the metadata of wheels, and their contradictions.
 
-    The order of the wheels does not change the union, only the names in the errors.
-    When there are errors, the union must not be used.
+    The order of the wheels affects only the names in the errors. If there are errors,
+    the union must not be used.
 
-    :param parts: the name of each wheel with its metadata; at least one. All have the
-        same release and schema version.
+    :param parts: the name of each wheel with its metadata; at least one. All wheels
+        are of the same release and schema version.
     """
     (first_name, first), *others = sorted(parts, key=lambda part: part[0])
     merged = first
-    # The wheel that said something first, for the messages.
+    # The wheel with the first mention, for the messages.
     origins: dict[tuple[str, str], str] = {}
     longest = first_name
     errors: list[InputError] = []
@@ -180,7 +180,7 @@ def combine(
 def _find_contradictions(
     one: VariantsMetadata, two: VariantsMetadata
 ) -> list[tuple[str, str]]:
-    """Return section and key of each statement in which two wheels differ."""
+    """Return the section and key of each difference between two wheels."""
     contradictions: list[tuple[str, str]] = []
     shared = set(one.namespaces) & set(two.namespaces)
     for section, mine, theirs in _sections(one, two):
