@@ -118,3 +118,22 @@ def test_platformdirs_alone_brings_what_handles_files(tmp_path: Path) -> None:
     modules = imported("resolve", str(file), *given, folder=tmp_path)
     assert "platformdirs" in modules
     assert those_of(modules, *SLOW, *INDEX) == set()
+
+
+def test_reading_an_index_does_without_the_command_line_of_httpx(
+    tmp_path: Path,
+) -> None:
+    words = ("releases", "six", "--index-url", "http://127.0.0.1:9/simple/")
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "nvp", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    lines = done.stderr.splitlines()
+    modules = {line.rpartition("|")[2].strip() for line in lines}
+    assert (done.returncode, lines[-1].partition(":")[0]) == (3, "error")
+    assert "httpx" in modules
+    assert those_of(modules, "pygments", "rich", "click") == set()

@@ -18,6 +18,7 @@ def run() -> int:
     # A command creates many objects and few cycles. Collecting cycles after every 700
     # new objects took a third of the time of a long lock file or inventory.
     gc.set_threshold(100_000)
+    _leave_out_program_of_httpx()
     try:
         problem = _foreign_provider()
         if problem is not None:
@@ -36,6 +37,20 @@ def run() -> int:
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _leave_out_program_of_httpx() -> None:
+    """Keep httpx from importing its own command line, with pygments, rich and click.
+
+    No command uses it, and it is a seventh of what `nvp pip` imports of its own.
+    """
+
+    def main() -> None:
+        """Stand for the command line, whose attributes httpx sets."""
+
+    program = type(sys)("httpx._main")
+    program.__dict__["main"] = main
+    sys.modules[program.__name__] = program
 
 
 def _foreign_provider() -> str | None:
