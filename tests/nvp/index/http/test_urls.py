@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import redacted
 from nvp.index.http.urls import (
     Settings,
+    file_name,
     is_http,
     is_loopback,
     server_of,
@@ -130,3 +132,22 @@ def test_locations_that_are_http(location: str, expected: bool) -> None:
 )
 def test_hosts_that_are_this_machine(host: str, expected: bool) -> None:
     assert is_loopback(host) == expected
+
+
+_PARTS = ("https://", "file:///", "user@", "index.example", ":80", "[::1]", "/", "//")
+_MORE = ("torch-2.8.0+cu128.whl", "%2B", "?", "#", ";", "[", "\n", " ", "\u2100", ".")
+
+
+@given(st.lists(st.sampled_from([*_PARTS, *_MORE]), max_size=8).map("".join))
+@settings(deadline=None)
+def test_shortcuts_for_plain_urls_change_nothing(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        assert file_name(url) == ""
+        with pytest.raises(ValueError, match=r".+"):
+            server_of(url)
+        return
+    assert file_name(url) == unquote(parts.path.rpartition("/")[2])
+    host = parts.netloc.rpartition("@")[2].lower()
+    assert server_of(url) == f"{parts.scheme}://{host}"

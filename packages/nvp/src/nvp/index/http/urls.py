@@ -21,6 +21,8 @@ from nvidia_variant_provider.errors import InputError, redacted
 # example.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
 # A file, possibly in another directory: only the directory must be resolved, once.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._~+-]+")
+_ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
 LONGEST_NAME = 255
@@ -137,6 +139,14 @@ def file_name(url: str) -> str:
 
     The result is empty without a file name or for an invalid URL.
     """
+    folder, _, name = url.rpartition("/")
+    # A page can have 40,000 such URLs, and splitting each takes 10 µs.
+    if (
+        folder.count("/") > 1
+        and not _ODD.search(folder)
+        and _PLAIN_NAME.fullmatch(name)
+    ):
+        return name
     try:
         return unquote(urlsplit(url).path.rpartition("/")[2])
     except ValueError:  # such as "http://[::1"
@@ -218,6 +228,11 @@ class Settings:
 
 def server_of(url: str) -> str:
     """Return scheme, host and port of ``url``: the scope of its credentials."""
+    return _server_of("/".join(url.split("/", 3)[:3]))
+
+
+@lru_cache(maxsize=1024)
+def _server_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
 

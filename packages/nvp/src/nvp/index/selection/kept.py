@@ -245,7 +245,8 @@ def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
 
 def place_of(url: str) -> str:
     """Return a URL without its query, which may differ each time."""
-    return split_credentials(url)[0].partition("?")[0].partition("#")[0]
+    bare = split_credentials(url)[0] if "@" in url else url
+    return bare.partition("?")[0].partition("#")[0]
 
 
 def _sha256_of(content: bytes) -> bytes:
