@@ -261,8 +261,9 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
 
     folder = Path.cwd()
     for kept in find_kept_urls(folder, urls):
+        name = printable(str(kept.path.relative_to(folder)))
         yield (
-            f"{printable(kept.path.name)}, line {kept.line}, names this server, which "
+            f"{name}, line {kept.line}, names this server, which "
             f"other machines do not reach: {kept.advice}"
         )
     if passing and not has_lock(folder):
