@@ -141,7 +141,7 @@ def test_wheels_have_to_name_the_provider_for_uv_as_well(tmp_path: Path) -> None
     path = PUBLISHED / "torch-2.10.0-variants.json"
     plain, for_uv = api.upgrade(path).document, api.upgrade(path, for_uv=True)
     assert plain is not None
-    assert "build the wheels with that as well" in str(for_uv.notes)
+    assert "build the wheels with it too" in str(for_uv.notes)
     with uv_index(tmp_path) as index:
         project = index.publish(plain)
         assert for_uv.text is not None

@@ -141,9 +141,9 @@ class TestReasons:
         assert judgement.verdict == verdict
         if verdict in ("unknown", "partly"):
             assert judgement.reasons == (
-                "libtorch.so: nothing says whether its machine code for 80, 90 runs on "
-                "compute capability 8.7: it is of CUDA 13.0, and newer code is known "
-                "to",
+                "libtorch.so: it is unknown whether its machine code for 80, 90 runs "
+                "on compute capability 8.7: it is of CUDA 13.0, and newer code is "
+                "known to",
             )
 
     def test_a_small_library_alone_does_not_make_a_build_run(self) -> None:

@@ -98,8 +98,8 @@ def test_an_export_beside_the_report(run: Run, store: Path, tmp_path: Path) -> N
     ("words", "message"),
     [
         ((), "there is no index to read"),
-        (("index", "--report"), "--report and --export read the store alone"),
-        (("index", "--export", "x.csv"), "--report and --export read the store alone"),
+        (("index", "--report"), "--report and --export read only the store"),
+        (("index", "--export", "x.csv"), "--report and --export read only the store"),
         (("index", "--format", "html"), "--format is for --report"),
     ],
 )

@@ -88,8 +88,8 @@ def test_the_newest_release_may_not_run_either(pip: Pip, url: str) -> None:
     done = pip(*words, "--cuda-driver", "12.8", "--sm-arch", "12.0")
     assert done.out.splitlines()[-2] == (
         "fresh-cu12 1.0 (CUDA 12) is not known to run here: CUDA 12.8 is the first to "
-        "compile for compute capability 12.0, and nothing says which CUDA 12 the build "
-        "is of (the project is named fresh-cu12)"
+        "compile for compute capability 12.0, and it is unknown which CUDA 12 the "
+        "build is of (the project is named fresh-cu12)"
     )
     done = pip(*words, *MACHINE)
     assert "known" not in done.text

@@ -110,7 +110,7 @@ class TestChanges:
         assert data["notes"] == [
             "bare: NEW has variants and not their metadata",
             # The table of builds has no entry for some of the GPUs.
-            "torch: nothing says whether 2.9.1+cu126 runs on the GPU",
+            "torch: it is unknown whether 2.9.1+cu126 runs on the GPU",
         ]
 
     def test_reasons(self, data: dict[str, Any]) -> None:
@@ -177,7 +177,7 @@ class TestSavedPages:
         new.write_text(text.replace("demo-1.0.tar.gz", "demo-1.1.tar.gz"))
         outcome = run(old, new, "--format", "json")
         assert outcome.code == 0
-        assert "nothing says whether 1.0+cu126 runs on the GPU" in outcome.err
+        assert "it is unknown whether 1.0+cu126 runs on the GPU" in outcome.err
         data = json.loads(outcome.out)["data"]
         assert changes(data, "demo") == {("same", "1.0+cu126", "1.0+cu126")}
         # Beside the pages, the same metadata tells all.

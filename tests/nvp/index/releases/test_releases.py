@@ -267,7 +267,7 @@ class TestInspect:
         assert builds["2.0"].evidence == "inspected"
         assert "only for 90" in builds["3.0"].reasons[0]
         assert builds["1.0"].reasons == (
-            "its METADATA was not asked for: a newer release may run; --inspect --all "
+            "its METADATA was not read: a newer release may run; --inspect --all "
             "reads the wheel",
         )
         server.requests.clear()

@@ -238,7 +238,7 @@ def _by_label(
     backends: dict[Version, Backend] = {}
     for build in builds:
         if not build.has_label(label):
-            reason = f"another build was asked for: {label}"
+            reason = f"another build was requested: {label}"
             files[build.file] = Visibility(action="hide", reason=reason)
         elif build.judgement.verdict == "cannot":
             reason = "; ".join(build.judgement.reasons)

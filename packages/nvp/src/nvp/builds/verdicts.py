@@ -61,13 +61,13 @@ class Judgement:
 
 
 UNKNOWN = Judgement(
-    verdict="unknown", reasons=("nothing says what the build needs",), is_silent=True
+    verdict="unknown", reasons=("it is unknown what the build needs",), is_silent=True
 )
 
 
 def not_asked(because: str) -> Judgement:
     """Return the verdict on a build whose METADATA was not read."""
-    reason = f"its METADATA was not asked for: {because}"
+    reason = f"its METADATA was not read: {because}"
     return replace(UNKNOWN, reasons=(reason,), asked=False)
 
 
@@ -183,13 +183,13 @@ def _judge_by_toolkit(
     if is_later and not needs.library:
         reason = (
             f"CUDA {first} is the first to compile for compute capability {capability},"
-            f" and nothing says which CUDA {cuda} the build is of ({needs.source})"
+            f" and it is unknown which CUDA {cuda} the build is of ({needs.source})"
         )
         return _judgement(needs, "unknown", (reason,), driver)
     if not is_later and (first is None or first > cuda):
         reason = (
             f"CUDA {cuda} is older than compute capability {capability}: only PTX "
-            "would run, and nothing says whether the build has any"
+            "would run, and it is unknown whether the build has any"
         )
         return _judgement(needs, "unknown", (reason,), driver)
     if doubt := _doubt(driver, capability, near):

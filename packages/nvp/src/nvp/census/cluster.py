@@ -236,7 +236,7 @@ def _connect(address: str) -> Any:
     # Dask misreads the reply of another kind of server as the length of a message, and
     # raises AssertionError if its thread does not start in time.
     except (OSError, ValueError, TypeError, LateError, AssertionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "nobody responds"
+        reason = str(error).splitlines()[0] if str(error) else "no response"
     except MemoryError:
         reason = "what responds is no scheduler"
     message = f"no Dask scheduler can be reached: {redacted(reason)}"

@@ -99,7 +99,7 @@ def _normalized(name: str) -> str:
         return canonicalize_name(name, validate=True)
     except InvalidName:
         message = f"{shown(name)} is not the name of a project"
-        hint = "give the name alone, without a version"
+        hint = "give only the name, without a version"
         raise UsageError(message, path="--project", hint=hint) from None
 
 

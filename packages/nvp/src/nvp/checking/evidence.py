@@ -183,11 +183,11 @@ class Known:
         if self.backend is not None and self.backend.is_foreign:
             reason = f"it is labelled {self.backend.label}: for other vendors' hardware"
         elif environment.cuda_driver_version is None:
-            reason = "nothing says whether it needs a GPU"
+            reason = "it is unknown whether it needs a GPU"
         elif self.wheel is None and (self.pin.origin or self.pin.has_sdist):
             reason = "it is built where it is installed, so that no wheel says it"
         else:
-            reason = "nothing says what the build needs"
+            reason = "it is unknown what the build needs"
         return Judgement(verdict="unknown", reasons=(reason,))
 
 

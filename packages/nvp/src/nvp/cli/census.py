@@ -233,7 +233,7 @@ def is_asked_for(options: argparse.Namespace) -> bool:
     """
     shows = options.report or options.export is not None
     if shows and options.index is not None:
-        message = "--report and --export read the store alone"
+        message = "--report and --export read only the store"
         raise UsageError(message, hint="leave out the index, or read it first")
     if not shows and options.index is None:
         hint = "name one, or give --report or --export"

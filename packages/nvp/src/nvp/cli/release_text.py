@@ -241,7 +241,7 @@ def _say_open(
         for release in takewhile(lambda release: release is not chosen, table.releases)
     ):
         yield (
-            f"pip takes {project} {chosen.version}, and nothing says whether it runs "
+            f"pip takes {project} {chosen.version}, and it is unknown whether it runs "
             f"on the GPU of a machine with {facts}: its code was not read, which "
             "--inspect does."
         )

@@ -40,7 +40,7 @@ _INDEXES = """
   (default: the activated one, or nvp's own)
 --platform
 -f, --find-links PLACE...
-  page of links or directory of wheels to read as well
+  another page of links or directory of wheels to read
 """
 
 _BUILDS = """

@@ -358,7 +358,7 @@ class Toolchain:
         sentences += self.problems()
         if self.torch is not None and not self.torch.is_known:
             sentences.append(
-                f"nothing says which CUDA torch {self.torch.version} is for"
+                f"it is unknown which CUDA torch {self.torch.version} is for"
             )
         return sentences
 

@@ -340,7 +340,7 @@ def cost_lines(claim: TrueClaim) -> list[str]:
     gpus = sorted({gpu for value in lost for gpu in gpus_of(value)} - kept)
     more = ""
     if lost:
-        more = f", but nobody may declare {', '.join(lost)} then"
+        more = f", but then {', '.join(lost)} must not be declared"
         if gpus:
             more += f", so that GPUs of {', '.join(map(str, gpus))} do not get it"
     return [

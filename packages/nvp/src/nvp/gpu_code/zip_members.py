@@ -219,7 +219,7 @@ class ReadAhead:
             raise piece
 
     def stop(self) -> None:
-        """End the thread; nobody may ask for more."""
+        """End the thread; no more reads are allowed."""
         self._stopped = True
         self._room.release()
 

@@ -103,7 +103,7 @@ class LibraryCode:
         targets = ", ".join(sorted_targets(self.machine_code))
         toolkit = f"CUDA {self.cuda}" if self.cuda else "an unknown CUDA"
         return (
-            f"nothing says whether its machine code for {targets} runs on compute "
+            f"it is unknown whether its machine code for {targets} runs on compute "
             f"capability {capability}: it is of {toolkit}, and newer code is known to"
         )
 

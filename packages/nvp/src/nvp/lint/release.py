@@ -217,7 +217,7 @@ def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
     for label in sorted(labels_of(checked.document).keys() - checked.release.offered):
         message = "no wheel has this label"
         if label in yanked:
-            message = "all wheels with this label are yanked, so that nobody gets it"
+            message = "all wheels with this label are yanked, so installers skip it"
         hint = "upload the wheel, or remove the label"
         yield Problem(join("variants", label), message, hint)
 

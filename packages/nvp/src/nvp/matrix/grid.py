@@ -209,7 +209,7 @@ def _described(cell: Cell) -> tuple[str, str]:
         return text, f"{cell.label}, which uses no GPU"
     mark, words = {
         PTX: ("*", ", whose PTX the driver compiles"),
-        UNKNOWN: ("?", ", of which nothing says whether it runs"),
+        UNKNOWN: ("?", "; whether it runs is unknown"),
     }.get(cell.how, ("", ""))
     return cell.label + mark, cell.label + words
 
@@ -228,6 +228,9 @@ def architectures(band: Gpus) -> str:
         if gpu in gpu_models()
     ]
     distinct = list(dict.fromkeys(names))
+    if len(distinct) > 1 and names[0] == names[-1]:
+        # The numbers of Rubin lie between those of Blackwell.
+        return " and ".join(distinct)
     if len(band) == 1 and distinct:
         # Several capabilities share an architecture, but rarely a product.
         name = gpu_models()[band[0]].name.partition(" (")[0]
@@ -365,7 +368,7 @@ def _risks_of_tegra(
         )
     else:
         yield (
-            f"the build's machine code is for {kind}, and nothing says whether this "
+            f"the build's machine code is for {kind}, and it is unknown whether this "
             f"GPU runs that of builds for CUDA before {known[1]}"
         )
 

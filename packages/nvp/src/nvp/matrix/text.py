@@ -81,12 +81,12 @@ def legend(grid: Grid) -> list[str]:
     if any(grid.at(column, row) is None for column, row in bands):
         kinds.add("gap")
     lines = {
-        NATIVE: "a name alone: this build, which has machine code or does not say",
+        NATIVE: "name only: this build, with machine code for the GPU or no targets",
         PTX: "*: this build has only PTX for the GPU, which the driver compiles",
         CPU: "cpu: a build that does not use the GPU",
         NO_LABEL: "(none): no label fits, so an installer takes the non-variant wheel",
         NO_BUILD: "none: no build of the release runs on the GPU",
-        UNKNOWN: "?: nothing says whether this build runs on the GPU",
+        UNKNOWN: "?: it is unknown whether this build runs on the GPU",
         "gap": f"-: {UNSUPPORTED}",
         "would be": f"[...]: {UNSUPPORTED}; this is what it would get",
     }

@@ -177,7 +177,7 @@ def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
         before += f" with {old.plugin_api or 'no plugin-api'}"
         after += f" with {PLUGIN_API}"
     message = f"{before} is replaced by {after}, which uv 0.13.8 recognises"
-    hint = "build the wheels with that as well"
+    hint = "build the wheels with it too"
     notes.append(Remark(place=_PLACE, message=message, hint=hint))
     new = old.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)
     providers = {**metadata.providers, NAMESPACE: new}
@@ -222,7 +222,7 @@ def find_difference(
             if was != now:
                 return f"with {machine} {now} now comes before {was}"
     if _depends_on_plugins(metadata, providers):
-        return "the order may change where another plugin is asked"
+        return "the order may change where another plugin decides"
     return None
 
 

@@ -258,7 +258,7 @@ def _variants(
         del variants[old_null]
         variants[null] = {}
         message = f"the null variant is now spelled {null}"
-        hint = f"rename the wheels that end in -{old_null}.whl, or nobody gets them"
+        hint = f"rename the wheels that end in -{old_null}.whl, or installers skip them"
         remarks.lose(join("variants", old_null), message, hint)
     return variants
 

@@ -392,7 +392,7 @@ def _explain_hash(project: str, file: model.File, page: ShownPage) -> str | None
         elif parts.label in release.unread:
             why = f"is passed over: {release.unread[parts.label]}"
         else:
-            why = f"is not shown: {release.problem or 'another one is asked for'}"
+            why = f"is not shown: {release.problem or 'another one is requested'}"
         others = [offer.wheel.file_name for offer in release.offers]
         others += sorted(release.plain)
         what = f"variant {parts.label} of {project} {release.version}"

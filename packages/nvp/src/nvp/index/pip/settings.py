@@ -70,7 +70,7 @@ def make_blocking_client(
             # Any command that uses an index has the relevant options.
             command = pip.understand(["download"])
         except InputError as error:
-            logger.info("no pip can be asked for its settings: %s", error)
+            logger.info("pip's settings cannot be read: %s", error)
             command = PipCommand(command=None)
         settings = make_settings(command, environ, plain_http=True)
         return Client(

@@ -162,7 +162,7 @@ def open_sources(
 def _read_project(text: str) -> tuple[str, Sequence[str]]:
     """Parse a name such as ``jax`` or ``jax[cuda13]`` into name and extras."""
     requirement = parse_requirement(text)
-    hint = "give the name alone, such as: nvp releases torch"
+    hint = "give only the name, such as: nvp releases torch"
     if text.endswith(".whl"):
         path = shlex.quote((requirement and requirement.url) or text)
         hint = f"for the GPU code of a wheel: nvp inspect {path}"
@@ -170,7 +170,7 @@ def _read_project(text: str) -> tuple[str, Sequence[str]]:
         name = canonicalize_name(requirement.name)
         if not (requirement.specifier or requirement.url or requirement.marker):
             return name, sorted(requirement.extras)
-        hint = f"give the name alone: nvp releases {name}"
+        hint = f"give only the name: nvp releases {name}"
     raise UsageError(f"{shown(text)} is not the name of a project", hint=hint)
 
 

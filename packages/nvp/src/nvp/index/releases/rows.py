@@ -179,7 +179,7 @@ def find_pick_change(
     risks = {
         CPU: "an installer silently takes a build without GPU code",
         NO_BUILD: "an installer takes whatever else there is, or fails",
-        UNKNOWN: f"nothing says whether {new} runs on the GPU",
+        UNKNOWN: f"it is unknown whether {new} runs on the GPU",
     }
     risk = risks.get(now.cell.how)
     return PairChange(
@@ -199,7 +199,7 @@ def find_unknown(project: str, pairs: Iterable[PairChange]) -> Iterable[str]:
     if not any(cell.label for cell in cells):
         yield f"{project}: no build that runs is for this platform and Python"
     for label in sorted({x.label or "" for x in cells if x.how == UNKNOWN}):
-        yield f"{project}: nothing says whether {label} runs on the GPU"
+        yield f"{project}: it is unknown whether {label} runs on the GPU"
 
 
 class _Key(NamedTuple):
