@@ -112,6 +112,7 @@ FAULTS: dict[str, Answer | None] = {
     "yanked without a value": Answer(
         body=html_page(INNER).replace(b"<a ", b"<a data-yanked "), kind="text/html"
     ),
+    "a link of an egg": odd_link(f"#egg=kern&sha256={'0' * 64}"),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),
     "no URL": moved("http://[bad/"),

@@ -52,8 +52,9 @@ _TYPES = (
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, by pip's rule; an invalid one makes pip reject the file."""
 
-_OF_UV = re.compile("blake2b=|%3d", re.IGNORECASE)
-"""The forms of hashes in URL fragments that uv checks but pip does not."""
+_OF_ONE = re.compile("blake2b=|%3d|egg=", re.IGNORECASE)
+"""The forms of hashes in URL fragments that uv checks but pip does not, and the name of
+an egg, for which pip skips a file."""
 
 _BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
 """``data-yanked`` without a value, which pip does not see, and uv does."""
@@ -401,7 +402,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     reference = link.attributes.get("href") or ""
     href, _, fragment = reference.partition("#")
     url = absolute_url(href, base)
-    if exact and (url is None or _OF_UV.search(fragment)):
+    if exact and (url is None or _OF_ONE.search(fragment)):
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
