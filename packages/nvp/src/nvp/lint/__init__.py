@@ -1,1 +1,1 @@
-"""Rules for metadata and wheels, the findings they make, and their reports."""
+"""Rules for metadata and wheels, their findings, and reports."""

@@ -1,4 +1,4 @@
-"""The contents of a wheel; NV513 and NV514, which compare tags and METADATA with them.
+"""The contents of a wheel; NV513 and NV514 compare them with tags and METADATA.
 
 The rules that compare the contents with the declared properties are in `content_rules`.
 """
@@ -32,7 +32,7 @@ from .spelling import corrected, has_unknown
 class Lack(enum.Enum):
     """How the code of a wheel falls short of a declared value.
 
-    Apart from the first, the kinds are tried in this order.
+    `_classify` tries the kinds in this order.
     """
 
     OTHER_NAME = "all GPUs that get the build run code for another target"
@@ -65,8 +65,8 @@ class DeclaringWheel:
     :param names_targets: whether ``sm_arch`` is declared at all.
     :param unclear: the features with values that other rules report, whose meaning is
         therefore unknown.
-    :param declared: what the wheel claims.
-    :param truth: what it could truthfully claim.
+    :param declared: the claim of the wheel.
+    :param truth: the claim that its code supports.
     :param shortfalls: the declared values that are not literally true.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
     :param pure: whether the wheel is for any platform, so that its kernels come from
@@ -100,12 +100,12 @@ def describe_wheel(
     """Return the facts about one wheel whose GPU code could be read.
 
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
-    :returns: ``None`` where the wheel declares no property of ``nvidia``.
+    :returns: ``None`` if the wheel declares no property of ``nvidia``.
     """
     given = _declared_features(document, name.label)
     if given is None:
         return None
-    # NV302 reports other spellings.
+    # NV302 reports misspelled values.
     features = corrected(given)
     units = split_units(report)
     loaded = [unit for unit in units if unit.targets]
@@ -139,9 +139,9 @@ def has_library_by_cuda(report: WheelReport) -> bool:
 
 
 def letter_of(unit: Unit, value: str) -> str:
-    """Return ``a`` or ``f`` where a unit has only such code for a declared value.
+    """Return ``a`` or ``f`` if a unit has only such code for a declared value.
 
-    The result is empty where the unit has generic code for the number, or none.
+    The result is empty if the unit has generic code for the number, or none.
     """
     number, _, kind = parse_target(value)
     letters = {
@@ -207,16 +207,16 @@ _MACHINES = {
     "ppc64le": "ppc64",
     "riscv64": "riscv",
 }
-"""The machines in platform tags whose name differs in library reports."""
+"""Machines in platform tags that library reports name differently."""
 
 _PROCESSORS = frozenset({"aarch64", "arm", "ppc64", "riscv", "s390x", "x86", "x86_64"})
-"""The CPU architectures; others, such as those of GPUs, suit every wheel."""
+"""CPU architectures; others, such as those of GPUs, are fine in every wheel."""
 
 _EXTENSION = re.compile(r".*\.(?:abi3|cpython-[^./]+|cp3[0-9]+-[^./]+)\.(?:so|pyd)")
 """The file names of extension modules, which only the interpreter loads."""
 
 _MAX_NAMED = 3
-"""The most libraries that a message names."""
+"""Maximum number of libraries in a message."""
 
 
 LIBRARY_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
@@ -233,7 +233,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     native = [x for x in native if x not in foreign]
     if native:
         # Wheels may contain programs and libraries for other machines, such as helpers
-        # that are copied to a device, as long as nothing here has to load them.
+        # that are copied to a device, unless something here loads them.
         foreign = _loaded(foreign, native)
     if foreign:
         names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
@@ -258,7 +258,7 @@ def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryRepor
 
 @LIBRARY_CHECKS.rule("NV514")
 def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
-    """Report requirements on a CUDA major other than the one that libraries link."""
+    """Report requirements on another CUDA major version than the linked libraries."""
     report, _ = wheel
     required = required_runtimes(report.requires)
     linked = list(_linked(report))

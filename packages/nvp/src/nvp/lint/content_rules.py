@@ -1,4 +1,4 @@
-"""NV5xx: whether the GPU code in a wheel matches what the wheel declares."""
+"""NV5xx: whether the GPU code in a wheel matches its declared properties."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ SILENT_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
 
 _MAX_NAMED = 3
-"""The most libraries that a message names."""
+"""Maximum number of libraries in a message."""
 
 _MAX_TARGETS = 30
-"""The most targets that a message names."""
+"""Maximum number of targets in a message."""
 
 
 def check_content(
@@ -58,7 +58,7 @@ def check_content(
     outside: Collector,
     inside: Collector,
 ) -> None:
-    """Compare the contents of a wheel with what it declares.
+    """Compare the contents of a wheel with its declared properties.
 
     :param document: its ``variant.json``; ``None`` for a non-variant wheel.
     :param outside: for findings about the wheel.
@@ -66,14 +66,14 @@ def check_content(
     """
     READING_CHECKS.run(report, outside)
     LIBRARY_CHECKS.run((report, name), outside)
-    # What seems to be missing may be in a part that could not be read.
+    # Code that seems to be missing may be in a part that could not be read.
     if report.all_defects:
         return
     # NV404, NV412 and others report a labelled wheel without a usable variant.json, and
     # an unlabelled wheel with one.
     if (name.label is None) is not (document is None):
         return
-    # NV513 reports the foreign libraries; the other rules look at the rest.
+    # NV513 reports the foreign libraries; the other rules check the rest.
     foreign = foreign_libraries(report, name)
     if foreign and len(foreign) == len(report.libraries):
         return
@@ -91,22 +91,22 @@ def find_floor(
 ) -> CudaVersion | None:
     """Return the oldest driver that runs the machine code of a wheel, for NV310.
 
-    The result is ``None`` where it is unknown, and where NV505 or NV506 already reports
-    that the lower bound is too low.
+    The result is ``None`` if it is unknown, or if NV505 or NV506 already reports a
+    lower bound that is too low.
 
-    :param features: what the wheel declares.
+    :param features: the declared features of the wheel.
     """
     document = {"variants": {name.label: {NAMESPACE: features}}}
     wheel = None if report.all_defects else describe_wheel(report, name, document)
     if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
         return None
-    # Where the kernels come from elsewhere, only the label is known.
+    # If the kernels come from elsewhere, only the label is known.
     return wheel.truth.relaxed.version if wheel.loaded else OLDEST
 
 
 @DECLARING_CHECKS.rule("NV501")
 def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared machine code that is missing, where no other code runs."""
+    """Report declared machine code that is missing, if no other code runs."""
     for values, units in _grouped(wheel, Lack.NO_CODE):
         where = _in_libraries(units, wheel.loaded)
         yield Problem(
@@ -187,7 +187,7 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
     unit, value = next((u, v) for version, u, v in refused if version == needed)
     hint = f"declare {needed}"
     relaxed = wheel.truth.relaxed.version
-    # Dropping the PTX does not help where machine code alone would leave GPUs out: the
+    # Dropping the PTX does not help if machine code alone would leave GPUs out: the
     # relaxed bound then covers the PTX that these GPUs need.
     if relaxed is not None and needed > relaxed:
         hint += f", or drop {value} and rely on machine code"
@@ -201,7 +201,7 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV506")
 def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report a lower bound of an older CUDA major than the build's own."""
+    """Report a lower bound below the CUDA major version of the build."""
     if LOWER_BOUND in wheel.unclear:
         return
     runtime = newest_runtime(wheel.report, wheel.units)
@@ -224,7 +224,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV507")
 def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report code for one GPU or family where a generic target is declared."""
+    """Report code for one GPU or family if a generic target is declared."""
     for item in wheel.lacking(Lack.SPECIFIC_CODE):
         number, _, kind = parse_target(item.value)
         letter = letter_of(item.units[0], item.value)
@@ -246,7 +246,7 @@ def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV508")
 def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared targets whose cubins hold no kernel."""
+    """Report declared targets whose cubins contain no kernel."""
     for values, _ in _grouped(wheel, Lack.EMPTY_CUBINS):
         yield Problem(
             wheel.at(SM_ARCH),
@@ -344,7 +344,7 @@ def _numbers(values: str) -> str:
 def _undeclared(
     wheel: DeclaringWheel,
 ) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
-    """Return values that could be declared, and the GPUs that do not get the build."""
+    """Yield undeclared values, each with the GPUs that need it to get the build."""
     # NV306 reports a wheel without sm_arch, and NV302 an unknown value.
     if not wheel.loaded or not wheel.names_targets or SM_ARCH in wheel.unclear:
         return
@@ -355,7 +355,7 @@ def _undeclared(
 
 
 def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
-    """Return whether PTX may be left out on purpose, since older drivers refuse it."""
+    """Return whether PTX may be left out on purpose, since older drivers reject it."""
     lower = wheel.declared.lower
     if not value.endswith("_virtual") or lower is None:
         return False
@@ -364,7 +364,7 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 
 
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
-    """Return the toolkit, the library and the value of PTX that drivers refuse."""
+    """Yield the toolkit, the library and the value of PTX that drivers reject."""
     values = wheel.values
     if LOWER_BOUND in wheel.unclear:
         return

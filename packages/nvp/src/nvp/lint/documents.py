@@ -29,16 +29,16 @@ from .selection import SELECTION_CHECKS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Where a document comes from, which decides which rules apply to it.
+    """The origin of a document, which decides which rules apply.
 
     :param whole_release: the document describes a release. ``variant.json`` describes
-        one wheel only, and not what the release offers other machines.
+        only one wheel.
     :param has_plain_wheel: the release has a non-variant wheel, which every machine
         can fall back to.
     :param yanked: labels that installers skip, since their wheels are yanked.
     :param by_cuda: the wheel holds a copy of a library for each of several CUDA
-        versions, so that its lower bound does not identify a toolkit.
-    :param floor: for a wheel, the oldest driver that its machine code runs with.
+        versions, so its lower bound does not identify a toolkit.
+    :param floor: for a wheel, the oldest driver that runs its machine code.
     :param told: properties of the release that already have findings, as recorded by
         `labels.tell`.
     """
@@ -88,10 +88,10 @@ _RELEASE = Scope()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Document:
-    """A document that may be malformed anywhere.
+    """A parsed document, possibly malformed.
 
     :param fields: the parsed JSON.
-    :param checked: what could be read.
+    :param checked: the result of checking it.
     :param in_wheel: whether it is the ``variant.json`` of a wheel.
     """
 
@@ -102,7 +102,7 @@ class Document:
 
     @property
     def version(self) -> SchemaVersion:
-        """Its schema version; if it states none, the version it is read as."""
+        """The schema version; without one, the version that the document is read as."""
         return self.checked.metadata.schema
 
 
@@ -161,8 +161,7 @@ def check_document(
     used = any(NAMESPACE in properties for properties in labels_of(document).values())
     if used and provider and provider != scope.told.get(""):
         PROVIDER_CHECKS.run(provider, collector)
-    # The findings above report the defects. Labels that cannot be read cannot be
-    # ordered.
+    # Unreadable documents have findings already, and their labels cannot be ordered.
     if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(checked.metadata, collector)
 
@@ -266,7 +265,7 @@ _USE = f'use ["{REQUIRES}"]'
 
 @PROVIDER_CHECKS.rule("NV314")
 def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
-    """Report the first thing that makes uv 0.13.8 ignore its own NVIDIA provider.
+    """Report the first reason why uv 0.13.8 ignores its own NVIDIA provider.
 
     Measured: uv requires the exact ``plugin-api`` and one simple requirement that
     admits version 0.0.1.

@@ -1,4 +1,4 @@
-"""The files of a directory or project page by release, and what was left unchecked."""
+"""The files of a directory or project page by release, and unchecked files."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked(Reported):
-    """One thing that was not checked, with the same reason for all of its files.
+    """Something that was not checked in some files, for one reason.
 
-    :param what: a noun, such as ``GPU code``; it is ``everything`` for whole files.
+    :param what: a noun, such as ``GPU code``; ``everything`` for whole files.
     :param reason: why, as a clause.
     :param files: the number of files.
     :param example: the path or the URL of one of them.
@@ -44,7 +44,7 @@ class Unchecked(Reported):
 
 
 class UncheckedFiles:
-    """Counts the files that were not checked, without a list of them."""
+    """Counts the files that were not checked, without listing them."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], tuple[int, str]] = {}
@@ -76,7 +76,7 @@ JOBS = min(4, os.cpu_count() or 1)
 
 
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Called with the name of a wheel whose GPU code is being read. The context gives a
+"""Called with the name of a wheel whose GPU code is being read. The context returns a
 function that takes the bytes read so far and the total, or ``None``."""
 
 
@@ -89,8 +89,8 @@ def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
 class Reading:
     """How much of each wheel is read.
 
-    :param content: read the GPU code of wheels as well.
-    :param hashes: read the wheels on a page completely, to compare their sha256.
+    :param content: whether the GPU code of wheels is read.
+    :param hashes: whether wheels on a page are read whole, to compare their sha256.
     :param jobs: the number of members of a wheel that are read in parallel.
     :param watch: shows the progress of reading a wheel.
     :param unchecked: collects what is not checked.
@@ -109,7 +109,7 @@ class SkippedError(Exception):
     """A wheel cannot be read, which is not a defect of the wheel.
 
     :param reason: why, as a clause.
-    :param unhashed: why its sha256 is unknown; ``None`` where it was not requested.
+    :param unhashed: why its sha256 is unknown; ``None`` if it was not requested.
     """
 
     def __init__(self, reason: str, unhashed: str | None) -> None:
@@ -123,7 +123,7 @@ class OpenFile:
     """A wheel that can be read.
 
     :param source: its path, or a seekable file.
-    :param sha256: its hash; ``None`` where only parts of the wheel are read.
+    :param sha256: its hash; ``None`` if only parts of the wheel are read.
     :param unhashed: why the hash is unknown, although the page gives one.
     :param jobs: the number of its members that are read in parallel.
     """
@@ -135,7 +135,7 @@ class OpenFile:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is available locally, without requests to a server."""
+        """Whether the whole file is local, so reading it needs no requests."""
         return isinstance(self.source, str) or self.sha256 is not None
 
     @property
@@ -161,9 +161,9 @@ def read_metadata(file: IndexFile, reading: Reading) -> bytes:
 
 @contextmanager
 def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
-    """Open a wheel. One on a page is downloaded completely if its hash is compared.
+    """Open a wheel. A wheel on a page is downloaded completely if its hash is compared.
 
-    :raises SkippedError: the server sends only whole files, and this is too large.
+    :raises SkippedError: the server sends only whole files, and this one is too large.
     :raises InputError: it cannot be read.
     """
     client = reading.client
@@ -188,7 +188,7 @@ def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
             raise SkippedError(reason, _TOO_LARGE if hashed else None) from None
         jobs = reading.jobs
         if isinstance(source, io.RawIOBase):
-            # Reading ahead pays off only where one reader goes from start to end.
+            # Reading ahead pays off only with one sequential reader.
             source, jobs = stack.enter_context(io.BufferedReader(source)), 1
         yield OpenFile(
             source=source,
@@ -260,7 +260,7 @@ class Listing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has neither a wheel nor a metadata file."""
+        """Whether there is neither a wheel nor a metadata file."""
         return not (self.releases or self.unnormalised or self.not_wheels)
 
 

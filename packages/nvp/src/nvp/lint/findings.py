@@ -1,4 +1,4 @@
-"""The rules of `validate`, the findings of checks, and their positions in a text.
+"""The rules of `validate`, findings, and their positions in a text.
 
 Codes are stable and never reused: NV1xx structure, NV2xx grammar, NV3xx meaning for
 NVIDIA, NV4xx consistency of a release, NV5xx content of wheels. docs/rules.md declares
@@ -113,7 +113,7 @@ class Finding(findings.Finding):
     :param path: the file, directory or page.
     :param place: the place in the document or in the directory; may be empty.
     :param member: the file inside the wheel ``path`` that ``place``, ``line`` and
-        ``column`` refer to; ``None`` where ``path`` is the document itself.
+        ``column`` refer to; ``None`` if ``path`` is the document itself.
     :param line: the line of the place in the document, from 1; ``None`` if unknown.
     :param column: the column, in characters from 1; ``None`` if unknown.
     """
@@ -138,10 +138,10 @@ _ABOUT_KEYS: frozenset[str] = frozenset({"NV102", "NV109", "NV301"})
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem that a check reports; its caller knows the code and the path.
+    """A problem that a check reports; the caller adds the code and the path.
 
     :param place: the place in the document or in the directory; may be empty.
-    :param message: what is wrong, without a final full stop.
+    :param message: what is wrong, without a final period.
     :param hint: what to do next.
     """
 
@@ -181,7 +181,7 @@ class Collector:
 
     @property
     def findings(self) -> list[Finding]:
-        """The findings so far, with positions where they are known."""
+        """The findings so far, with positions if they are known."""
         positions = self._find_positions()
         return [
             Finding(
@@ -249,7 +249,7 @@ class Checks(Generic[Subject]):
         self._checks: dict[str, Check[Subject]] = {}
 
     def rule(self, code: str) -> Callable[[Check[Subject]], Check[Subject]]:
-        """Register the decorated function as the check of a rule of the table."""
+        """Register the decorated function as the check of a rule."""
         assert code in RULES, code  # noqa: S101  # mistakes show at import
 
         def register(check: Check[Subject]) -> Check[Subject]:

@@ -1,4 +1,4 @@
-"""NV301 to NV311: whether single labels make sense for NVIDIA."""
+"""NV301 to NV311: the NVIDIA properties of single labels."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _CU_LABEL = re.compile(r"cu([1-9][0-9])(0|[1-9][0-9]?)(?![0-9])")
 
 
 Floor = Callable[[Mapping[str, Any]], "CudaVersion | None"]
-"""Takes what a wheel declares and returns the oldest driver that its machine code runs
-with; ``None`` where unknown."""
+"""Returns the oldest driver that runs the machine code of a wheel with the given
+declared features; ``None`` if unknown."""
 
 Told = Mapping[str, object]
-"""The properties of labels that already have findings, and under the empty label the
-provider; see `tell`."""
+"""The properties of labels that already have findings, and the provider under the empty
+label; see `tell`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """What a label claims, without its unknown values.
+    """The claim of a label, without unknown values.
 
     :param lower: the lower bound of the driver's CUDA version.
     :param upper: the upper bound of the driver's CUDA version.
@@ -103,7 +103,7 @@ def nvidia_labels(
 def claim_of(features: Mapping[str, Any]) -> Claim:
     """Return the claim of a label's ``nvidia`` features, without malformed values.
 
-    Misspelled values count as what was meant.
+    Misspelled values count as corrected.
     """
     features = corrected(features)
     targets = [TARGET.fullmatch(text) for text in texts_of(features, SM_ARCH)]
@@ -256,7 +256,7 @@ def check_nv306(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV307")
 def check_nv307(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report targets that no toolkit of the lower bound's CUDA major emits."""
+    """Report targets that no toolkit of the lower bound's CUDA major version emits."""
     emitters = _emitters(label)
     if not emitters or label.by_cuda:
         return
@@ -312,7 +312,7 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     if claim.lower is None or not claim.real or not _emitters(label):
         return
     floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    # The code of a wheel says more than its label, but not always its toolkit.
+    # The code of a wheel is better evidence than its label, but may hide the toolkit.
     known = label.floor(label.features) if label.floor else floor
     if known is None or (floor := max(floor, known)) >= claim.lower:
         return
@@ -357,7 +357,7 @@ def _single_valued() -> frozenset[str]:
 
 
 def _unknown_values(label: NvidiaLabel) -> Iterator[tuple[str, str, str]]:
-    """Return the feature, value and place of each value missing from the catalog."""
+    """Yield the feature, value and place of each value missing from the catalog."""
     for feature, values in label.features.items():
         known = catalog().get(feature)
         if known is None or not isinstance(values, list):

@@ -41,7 +41,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         kind = "notice" if finding.severity == NOTE else finding.severity
         properties = {"file": finding.path}
-        # The line number of a member means nothing for the wheel.
+        # The line number of a member is not one of the wheel file.
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code
@@ -132,7 +132,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
 
 
 def _uri(path: str) -> str:
-    """Return the path as a URI reference (RFC 3986), relative where the path is."""
+    """Return the path as a URI reference (RFC 3986), relative if the path is."""
     if path.startswith(("http://", "https://")):
         return path
     return urllib.parse.quote(path.replace(os.sep, "/"), errors="replace")

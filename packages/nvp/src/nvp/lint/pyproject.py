@@ -57,7 +57,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     providers = section.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     sources = {"requires", _BUILD_REQUIRES}
-    # uv recognises only a provider that it would install.
+    # uv recognizes only a provider that it would install.
     if isinstance(provider, dict) and provider.keys() & sources == {"requires"}:
         PROVIDER_CHECKS.run(provider, inside)
     for code, problem in inside.problems:
@@ -82,7 +82,7 @@ def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
 def _without_build(provider: object) -> object:
     """Return a provider with ``build-requires`` turned into ``requires``.
 
-    A second source is a defect, which ``builtin`` stands for here.
+    If it has another source too, ``builtin`` is added, so NV110 reports it.
     """
     if not isinstance(provider, dict) or _BUILD_REQUIRES not in provider:
         return provider

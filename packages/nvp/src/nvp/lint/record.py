@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..gpu_code.zip_members import Member, Source
 
 _MAX_NAMED = 3
-"""The most files that a message names."""
+"""Maximum number of files in a message."""
 
 _UNHASHED = (".dist-info/RECORD", ".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
 """The suffixes of files that need no hash in RECORD and may be missing from it."""
@@ -52,9 +52,9 @@ def compare_record(
     """Compare RECORD with the files of an archive.
 
     :param jobs: the number of files that are hashed in parallel.
-    :param whole: hash all files; otherwise only those next to RECORD, which are a few
-        kilobytes at most.
-    :returns: ``None`` where the RECORD cannot be read.
+    :param whole: whether to hash all files; otherwise only those next to RECORD, which
+        are a few kilobytes at most.
+    :returns: ``None`` if the RECORD cannot be read.
     :raises InputError: the archive cannot be read.
     """
     # Importing the archive reader takes a while.

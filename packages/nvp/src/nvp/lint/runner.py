@@ -125,8 +125,8 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
     """Check the files of a directory, as an index page would list them.
 
     A directory without wheels and metadata is the root of an index if its
-    subdirectories have some. Each of them is then checked. A subdirectory that cannot
-    be read is a finding, and the others are still checked.
+    subdirectories have some. Then each of them is checked. An unreadable subdirectory
+    is a finding, and the others are still checked.
 
     :raises InputError: the directory cannot be read.
     """

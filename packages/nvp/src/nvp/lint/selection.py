@@ -27,11 +27,11 @@ SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
 """The checks of readable metadata that describes a whole release."""
 
 _MAX_TRIES = 64
-"""How many labels' properties in other namespaces are tried. Each try orders the labels
-for every machine, and more tries rarely find anything new."""
+"""Maximum number of labels whose properties in other namespaces are tried. Each try
+orders the labels for every machine, and more tries rarely find anything new."""
 
 _MAX_NAMED = 5
-"""The most preferred labels that a message names."""
+"""Maximum number of preferred labels in a message."""
 
 
 @SELECTION_CHECKS.rule("NV312")
@@ -138,7 +138,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
                 property_priorities=metadata.property_priorities,
             ).compatible
             selected.update(labels[:1])
-            # Only labels that no machine selects need their preferred ones.
+            # Only labels that no machine selects need the preferred labels.
             for label in labels[1:]:
                 if label not in selected:
                     winners.setdefault(label, {})[labels[0]] = None
@@ -149,8 +149,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
         if label not in selected and (own or not properties) and tries < _MAX_TRIES:
-            # The other providers are not available to say which values occur together.
-            # With only the label's own values, no other label is better by accident.
+            # It is unknown which values of other providers occur together.
+            # With only the label's own values, no other label is preferred by accident.
             tries += 1
             select(own)
         if label not in selected and (not own or tries < _MAX_TRIES):

@@ -1,4 +1,4 @@
-"""What publishers mean by features and values that the provider does not know.
+"""Corrections of misspelled features and values.
 
 A misspelling gives one finding only: the other rules use the corrected spelling.
 """

@@ -1,4 +1,4 @@
-"""NV404, NV408, NV411 to NV415, NV417, NV419: what one wheel says about itself."""
+"""NV404, NV408, NV411 to NV415, NV417, NV419: whether one wheel is consistent."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""
 
 HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
-"""The checks of the sha256 on the page and the actual one, where known."""
+"""The checks of the sha256 on the page and the actual one, if known."""
 
 PAGE_CHECKS: Checks[ListedWheel] = Checks()
-"""The checks of what a page says about a wheel."""
+"""The checks of the entry of a wheel on a page."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -45,7 +45,7 @@ VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 _MEMBER = "variant.json"
 
 _MAX_NAMED = 4
-"""The most tags that a message names."""
+"""Maximum number of tags in a message."""
 
 _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
@@ -53,10 +53,10 @@ _NO_HASH = "--no-hash is given, or NV417 is left out"
 _LEFT_OUT = "the rules NV5 are left out"
 
 _MAX_EXPANDED = 1000
-"""The most tags that a compressed tag may stand for."""
+"""Maximum number of tags that a compressed tag may stand for."""
 
 _MAX_VERSION = 255
-"""The most characters of a version; file names allow no more."""
+"""Maximum length of a version; file names allow no more."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +85,7 @@ class ListedWheel:
 
     :param size: its size in bytes.
     :param metadata: the METADATA file that the server has next to the wheel, or why it
-        cannot be read; ``None`` where the page announces none.
+        cannot be read; ``None`` if the page announces none.
     """
 
     file: IndexFile
@@ -96,7 +96,7 @@ class ListedWheel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedWheel:
-    """The findings about a wheel, and what the rules for its release need.
+    """The findings about a wheel, and the data for the rules of its release.
 
     :param document: its ``variant.json``; ``None`` if that is not for the label of
         the file name.
@@ -118,7 +118,7 @@ def check_wheel(
 ) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code.
 
-    :param told: what already has findings from other wheels; see `Scope`.
+    :param told: properties with findings from other wheels; see `Scope`.
     """
     outside = Collector(file.path)
     content = report = sha256 = unhashed = skipped = differences = None
@@ -295,7 +295,7 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
                 inside |= {str(tag) for tag in parse_tag(text)}
                 continue
             except ValueError:
-                pass  # It is not a tag, such as one without an interpreter.
+                pass  # It is not a tag: for example, the interpreter is missing.
         inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
     # cupy and torchvision rename linux_* wheels once they are known to fit a manylinux

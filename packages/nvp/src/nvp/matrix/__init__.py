@@ -1,1 +1,1 @@
-"""The build for each driver and GPU, and the changes by a new release."""
+"""The build for each driver and GPU, and the changes in a new release."""

@@ -1,4 +1,4 @@
-"""The build for each machine: every driver with every GPU.
+"""The build that each machine gets, for every driver-GPU pair.
 
 A pair is a driver's CUDA version with a compute capability, and a cell is the
 build for machines of that pair. Sets of pairs are described as rectangles:
@@ -35,13 +35,13 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
 
 Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
-"""A driver with a GPU."""
+"""A driver's CUDA version and a GPU's compute capability."""
 
 CPU = "cpu"
-"""The value of ``how`` for a build without GPU use; see `knowledge.tables.NATIVE`."""
+"""`Cell.how` of a build that does not use the GPU; see `knowledge.tables.NATIVE`."""
 
 NO_BUILD, UNKNOWN = "none", "unknown"
-"""For regular wheels: no build of the release runs, or it is unknown whether one does.
+"""`Cell.how` for regular wheels: no build runs, or it is unknown whether one does.
 """
 
 
@@ -104,7 +104,7 @@ class Matrix:
     :param left_out: the number of pairs without a cell, because the driver does not
         support the GPU.
     :param title: the name of a release on an index.
-    :param builds: the requirements of its builds in words, by label.
+    :param builds: the requirements of its builds as text, by label.
     :param notes: sentences about unreadable files.
     """
 
@@ -173,9 +173,9 @@ def assumed_values(
 ) -> dict[str, dict[str, list[str]]]:
     """Return `every_value`, but without values for other vendors' hardware.
 
-    The empty answers are necessary: otherwise an installed plugin would be queried.
+    Without the empty answers, an installed plugin would be queried.
 
-    :param assume: such namespaces that keep their values.
+    :param assume: namespaces of other vendors that keep their values.
     """
     return {
         namespace: {} if namespace in OTHER_MAKERS - {*assume} else answer

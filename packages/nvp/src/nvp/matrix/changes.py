@@ -1,9 +1,8 @@
-"""Find machines that get a different build from a new release, and why.
+"""The machines that get a different build from a new release, and why.
 
-A pair is one driver's CUDA version with one compute capability. Each pair is judged
-separately, and there is no verdict on the whole release. Three things are kept
-separate: the default, the workaround for users, and risks that are not guaranteed to
-work.
+A pair is one driver's CUDA version with one compute capability. Pairs are compared one
+by one, without a verdict on the whole release. Three things are kept separate: the
+default, the workaround for users, and the risk: what is not guaranteed to work.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CHANGES = (LOST, CHANGED, GAINED, SAME)
 """All changes, most severe first."""
 
 _MOST_LABELS = 3
-"""The number of labels that the reason of a lost pair names."""
+"""Maximum number of labels in the reason of a lost pair."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,11 +49,12 @@ class PairChange:
     """One driver with one GPU, in the old release and in the new one.
 
     :param change: `SAME`; `GAINED`: a GPU build instead of none; `LOST`: no GPU build
-        instead of one; `CHANGED`: another label, or the same label in another way.
+        instead of one; `CHANGED`: another label, or the same label with another
+        `Cell.how`.
     :param reason: a sentence that says why the pair was lost or changed.
     :param causes: the reason without the pair's numbers, so that all pairs with the
         same problem have equal causes.
-    :param workaround: the options of the user of a lost pair, best first.
+    :param workaround: options for users of a lost pair, best first.
     :param risk: risks of the new pick.
     """
 
@@ -93,7 +93,7 @@ class PairChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """The changes by a new release.
+    """The changes in a new release.
 
     :param old: the name of the old release.
     :param new: the name of the new release.
@@ -136,7 +136,7 @@ class Pick:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexDifferences:
-    """The changes by a new state of an index.
+    """The changes in a new state of an index.
 
     :param projects: the projects with changed files, by name.
     :param unchanged: the projects with the same files.
@@ -204,7 +204,7 @@ def find_differences(
     minor_version_compatibility: bool = False,
     all_pairs: bool = False,
 ) -> Differences:
-    """Return the changes by a new release for all machines, as `nvp.api.diff` does."""
+    """Return the changes in a new release for all machines, as `nvp.api.diff` does."""
     names = release_names(old, new)
     pairs = compare(
         old,
@@ -312,7 +312,7 @@ class _Comparison:
         return "; ".join(sentences), tuple(causes)
 
     def _why_changed(self, was: Cell, now: Cell) -> Sequence[str]:
-        """Return the reason, followed by the cause if it is shorter."""
+        """Return the reason, followed by the cause if it differs."""
         before, after = self.names
         if was.label is None:
             return [f"no label of {before} fits"]

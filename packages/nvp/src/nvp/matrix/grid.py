@@ -60,7 +60,7 @@ _Pick: TypeAlias = tuple[str | None, str, bool]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """The builds for every driver with every GPU.
+    """The build for every driver-GPU pair.
 
     :param title: the release, such as ``torch 2.9.1``.
     :param drivers: all drivers, in ascending order.
@@ -104,7 +104,7 @@ class Grid:
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
         """Return the common cell of two bands with equal picks.
 
-        The result is ``None`` if no driver of the band supports the GPUs.
+        ``None`` if no machine has such a driver with such a GPU.
         """
         pairs = ((cuda, gpu) for cuda in drivers for gpu in gpus)
         return next(filter(None, map(self.cells.get, pairs)), None)
@@ -265,7 +265,7 @@ def _description(features: Features) -> str:
 def _bands(
     items: Sequence[_T], row: Callable[[_T], Sequence[_Pick | None]]
 ) -> list[tuple[_T, ...]]:
-    """Merge adjacent items whose picks do not differ."""
+    """Merge adjacent items with equal picks; a missing pick equals any other."""
     bands: list[list[_T]] = []
     picks: list[_Pick | None] = []
     for item in items:

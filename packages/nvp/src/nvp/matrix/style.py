@@ -1,8 +1,8 @@
 """Parts of pages and drawings: escaped text, colors, style sheets, the head.
 
-Color only repeats the text of a cell. In both themes text on the tiles of
-GPU builds has a contrast of at least 7:1 (WCAG 2, level AAA), and all other text of at
-least 4.5:1 (level AA). The tests compute these contrasts.
+Color only repeats the text of a cell. In both themes, text on the tiles of GPU builds
+has a contrast of at least 7:1 (WCAG 2, level AAA), and all other text of at least 4.5:1
+(level AA). The tests compute these contrasts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ svg {{ {_variables("light")} }}
 def as_page(
     *, title: str, heading: str, lead: str, body: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the lines of a page without scripts and without other files.
+    """Yield the lines of a self-contained page without scripts.
 
     The arguments are HTML, in ASCII.
 
@@ -117,7 +117,7 @@ def as_notes(notes: Sequence[str]) -> Iterator[str]:
 def as_html(text: str) -> str:
     """Return ``text`` for an element or an attribute of HTML or SVG, in ASCII.
 
-    ASCII is the same in every encoding of a shell's redirection.
+    ASCII survives any encoding of a shell's redirection.
     """
     escaped = html.escape(printable(text), quote=True)
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
@@ -131,7 +131,7 @@ def as_markdown(text: str) -> str:
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> Iterator[str]:
-    """Yield the lines of a table, whose cells are Markdown already."""
+    """Yield the lines of a table with cells in Markdown."""
     for row in (header, ["---"] * len(header), *rows):
         yield f"| {' | '.join(row)} |"
 

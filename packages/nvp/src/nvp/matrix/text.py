@@ -29,7 +29,7 @@ from .grid import (
 from .style import as_code, as_markdown, markdown_table
 
 WIDTH = 80
-"""The width of the text form, if the names of labels allow it."""
+"""The default width of text in columns; long labels may exceed it."""
 
 NO_LABEL = "no label"
 
@@ -42,8 +42,8 @@ def text_blocks(
 ) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
     """Return the merged table: a row for each band of GPUs, a column for drivers.
 
-    There are several if the columns do not fit next to each other. Each is as wide as
-    asked, or has a single column.
+    The table is split if the columns do not fit side by side. Each part fits the width
+    or has a single column.
 
     :param width: the columns of the terminal.
     :returns: the header and the rows of each table.
@@ -75,7 +75,7 @@ def text_blocks(
 
 
 def legend(grid: Grid) -> list[str]:
-    """Return what the marks mean, for those that the grid has."""
+    """Return the meaning of each mark in the grid."""
     kinds = {kind for cell in grid.cells.values() for kind in _kinds(cell)}
     bands = product(grid.driver_bands, grid.gpu_bands)
     if any(grid.at(column, row) is None for column, row in bands):
@@ -101,7 +101,7 @@ def _kinds(cell: Cell) -> Iterator[str]:
 
 
 def markdown(grid: Grid) -> list[str]:
-    """Return lines of Markdown, with a row for each driver to search for."""
+    """Return lines of Markdown, with a row for each driver."""
     columns = grid.gpu_bands
     heads = [_joined(f"GPU {span(band)}", architectures(band)) for band in columns]
     rows = [
@@ -111,7 +111,7 @@ def markdown(grid: Grid) -> list[str]:
         ]
         for cuda in grid.drivers
     ]
-    # "*" would begin emphasis, so the Markdown table says PTX instead.
+    # "*" would begin emphasis, so the Markdown table has (PTX) instead.
     legend_lines = [line.replace("*:", "(PTX):", 1) for line in legend(grid)]
     return [
         f"# {as_markdown(grid.title)}: the build for each driver and GPU",
@@ -135,13 +135,13 @@ def _cell(cell: Cell | None) -> str:
 
 
 _LABEL = 12
-"""The columns that ``workaround: `` takes."""
+"""The width of ``workaround: `` in columns."""
 
 
 Group: TypeAlias = Sequence[PairChange]
 """Pairs in which the same picks change in the same way, for one cause.
 
-Either all of them exist, or none. The reason of the first one stands for all.
+All of them exist, or none does. The reason of the first pair is shown for all.
 """
 
 
@@ -160,8 +160,8 @@ def make_groups(pairs: Group, *, with_same: bool = False) -> Sequence[Group]:
         )
         key = pair.exists, pair.change, picks, pair.causes
         members_of.setdefault(key, []).append(pair)
-    # Among groups of one change the largest comes first. The sort is stable, so that
-    # groups of one size stay in the order of their first pairs.
+    # Within one change, the largest group comes first. The sort is stable, so groups of
+    # equal size stay in the order of their first pairs.
     return sorted(
         members_of.values(),
         key=lambda g: (not g[0].exists, CHANGES.index(g[0].change), -len(g)),
@@ -175,7 +175,7 @@ def _title(pair: PairChange) -> str:
 def text_lines(
     differences: Differences, *, with_same: bool = False, width: int = WIDTH
 ) -> list[str]:
-    """Return lines of at most ``width`` columns, as far as names allow it."""
+    """Return lines of at most ``width`` columns; long names may exceed it."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]
@@ -218,7 +218,7 @@ def index_lines(
     width: int | None = None,
     as_markdown: bool = False,
 ) -> list[str]:
-    """Return the lines of each project that changes, and then what stays the same."""
+    """Return the lines of each project that changes, followed by a summary."""
     lines: list[str] = []
     for item in differences.projects.values():
         if not with_same and all(pair.change == SAME for pair in item.pairs):
@@ -245,13 +245,13 @@ def index_lines(
 
 
 def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
-    """Yield ``(name, sentence)``; default, workaround and risk are never mixed."""
+    """Yield ``(name, sentence)``; default, workaround and risk are kept separate."""
     first = group[0]
     for rectangle in differences.where(group):
         yield "pairs", rectangle
     reasons = dict.fromkeys(pair.reason for pair in group)
     if first.reason is not None:
-        # The sentence has the numbers of one pair, so say which pair that is.
+        # The sentence has the numbers of one pair, so name that pair.
         pair = f"driver {first.new.cuda}, GPU {first.new.capability}"
         example = "" if len(reasons) == 1 else f"with {pair}: "
         yield "reason", f"{example}{first.reason}"
@@ -266,7 +266,7 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
 def _apart(
     differences: Differences, group: Group, field: Callable[[PairChange], Sequence[str]]
 ) -> Iterator[str]:
-    """Yield the sentences of one field, and where they hold if not everywhere."""
+    """Yield the sentences of one field; partial ones with their pairs."""
     pairs_of: dict[str, list[PairChange]] = {}
     for pair in group:
         for sentence in field(pair):
@@ -279,7 +279,7 @@ def _apart(
 
 
 def _shortest(differences: Differences, group: Group, pairs: Group) -> str:
-    """Return where part of a group is; its GPUs suffice if all their pairs are in."""
+    """Describe part of a group; by GPU if it has all pairs of its GPUs."""
     gpus = {pair.new.capability for pair in pairs}
     if sum(pair.new.capability in gpus for pair in group) == len(pairs):
         known = sorted({pair.new.capability for pair in group})

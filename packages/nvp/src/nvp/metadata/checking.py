@@ -1,12 +1,12 @@
 """Checking and writing metadata documents, for publishers.
 
-`check_document` returns all defects of a document, and what could be read in spite of
-them. `find_unanswered` finds the labels that fit no machine, because no provider is
-ever asked about them and the document has no static answer. This is easily forgotten in
-versions 0.0.2 and 0.0.3, which keep such answers apart from the provider.
+`check_document` returns all defects of a document, and the parts that could be read.
+`find_unanswered` finds labels that fit no machine, because no provider is ever queried
+for them and the document has no static answer. Versions 0.0.2 and 0.0.3 keep such
+answers apart from the provider, where they are easily forgotten.
 
-Documents are written in one version of the format, always in the same bytes. The layout
-is that of variantlib: four spaces, sorted keys and ASCII, with a line end at the end.
+Documents are written in one version of the format, and equal metadata gives equal
+bytes. The layout is variantlib's: four spaces, sorted keys, ASCII, and a final newline.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from nvidia_variant_provider.metadata.model import (
 from .requirements import explain_requirement
 
 _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
-"""PEP 817, "API endpoint": an import path, and perhaps an object path after a colon."""
+"""PEP 817, "API endpoint": an import path, optionally with an object path."""
 
 _MAX_SHOWN = 300
-"""The most characters that a hint shows of an answer."""
+"""Maximum length in characters of an answer in a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,11 @@ def _is_marker(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
-    """A namespace whose provider is never asked, without an answer in the metadata.
+    """A namespace whose provider is never queried, without an answer in the metadata.
 
     :param labels: the labels that use the namespace and therefore fit no machine.
     :param answer: the answer that would make these labels fit.
-    :param key: where the version of the document keeps such answers.
+    :param key: the key for such answers in the version of the document.
     """
 
     namespace: str
@@ -188,7 +188,7 @@ def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
 
 
 def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
-    """Return the values of all labels, those that have a priority first."""
+    """Return the values of all labels, those with a priority first."""
     values: dict[str, set[str]] = {}
     for properties in metadata.variants.values():
         for feature, wanted in properties.get(namespace, {}).items():
@@ -234,7 +234,7 @@ def to_text(metadata: VariantsMetadata) -> str:
 
 
 def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
-    """Return the document in the version that is written.
+    """Return the document in the version that nvp writes.
 
     :raises InputError: that version cannot express all of the metadata; see
         `find_defects`.
@@ -245,10 +245,10 @@ def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:
 
 
 def find_defects(metadata: VariantsMetadata) -> list[InputError]:
-    """Return what prevents the metadata from being written.
+    """Return the defects that prevent writing the metadata.
 
-    This includes statements that the written version cannot express, and whatever
-    variantlib 0.2.2 or uv 0.13.8 refuse.
+    These are statements that the written version cannot express, and values that
+    variantlib 0.2.2 or uv 0.13.8 reject.
     """
     written = versions.WRITTEN
     if metadata.schema.number != written.number:
@@ -299,7 +299,7 @@ def _find_missing_providers(metadata: VariantsMetadata) -> Iterator[InputError]:
 
 
 def _find_unwritable(provider: Provider, place: str) -> Iterator[InputError]:
-    """Yield an error for each text that variantlib refuses."""
+    """Yield an error for each string that variantlib rejects."""
     for index, text in enumerate(provider.requires):
         if not _REQUIREMENT.fullmatch(text):
             where = join(join(place, "requires"), index)

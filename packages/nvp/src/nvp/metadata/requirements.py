@@ -1,10 +1,9 @@
-"""Requirements of projects, and the variant markers in them.
+"""Parsing requirements, and resolving their variant markers.
 
-`packaging` parses the requirements. They come from third parties: a text that cannot be
-parsed gives ``None`` here and never an exception, even if it is nested too deeply for
-the parser.
+Requirements are untrusted: an invalid one gives ``None``, never an exception, even if
+it is nested too deeply for the parser of `packaging`.
 
-A wheel may make a dependency depend on its own variant (PEP 825, "Environment
+A dependency may be conditional on the variant of its wheel (PEP 825, "Environment
 markers")::
 
     nvidia-cudnn-cu12; "nvidia" in variant_namespaces and os_name == "posix"
@@ -60,7 +59,7 @@ def explain_requirement(text: str) -> str | None:
     try:
         Requirement(text)
     except (ValueError, RecursionError) as error:
-        # The other lines of the parser's message point at the place in the text.
+        # The other lines of the message only point at the position.
         return str(error).partition("\n")[0]
     return None
 
@@ -82,8 +81,8 @@ _TOKEN = re.compile(
 )
 
 _DEEPEST = 100
-"""The deepest nesting of parentheses. Real metadata has two levels; many more would end
-in a RecursionError here or in the installer."""
+"""Maximum nesting of parentheses. Real metadata has two levels; too many end in a
+RecursionError here or in the installer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,8 +128,8 @@ set-valued markers are empty sets"."""
 
 
 _Expression: TypeAlias = "bool | tuple[str, str]"
-"""Either a known result, or what is left to the installer: the operator that joins the
-parts of the text (empty for a single comparison), and the text."""
+"""A known result, or ``(operator, text)`` for the installer: the operator joins the
+parts of the text, and is empty for a single comparison."""
 
 
 def has_variant_markers(requirement: str) -> bool:
@@ -301,12 +300,13 @@ _EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
 
 
 def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
-    """Leave out the requirements for other platforms.
+    """Return the requirements that apply on a platform.
 
-    torch requires CUDA packages only on Linux. Requirements for some Python versions or
-    extras stay.
+    torch requires CUDA packages only on Linux. Requirements that apply to some Python
+    versions or extras are kept.
 
-    :param platform: as in the table of builds; for any other, all requirements stay.
+    :param platform: such as ``linux_x86_64``; if it is unknown, all requirements are
+        kept.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:

@@ -1,4 +1,4 @@
-"""Shared by the readers: values of documents, and the lines of packages."""
+"""Helpers of the readers: typed values of documents, and lines of packages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 MOST_PINS = 20_000
-"""The most packages in a file. Lock files of large workspaces have about 1,500."""
+"""Maximum packages in a file. Lock files of large workspaces have about 1,500."""
 
 MOST_OF_ONE = 200
-"""The most pins of one project. They are compared in pairs, and each fork has one."""
+"""Maximum pins of one project. Pins are compared in pairs; each fork has one."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -55,7 +55,7 @@ def normalized(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def version_of(text: str) -> Version | None:
-    """Return the version; ``None`` if the text is not one."""
+    """Parse a version; ``None`` if the text is not a version."""
     from packaging.version import Version
 
     if len(text) > 200 or _LONG_NUMBER.search(text):
@@ -82,7 +82,7 @@ def tables_at(
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield the tables of a list, each with its place.
 
-    :raises InputError: it is not a list of tables.
+    :raises InputError: the value is not a list of tables.
     """
     if key not in table:
         return
@@ -97,7 +97,7 @@ def lists_at(
 ) -> Iterable[tuple[str, str, list[Any]]]:
     """Yield the name, the place and the items of each list in a table.
 
-    :raises InputError: it is not a table of lists.
+    :raises InputError: the value is not a table of lists.
     """
     if key not in table:
         return
@@ -150,7 +150,7 @@ def file_name(url: str) -> str:
 
 
 def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
-    """Return the origin of a package that is not from an index, by the first key.
+    """Return the origin of a package that is not from an index: the first value.
 
     :raises InputError: the value is not a string.
     """

@@ -19,7 +19,7 @@ def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> Pinne
     :param python: an interpreter, or the directory of an environment; by default the
         activated environment, else the running interpreter.
     :param environ: the environment variables, for the activated environment.
-    :raises UsageError: there is no environment.
+    :raises UsageError: no environment is found.
     """
     from ..doctor.distributions import find_distributions
     from ..doctor.installation import find_installation
@@ -44,7 +44,7 @@ def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> Pinne
 
 
 def pin_of(distribution: Distribution) -> Pin:
-    """Return an installed distribution as a pin, with its original wheel."""
+    """Return an installed distribution as a pin, with a reconstructed wheel name."""
     version = distribution.version
     tags = [line.split("-") for line in _tags(distribution.read("WHEEL") or b"")]
     wheels: tuple[PinnedWheel, ...] = ()

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
-"""Matches in the names of wheels for one Python version only."""
+"""Matches the names of wheels for a single Python version."""
 
 
 class Choice(NamedTuple):
-    """An extra or a dependency group, which a user selects."""
+    """An extra or a dependency group that a user can select."""
 
     kind: Literal["extra", "group"]
     name: str
@@ -36,13 +36,13 @@ class Choice(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """One reason for installing a package.
+    """A dependency on a package.
 
-    :param pin: the number of the package in `PinnedFile.pins`.
-    :param marker: when it applies; empty for always.
-    :param choice: the choice of the project for which it applies; for roots only.
-    :param extra: the extra of the requiring package for which it applies.
-    :param extras: the extras of the package that are required.
+    :param pin: the index of the package in `PinnedFile.pins`.
+    :param marker: the condition; empty for always.
+    :param choice: the choice of the project that activates the edge; for roots only.
+    :param extra: the extra of the requiring package that activates the edge.
+    :param extras: the requested extras of the package.
     """
 
     pin: int
@@ -56,7 +56,7 @@ class Edge(NamedTuple):
 class PinnedWheel:
     """A wheel that a lock file lists.
 
-    :param url: its URL according to the lock file; an absolute path for a local file.
+    :param url: the URL or the path that the lock file gives.
     """
 
     filename: str
@@ -70,20 +70,20 @@ class Pin:
     """A package at one version.
 
     :param name: the normalized name.
-    :param version: ``None`` where the file does not give it, such as for a directory or
-        an unpinned requirement.
+    :param version: ``None`` if the file does not record it, as for a directory or an
+        unpinned requirement.
     :param wheels: every wheel that the file lists, for any platform and interpreter.
     :param hashes: the SHA-256 hashes of files whose names are unknown.
-    :param requires: the requirements of the package in the file; ``None`` where the
-        form has none. uv.lock and pylock.toml give only the names of projects.
+    :param requires: the requirements of the package in the file; ``None`` if the form
+        does not record them. In uv.lock and pylock.toml they have no versions.
     :param index: the URL of the index that the file records.
     :param origin: the URL or path that it comes from, if not from an index.
     :param path: the file with the pin, which may be a nested one.
     :param line: its line in the file, from 1.
-    :param marker: when it is installed; empty for always. `PinnedFile.select`
+    :param marker: when the package is installed; empty for always. `PinnedFile.select`
         evaluates the markers of roots.
-    :param edges: what it requires, in forms that are a graph.
-    :param is_project: it is the project of the lock file itself, which is not selected.
+    :param edges: its dependencies, in forms that are a graph.
+    :param is_project: whether this is the project of the lock file itself.
     """
 
     name: str
@@ -107,14 +107,14 @@ class Pin:
 
     @property
     def title(self) -> str:
-        """Such as ``torch 2.9.1+cu128``."""
+        """The name and the version, such as ``torch 2.9.1+cu128``."""
         return f"{self.name} {self.version}" if self.version else self.name
 
 
 class SelectedPin(NamedTuple):
     """A package that is installed on a target.
 
-    :param wheel: the wheel that an installer takes; ``None`` if the file lists none
+    :param wheel: the wheel that an installer selects; ``None`` if the file lists none
         for the target.
     """
 
@@ -128,11 +128,11 @@ class PinnedFile:
 
     :param form: such as ``uv.lock``, ``requirements.txt`` or ``environment``.
     :param choices: all extras and groups.
-    :param defaults: the groups that an installer takes by default.
+    :param defaults: the groups that are installed by default.
     :param conflicts: sets of choices of which at most one can be selected.
     :param requires_python: such as ``>=3.10``.
     :param environments: markers, one of which has to hold if there are any.
-    :param platform: the platform tag, where the file gives one.
+    :param platform: the platform tag, if the file records one.
     :param indexes: the URLs of the indexes that the file names for all packages.
     :param notes: a sentence for each item that cannot be checked.
     """
@@ -283,9 +283,9 @@ class PinnedFile:
         extras: frozenset[str],
         groups: frozenset[str],
     ) -> dict[int, set[str]]:
-        """Return the numbers of the installed packages, with their extras.
+        """Return the indexes of the installed packages, with their extras.
 
-        :param extras: the extras for which markers hold.
+        :param extras: the extras that are active in markers.
         """
         known: dict[tuple[str, frozenset[str]], bool] = {}
         taken: dict[int, set[str]] = {}

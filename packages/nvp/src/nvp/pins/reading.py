@@ -22,10 +22,10 @@ from .model import PinnedFile
 from .toml_text import parse_toml
 
 LIMIT = 16 * 1024 * 1024
-"""The most bytes of a file. Lock files of large workspaces have about 8 MB."""
+"""Maximum size of a file in bytes. Lock files of large workspaces have about 8 MB."""
 
 _MOST_CHOICES = 2000
-"""The most extras and groups. The file is evaluated once for each."""
+"""Maximum number of extras and groups. The file is evaluated once for each."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -52,11 +52,11 @@ def read_pins(path: str) -> PinnedFile:
     :param path: ``pylock.toml``, ``uv.lock``, ``poetry.lock``, ``pdm.lock``,
         ``Pipfile.lock``, a requirements file, a script (PEP 723), or the output of
         ``pip freeze``, ``pip inspect`` or ``pip list --format json``; ``-`` is stdin.
-    :raises InputError: it cannot be read, or is not valid.
+    :raises InputError: the file cannot be read, or is invalid.
     """
     try:
         if path == "-":
-            # Files that it names are relative to the current directory.
+            # Paths in the text are relative to the current directory.
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
@@ -81,7 +81,7 @@ _NOT_METADATA = "this is not variant metadata"
 
 
 def _limit(file: PinnedFile) -> None:
-    """Refuse a file with more items of any kind than real files have."""
+    """Reject a file with more pins of one project, or choices, than real files have."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
         check_count(count, name)
     if (count := len(file.choices)) > _MOST_CHOICES:

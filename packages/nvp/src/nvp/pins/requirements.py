@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _DEEPEST = 20
 _MOST_FILES = 200
 _LONGEST = 8 * 1024 * 1024
-"""The most characters of a file, including the files it names. With hashes, 200
-packages have 400,000."""
+"""Maximum characters in a file and the files that it names. With hashes, 200 packages
+take 400,000."""
 
 _LONGEST_LINE = 20_000
-"""The most characters of a requirement, without its hashes."""
+"""Maximum characters in a requirement, without its hashes."""
 
 _MOST_BLOCKS = 100
 _LONGEST_BLOCK = 256 * 1024
@@ -67,7 +67,7 @@ Read = Callable[[str], str]
 
 @dataclass(kw_only=True, slots=True)
 class _Reading:
-    """What has been read from a file and the files it names.
+    """The contents read so far from a file and the files that it names.
 
     :param unpinned: the requirements without a version, each with its line.
     :param constraints: the pins in constraints files, by project.
@@ -145,7 +145,7 @@ def _finished(
             if pin.version
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
-        # Unpinned ones count too, although nothing is known about their builds.
+        # Keep unpinned requirements too, although their builds are unknown.
         pins += fitting or [place]
         counts[place.name] += len(fitting) or 1
         check_count(counts[place.name], place.name)
@@ -322,7 +322,7 @@ def _hashes(options: str) -> list[str]:
 def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
     """Add a requirement: a pin, a constraint, or a note.
 
-    :param where: has the line and the hashes.
+    :param where: a pin with the line and the hashes of the requirement.
     """
     reading.asked += 1
     check_count(reading.asked)

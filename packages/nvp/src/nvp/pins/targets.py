@@ -39,7 +39,7 @@ class PinTarget:
     :param variables: the variables of environment markers.
     :param ranks: the accepted wheel tags, such as
         ``cp313-cp313-manylinux_2_28_x86_64``, each with its rank; 0 is the best.
-    :param platform: as in the table of builds, such as ``linux_x86_64``.
+    :param platform: such as ``linux_x86_64``; otherwise the first platform tag.
     """
 
     variables: Mapping[str, str]
@@ -83,7 +83,7 @@ class PinTarget:
         return result
 
     def best(self, names: Iterable[str]) -> str | None:
-        """Return the name of the wheel that an installer takes here, if any."""
+        """Return the name of the best wheel for the target; ``None`` if none fits."""
         ranked = [
             (rank, name) for name in names if (rank := self.rank(name)) is not None
         ]
@@ -97,7 +97,7 @@ class PinTarget:
 
 
 def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> bool:
-    """Return whether an extra is chosen, by its name in a marker.
+    """Return whether a name in a marker is that of a chosen extra or group.
 
     uv joins the kind, the project and the name of a choice:
     ``extra-7-project-cu128``, with the length of the project's name.
@@ -114,7 +114,7 @@ def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> boo
 def tags_of(name: str) -> tuple[tuple[str, ...], ...]:
     """Return the interpreters, ABIs and platforms in the name of a wheel.
 
-    The result is empty for other file names. A variant label comes last.
+    The result is ``((),)`` for other file names. Variant labels are ignored.
     """
     parts = name.removesuffix(".whl").split("-")
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
@@ -131,10 +131,10 @@ def find_target(
     python_version: str | None = None,
     abis: Sequence[str] = (),
 ) -> PinTarget:
-    """Return the target that a user names; by default, this platform and Python.
+    """Return the target for some options; by default, this platform and Python.
 
-    :param requires_python: the Python versions of a file. A file for other versions is
-        checked for one of those.
+    :param requires_python: the Python versions that a file allows. If this Python is
+        not among them, the target has one that is.
     :param platforms: platform tags in pip's form: ``manylinux_2_28_x86_64``,
         ``win_amd64``; ``linux_x86_64`` is any Linux.
     :param python_version: such as ``3.12``, ``3.12.4`` or ``312``.
@@ -191,7 +191,7 @@ def _allowed(requires_python: str | None, here: tuple[int, int]) -> tuple[int, i
             return here
     except ValueError:
         return here
-    # With only a lower bound, take the oldest version, which surely has wheels.
+    # With only a lower bound, take the oldest version: it has wheels.
     return 3, (minors[0] if minors[-1] == 30 else minors[-1])
 
 

@@ -4,9 +4,9 @@ All three state for each package when it is installed, so only `PinnedFile.roots
 needed. Lock files of Poetry before 2.0 state only which extra requires the first of
 several optional packages, and become a graph.
 
-`packaging.pylock` reads
-https://packaging.python.org/en/latest/specifications/pylock-toml/; the formats of
-Poetry and PDM have no specification.
+`packaging.pylock` implements
+https://packaging.python.org/en/latest/specifications/pylock-toml/; Poetry and PDM
+publish no specification.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def read_pylock(
 def _unlabelled(table: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yield the names of the wheels, with variant wheels renamed for `packaging`.
 
-    It does not support the variant labels of PEP 825.
+    `packaging` does not support the variant labels of PEP 825.
     """
     for _, item in tables_at(table, "wheels", place):
         given = item.get("name") or item.get("path") or item.get("url")
@@ -261,7 +261,7 @@ def _specifier_of(version: object) -> str:
 
 
 def _specifier(text: str | None) -> str | None:
-    """Return the Python versions as a specifier; Poetry has operators of its own."""
+    """Return a specifier for Python; ``None`` for operators of Poetry."""
     return None if text is None or re.search(r"[\^|]|~(?!=)|^\*$", text) else text
 
 
@@ -285,7 +285,7 @@ def read_pdm(
 ) -> PinnedFile:
     """Read the document of a ``pdm.lock``.
 
-    PDM calls extras groups too; ``pyproject.toml`` tells which are extras.
+    PDM calls extras groups too; ``pyproject.toml`` distinguishes the two.
 
     :raises InputError: it is not valid.
     """
@@ -299,7 +299,7 @@ def read_pdm(
         kind = "extra" if group in extras else "group"
         return None if group == "default" else Choice(kind, group)  # type: ignore[arg-type]
 
-    # A package has another entry if it is required with extras.
+    # PDM adds an entry for a package that is required with extras.
     first: dict[tuple[object, ...], int] = {}
     pins: list[Pin] = []
     roots: list[Edge] = []

@@ -22,15 +22,15 @@ else:
 AGAIN = "make the lock file again"
 
 _MOST_SIGNS = 500_000
-"""The most characters that begin a value, outside the lists of files: each costs memory
-and time. A lock file of 200 packages has 30,000."""
+"""Maximum number of characters that begin a value, outside the lists of files: each
+costs memory and time. A lock file of 200 packages has 30,000."""
 
 _DEEPEST = 50
-"""The most parts of a dotted key, for which `tomllib` takes quadratic time."""
+"""Maximum parts of a dotted key, for which `tomllib` takes quadratic time."""
 
 _LONGEST = 4000
-"""The most digits of a number. Python reads longer numbers only in hexadecimal form,
-and cannot print them. `tomllib` takes 150 bytes of memory per digit."""
+"""Maximum digits of a number. Python reads longer numbers only in hexadecimal form, and
+cannot print them. `tomllib` takes 150 bytes of memory per digit."""
 
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""

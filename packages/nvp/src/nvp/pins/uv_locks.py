@@ -41,7 +41,7 @@ def read_uv(
     """Read the document of a ``uv.lock``.
 
     :param settings: the ``pyproject.toml`` next to it.
-    :raises InputError: it is not valid.
+    :raises InputError: the document is invalid.
     """
     if document.get("version") != 1:
         message = f"version {shown(document.get('version'))} of uv.lock is not known"
@@ -83,7 +83,7 @@ def read_uv(
 
 
 class _Graph:
-    """The packages of the document, and what their dependencies mean."""
+    """The packages of the document, and the edges between them."""
 
     def __init__(self, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         self.tables = tables

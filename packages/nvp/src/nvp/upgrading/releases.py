@@ -42,9 +42,9 @@ class UpgradedFile:
         file.
     :param text: the upgraded document; ``None`` if there is none.
     :param changed: whether the text differs from the bytes of the file.
-    :param losses: what could not be carried over.
-    :param notes: what was added, or will not work everywhere.
-    :param problems: why there is no upgraded document.
+    :param losses: statements that could not be carried over.
+    :param notes: additions, and limits of the result.
+    :param problems: reasons why there is no upgraded document.
     """
 
     path: str

@@ -1,7 +1,7 @@
 """What a publisher should know about upgraded metadata, or has to add.
 
 This includes statements that the new version cannot express, providers that uv does not
-recognise, and machines on which the order of the labels changes.
+recognize, and machines on which the order of the labels changes.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""Features, and values by feature, that precede the order of the provider."""
+"""Features, and values by feature, that override the order of the provider."""
 
 _MOST_COMPARISONS = 200_000
-"""The largest product of labels and machines for which the order is compared."""
+"""Maximum number of labels times machines for which the order is compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remark(Reported):
-    """One thing that a publisher should know about.
+    """A remark to the publisher.
 
     :param place: the place in the document, or the file.
     :param message: what changes, or what is wrong.
@@ -79,8 +79,8 @@ class Upgrade:
     """The outcome of upgrading the metadata of a release.
 
     :param metadata: the upgraded metadata; ``None`` if there are problems.
-    :param losses: what could not be carried over.
-    :param notes: what was added, or will not work everywhere.
+    :param losses: statements that could not be carried over.
+    :param notes: additions, and limits of the result.
     :param problems: what the publisher has to add before there is a result.
     """
 
@@ -96,7 +96,7 @@ def without_repeats(*groups: Iterable[Remark]) -> tuple[Remark, ...]:
 
 
 def find_unwritable(metadata: VariantsMetadata) -> Iterator[Remark]:
-    """Yield what the written version cannot express, and no rule can supply."""
+    """Yield the problems that only the publisher can solve."""
     for item in find_unanswered(metadata):
         hint = f"{item.hint}; then upgrade the file again"
         yield Remark(place=item.place, message=item.message, hint=hint)
@@ -132,13 +132,13 @@ UNKNOWN_TO_UV = Remark(
 )
 """The note about a provider that uv ignores.
 
-uv runs no plugins. It has an NVIDIA provider of its own, which it uses only where the
+uv runs no plugins. It has an NVIDIA provider of its own, which it uses only if the
 metadata names the plugin in one exact way; otherwise every machine gets the CPU build.
 """
 
 
 def is_known_to_uv(provider: Provider) -> bool:
-    """Return whether uv 0.13.8 takes this for its built-in provider.
+    """Return whether uv 0.13.8 recognizes this as its built-in provider.
 
     The conditions were measured: one simple requirement that admits version 0.0.1, and
     the exact ``plugin-api``.
@@ -156,7 +156,7 @@ def is_known_to_uv(provider: Provider) -> bool:
 
 
 def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
-    """Return the outcome with the requirement and the plugin that uv recognises.
+    """Return the outcome with the requirement and the plugin that uv recognizes.
 
     Static properties do not change, since uv needs no plugin for them.
     """

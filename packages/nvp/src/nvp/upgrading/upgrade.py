@@ -143,7 +143,7 @@ def upgrade(
 def _provider(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Provider | None:
-    """Return the provider with exactly one source of its answer.
+    """Return the provider with exactly one source.
 
     If the old provider names several, the one that was used stays. The result is
     ``None`` if there is no source.
@@ -174,7 +174,7 @@ def _static_provider(
 
 
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
-    """Return a provider with a plugin, which is known for ``nvidia``."""
+    """Return a provider with a plugin, by default the known one for ``nvidia``."""
     place = join("providers", namespace)
     new = old.replace(enable_if=None)
     if not old.requires:
@@ -193,7 +193,7 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
 def _lose_other_sources(
     namespace: str, old: Provider, source: str, remarks: _Remarks
 ) -> None:
-    """Report the other sources of the old provider, which are dropped."""
+    """Report the dropped sources of the old provider."""
     others = {
         "builtin": old.builtin,
         "requires": old.requires,
@@ -302,7 +302,7 @@ def _report_marker(
     used: set[str],
     remarks: _Remarks,
 ) -> None:
-    """Report a marker that is dropped, and whether it can change the order."""
+    """Report a dropped marker, and whether the order can change without it."""
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
@@ -331,7 +331,7 @@ def _report_priorities(
 ) -> None:
     """Report the priorities of namespaces whose answer comes from a plugin.
 
-    The current version has no such priorities: the order of the plugin counts.
+    The current version has no such priorities: the plugin determines the order.
     """
     features, values = metadata.feature_priorities, metadata.property_priorities
     for namespace in dict.fromkeys((*features, *values)):

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from packaging.tags import Tag
 
 MAX_MEMBER = 4 * 1024 * 1024
-"""The most bytes that are read from a file in ``*.dist-info``."""
+"""Maximum size in bytes of a file in ``*.dist-info``."""
 
 MAX_READ = 4 * 1024 * 1024
-"""The most bytes of a list of members. The largest known wheels have 16,000 members,
-with a list of 2 MiB."""
+"""Maximum size in bytes of a list of members. The largest known wheels have 16,000
+members, with a list of 2 MiB."""
 
 MAX_REQUIRES = 10_000
-"""The most requirements of a wheel. Wheels with many extras have about 2,000."""
+"""Maximum number of requirements. Wheels with many extras have about 2,000."""
 
 _CHUNK = 65536
 _BROKEN = (
@@ -62,8 +62,8 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open the archive of a wheel.
 
     :param source: a path, or an open file, which stays open.
-    :raises InputError: the archive cannot be read. This may show only later, inside
-        the ``with`` block.
+    :raises InputError: the archive cannot be read; this may be raised inside the
+        ``with`` block.
     """
     with (
         explained(),
@@ -78,9 +78,9 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn whatever `zipfile` raises for an archive into an `InputError`.
+    """Convert the exceptions of `zipfile` to `InputError`.
 
-    :raises InputError: the block has raised such an exception.
+    :raises InputError: the block raised such an exception.
     """
     try:
         yield
@@ -111,13 +111,13 @@ class _Bounded:
         self.close = file.close
 
     def seekable(self) -> bool:
-        """Return that the file can be read from anywhere."""
+        """Return True: the file can seek."""
         return True
 
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: no list of members has so many bytes.
+        :raises InputError: the read is larger than `MAX_READ`.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:
@@ -139,8 +139,8 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         message = f"has {len(members)} files *.dist-info/{name}"
         raise InputError(message, hint="build the wheel again")
     (member,) = members
-    # zipfile decompresses a whole chunk of the other methods at once, which may become
-    # a million times as long. No builder uses these methods.
+    # With other methods, zipfile decompresses a whole chunk at once, which may expand a
+    # million times. No builder uses these methods.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         message = f"{name} is compressed with a method that wheels do not use"
         raise InputError(message, hint="build the wheel again")
@@ -163,7 +163,7 @@ _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
-    """Return the texts of ``Requires-Dist`` in METADATA.
+    """Return the values of ``Requires-Dist`` in METADATA.
 
     The result has at most one item more than `MAX_REQUIRES`, so that a caller can
     detect that there are too many.
@@ -181,7 +181,7 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
 
 
 MAX_LENGTH = 255
-"""The most characters of a file name, in file systems and on indexes."""
+"""Maximum length of a file name, the limit of file systems and indexes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,7 +191,7 @@ class WheelName:
     :param name: the project, as spelled in normalized file names (``my_project``).
     :param version: the release, normalized.
     :param label: the variant label; ``None`` for a non-variant wheel.
-    :param build: the build tag as `packaging` sorts it; empty when there is none.
+    :param build: the build tag as `packaging` returns it; empty if there is none.
     :param tags: the interpreters and platforms that the wheel is for.
     """
 
@@ -221,12 +221,12 @@ def parse_wheel_name(file_name: str) -> WheelName:
     if label is not None and not GRAMMARS["label"].fullmatch(label):
         message = explain(label, "label")
         raise InputError(message, path=file_name, hint="rename the wheel")
-    # In a name without a build tag, packaging accepts a Python tag with such a digit.
+    # Without a build tag, packaging accepts a Python tag that starts with a digit.
     if has_build and len(parts) == 5:
         message = "its Python tag starts with a digit"
         raise InputError(message, path=file_name, hint="rename the wheel")
     try:
-        # packaging does not know labels and refuses a name with one.
+        # packaging does not support labels and rejects names with one.
         name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
     except InvalidWheelFilename:
         message = "not the name of a wheel"
@@ -243,7 +243,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
 
 @lru_cache(maxsize=1024)
 def platform_of(text: str) -> str | None:
-    """Return the platform of a wheel as named in the table of builds.
+    """Return ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for others.
 
     :param text: the platform tag, or the end of a name with it, such as
         ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.

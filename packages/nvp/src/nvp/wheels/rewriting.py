@@ -79,11 +79,11 @@ class RewritePlan:
 def plan_rewrite(
     file: IO[bytes], evaluate: Callable[[bytes], bytes]
 ) -> RewritePlan | None:
-    """Plan a wheel whose METADATA is the result of ``evaluate``.
+    """Plan the rewrite of a wheel whose METADATA is transformed by ``evaluate``.
 
-    :param file: the wheel; the list of its members, METADATA and RECORD are read.
+    :param file: the wheel; only its list of members, METADATA and RECORD are read.
     :returns: ``None`` if METADATA does not change.
-    :raises InputError: the archive cannot be read, or is not laid out like a wheel.
+    :raises InputError: the archive cannot be read, or its layout cannot be rewritten.
     """
     with open_wheel(file) as archive:
         infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
@@ -155,7 +155,7 @@ class Rewriting:
     def finish(self) -> bytes:
         """Return the end of the new wheel.
 
-        :raises InputError: the original has changed its length since it was planned.
+        :raises InputError: the length of the original differs from the plan.
         """
         if self._position != self._plan.original:
             raise _refused(
@@ -202,7 +202,7 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """The values in the list of members for a replaced one."""
+    """The checksum and the sizes of a replaced member."""
 
     crc: int
     packed: int
@@ -305,7 +305,7 @@ def _plan_members(
         if content is None:
             part = Copy(info.header_offset, end)
         else:
-            # Up to the next member: a data descriptor may follow the data.
+            # The new bytes also replace a data descriptor behind the old ones.
             part, sizes[info.header_offset] = _new_member(file, info, content)
         parts.append(part)
         position += _length(part)
@@ -326,12 +326,12 @@ def _new_member(
     sizes = _Sizes(zlib.crc32(content), len(packed), len(content))
     fields[2] &= ~_DESCRIPTOR
     fields[6:9] = sizes.crc, sizes.packed, sizes.size
-    fields[10] = 0  # no extra fields: they contain sizes, and optional times
+    fields[10] = 0  # drop extra fields: they hold sizes and optional times
     return _LOCAL.pack(*fields) + name + packed, sizes
 
 
 def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
-    """Return the records at the end of an archive whose list of members moves.
+    """Return the end records of an archive whose list of members has moved.
 
     :param room: the bytes to add to the comment, if possible.
     """
@@ -362,7 +362,7 @@ def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
 def evaluate_core_metadata(data: bytes, variant: SelectedVariant) -> bytes:
     """Resolve the variant markers of each ``Requires-Dist`` field.
 
-    All other bytes stay, including the description.
+    All other bytes stay the same, including the description.
 
     :param data: the bytes of METADATA.
     :raises InputError: a variant marker is used in a way that PEP 825 does not define.

@@ -24,7 +24,7 @@ from ..metadata.requirements import has_variant_markers
 from .archive import open_wheel, parse_requires, read_dist_info
 
 MAX_TAGS = 1000
-"""The most tags that are read from a wheel; real wheels have fewer than twenty."""
+"""Maximum number of tags that are read; real wheels have fewer than twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class WheelContent:
 
     :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` when there
         is no such file.
-    :param folder: the name of the ``*.dist-info`` directory that METADATA is in.
+    :param folder: the name of the ``*.dist-info`` directory that contains METADATA.
     :param name: the project in METADATA; empty if missing.
     :param version: the release in METADATA; empty if missing.
     :param requires: ``Requires-Dist`` in METADATA.
@@ -71,8 +71,8 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
 def read_content(archive: zipfile.ZipFile) -> WheelContent:
     """Return the contents of the ``*.dist-info`` of an open archive.
 
-    :raises InputError: it has no METADATA. The caller handles what `zipfile` raises for
-        damage, with `archive.explained`.
+    :raises InputError: the archive has no METADATA. Exceptions of `zipfile` for damage
+        are left to the caller; see `archive.explained`.
     """
     metadata = read_dist_info(archive, "METADATA")
     if metadata is None:
@@ -147,7 +147,7 @@ def combine(
     """
     (first_name, first), *others = sorted(parts, key=lambda part: part[0])
     merged = first
-    # The wheel with the first mention, for the messages.
+    # The first wheel with each statement, for the messages.
     origins: dict[tuple[str, str], str] = {}
     longest = first_name
     errors: list[InputError] = []
