@@ -20,7 +20,7 @@ import zipfile
 
 def build_wheel(directory, config_settings=None, metadata_directory=None):
     name = "built-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(f"{folder}/{name}", "w") as archive:
+    with zipfile.ZipFile(f"{directory}/{name}", "w") as archive:
         info = "built-1.0.dist-info"
         text = "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n"
         archive.writestr(f"{info}/METADATA", text)
