@@ -56,6 +56,8 @@ _OF_ONE = re.compile("blake2b=|%3d|egg=", re.IGNORECASE)
 """The forms of hashes in URL fragments that uv checks but pip does not, and the name of
 an egg, for which pip skips a file."""
 
+_TEXTS = (b"<textarea", b"<xmp", b"<plaintext", b"<iframe", b"<noembed", b"<noframes")
+
 _BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
 """``data-yanked`` without a value, which pip does not see, and uv does."""
 
@@ -361,6 +363,8 @@ def _read_html(
 ) -> model.ProjectDetail:
     base = _find_base(body, content_type, url)
     few = _most_files(body)
+    if exact and _hides_links(body.lower()):
+        raise ValueError("it has elements whose links not all installers read")
     if exact and _BARE.search(body):
         raise ValueError("data-yanked has no value, as not all installers read it")
     files = []
@@ -377,6 +381,12 @@ def _read_html(
         files=tuple(files),
         private_metadata=private_keys(kept, OF_PAGES),
     )
+
+
+def _hides_links(body: bytes) -> bool:
+    """Return whether links may stand where HTML has text alone, and pip reads links."""
+    title = body.partition(b"<title")[2].partition(b"</title")[0]
+    return b"<a" in title or any(mark in body for mark in _TEXTS)
 
 
 def _find_base(body: bytes, content_type: str, url: str) -> str:
