@@ -103,7 +103,7 @@ def test_the_name_of_a_file_is_no_command(run: Run, tmp_path: Path, name: str) -
         (["--emit", "affinity"], "--emit: there is no build for the GPU of h100-a"),
         (["--emit", "env", "--node", "x"], "--node: no machine is called 'x'; there"),
         (["--node", "h100-a"], "--node: it is for --emit; give --emit as well"),
-        (["--emit", "env", "--format", "csv"], "--format: what --emit prints has a"),
+        (["--emit", "env", "--format", "csv"], "--format: the output of --emit has"),
     ],
 )
 def test_errors(run: Run, words: list[str], message: str) -> None:

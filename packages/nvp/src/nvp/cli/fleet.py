@@ -118,7 +118,9 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _check(options: argparse.Namespace) -> None:
     """Reject options without effect."""
-    if options.index_url is not None and options.project is None:
+    # The Dockerfile names the index, whatever the release comes from.
+    uses_index = options.project is not None or options.emit == "dockerfile"
+    if options.index_url is not None and not uses_index:
         message = "only a project is looked up on an index"
         raise UsageError(message, path="--index-url", hint="give --project NAME")
     if options.emit is None and options.node is not None:
