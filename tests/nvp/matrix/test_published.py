@@ -57,7 +57,7 @@ class TestOtherMakers:
         outcome = run(TORCH, "--assume", "inteel")
         assert (outcome.code, outcome.out) == (2, "")
         assert "--assume: no label uses the namespace 'inteel'" in outcome.err
-        assert "there are amd, intel, nvidia, priority" in outcome.err
+        assert "choose from: amd, intel, nvidia, priority" in outcome.err
 
 
 class TestNewestCuda:
