@@ -42,15 +42,15 @@ PDM = '[metadata]\nlock_version = "4.5.0"\n[[package]]\nname = "torch"\n'
 PYLOCK = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "torch"\n'
 CASES: dict[str, tuple[str | bytes, str]] = {
     "not UTF-8": (b"torch==2.9.1\n\xff\n", "not UTF-8: byte 13; save it as UTF-8"),
-    "NUL": (b"torch==2.9.1\n\0", "has NUL bytes; this is no text file"),
+    "NUL": (b"torch==2.9.1\n\0", "has NUL bytes; this is not a text file"),
     "cut TOML": (UV + 'source = { registry = "https', "not TOML: "),
     "cut JSON": ('{"_meta": {"hash"', "not JSON: "),
     "deep TOML": (UV + "a = " + "[" * 100_000, "nested too deeply"),
     "deep JSON": ('[{"a": ' * 50_000, "nested too deeply"),
     "deep keys": (UV + "a" + ".a" * 100, "has keys of too many parts"),
     "many values": (UV + "a = [" + "1," * 600_000 + "]", "has too many values"),
-    "other JSON": ('{"variants": {}}', "is neither a Pipfile.lock nor what pip"),
-    "other TOML": ("[other]\na = 1\n", "is neither a lock file that is known nor"),
+    "other JSON": ('{"variants": {}}', "is neither a Pipfile.lock nor the output"),
+    "other TOML": ("[other]\na = 1\n", "is neither a supported lock file nor"),
     "a project": ('[project]\nname = "a"\n', "is a project, which pins nothing"),
     "uv 2": ("version = 2\n", "version: version 2 of uv.lock is not known"),
     "no table": ("version = 1\npackage = 3\n", "package: expected a list, found"),
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "inspect": ('{"installed": [1]}', "[0]: expected an object, found a number"),
     "script": ("# /// script\n# dependencies = 1\n# ///\n", "the dependencies are no"),
     "scripts": ("# /// script\n# a = 1\n# ///\n\n" * 2, "has several blocks"),
-    "YAML": ("name: gpu\ndependencies:\n  - pytorch=2.9\n", "'name: gpu' is no requ"),
+    "YAML": ("name: gpu\ndependencies:\n  - pytorch=2.9\n", "'name: gpu' is not a re"),
 }
 
 
@@ -127,7 +127,7 @@ def test_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("numpy 2.3.4", "more.txt"),
     ]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b\n")))
-    with pytest.raises(InputError, match="stdin:1: 'a b' is no requirement"):
+    with pytest.raises(InputError, match="stdin:1: 'a b' is not a requirement"):
         read_pins("-")
 
 

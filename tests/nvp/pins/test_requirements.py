@@ -190,12 +190,12 @@ def test_a_chain_of_files_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("torch==2.9.1\nnumpy=>2\n", r"a.txt:2: .*is no requirement"),
+        ("torch==2.9.1\nnumpy=>2\n", r"a.txt:2: .*is not a requirement"),
         ("-r\n", r"a.txt:1: -r names no file"),
         ("-r none.txt\n", r"none.txt: cannot be read"),
         ("torch==2.9.1 --hash='sha256:00\n", r"a.txt:1: a quotation mark"),
         ("dependencies:\n  - pytorch=2.5\n", r"a.txt:1: 'dependencies:' is no"),
-        ("torch==2.9.1; python_version\n", r"a.txt:1: .*is no requirement"),
+        ("torch==2.9.1; python_version\n", r"a.txt:1: .*is not a requirement"),
     ],
 )
 def test_what_is_no_requirement(text: str, message: str, tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_a_file_that_is_elsewhere_is_not_quoted(link: bool, tmp_path: Path) -> N
     folder.mkdir()
     (folder / "link.txt").symlink_to(secret)
     named = "link.txt" if link else "../secret.txt"
-    with pytest.raises(InputError, match=rf"{named}:1: is no line of") as caught:
+    with pytest.raises(InputError, match=rf"{named}:1: is not a line of") as caught:
         read(folder, a_txt=f"-r {named}\n")
     assert "S3CRET" not in str(caught.value)
-    with pytest.raises(InputError, match=r"b\.txt:1: 'a b c' is no requirement"):
+    with pytest.raises(InputError, match=r"b\.txt:1: 'a b c' is not a requirement"):
         read(folder, a_txt="-r b.txt\n", b_txt="a b c\n")

@@ -41,7 +41,7 @@ def test_the_command_writes_the_names_that_uv_knows(
     provider = json.loads(output.read_bytes())["providers"]["nvidia"]
     assert provider == {"requires": [REQUIRES], "plugin-api": PLUGIN_API}
     assert "nvidia-variant-provider>=0.0.2,<1.0.0" in outcome.err
-    assert "which uv 0.13.8 recognises" in outcome.err
+    assert "which uv 0.13.8 recognizes" in outcome.err
     assert "NV314" in codes(newer)
     assert "NV314" not in codes(output)
 

@@ -69,8 +69,8 @@ def check_content(
     # Code that seems to be missing may be in a part that could not be read.
     if report.all_defects:
         return
-    # NV404, NV412 and others report a labelled wheel without a usable variant.json, and
-    # an unlabelled wheel with one.
+    # NV404, NV412 and others report a labeled wheel without a usable variant.json, and
+    # an unlabeled wheel with one.
     if (name.label is None) is not (document is None):
         return
     # NV513 reports the foreign libraries; the other rules check the rest.
@@ -112,8 +112,8 @@ def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
         yield Problem(
             wheel.at(SM_ARCH),
             f"{values} {_are(values)} declared, but no code{where} runs on such a GPU",
-            f"build for {_numbers(values)}, or drop {values}; inspect shows what is "
-            "there",
+            f"build for {_numbers(values)}, or drop {values}; nvp inspect lists "
+            "the code",
         )
 
 

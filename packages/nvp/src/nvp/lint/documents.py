@@ -276,7 +276,7 @@ def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
     elif provider.get("plugin-api") != PLUGIN_API:
         yield Problem(
             join(_PLACE, "plugin-api"),
-            "uv recognises its NVIDIA provider by one exact text only",
+            "uv recognizes its NVIDIA provider by one exact text only",
             f"use {PLUGIN_API}",
         )
     else:
@@ -289,13 +289,13 @@ def _requirement_defect(requires: object) -> str | None:
     from packaging.utils import canonicalize_name
 
     if not isinstance(requires, list) or len(requires) != 1:
-        return "uv wants exactly one requirement"
+        return "uv requires exactly one requirement"
     requirement = parse_requirement(str(requires[0]))
     if requirement is None:
         return None  # NV210 reports a malformed requirement.
     unusual = requirement.marker or requirement.extras or requirement.url
     if canonicalize_name(requirement.name) != "nvidia-variant-provider" or unusual:
-        return "uv wants nvidia-variant-provider without a marker, an extra or a URL"
+        return "uv requires nvidia-variant-provider without marker, extra or URL"
     if not requirement.specifier.contains("0.0.1", prereleases=True):
         return "uv counts its provider as version 0.0.1, which the requirement excludes"
     return None

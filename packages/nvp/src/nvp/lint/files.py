@@ -221,7 +221,7 @@ class Release:
         return [*metadata, *(file for file, _ in self.wheels)]
 
     @property
-    def labelled(self) -> list[tuple[IndexFile, WheelName, str]]:
+    def labeled(self) -> list[tuple[IndexFile, WheelName, str]]:
         """The wheels that have a label, with the label."""
         return [
             (file, name, name.label)
@@ -249,25 +249,25 @@ class Listing:
     """The contents of a directory or a page.
 
     :param releases: the releases, sorted by name.
-    :param unnormalised: metadata files whose names clients do not look for.
+    :param unnormalized: metadata files whose names clients do not look for.
     :param not_wheels: files that end in ``.whl`` but do not have the name of a wheel,
         with the reason.
     """
 
     releases: Sequence[Release]
-    unnormalised: Sequence[IndexFile]
+    unnormalized: Sequence[IndexFile]
     not_wheels: Sequence[tuple[IndexFile, InputError]]
 
     @property
     def is_empty(self) -> bool:
         """Whether there is neither a wheel nor a metadata file."""
-        return not (self.releases or self.unnormalised or self.not_wheels)
+        return not (self.releases or self.unnormalized or self.not_wheels)
 
 
 def list_files(files: Iterable[IndexFile]) -> Listing:
     """Group files by release. Files of other kinds are ignored."""
     releases: dict[tuple[str, str], Release] = {}
-    unnormalised: list[IndexFile] = []
+    unnormalized: list[IndexFile] = []
     not_wheels: list[tuple[IndexFile, InputError]] = []
 
     def release(project: str, version: str) -> Release:
@@ -281,13 +281,13 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
             # Installers do not find a project in upper case, so the file is not the
             # metadata of any release.
             if given is None or parts is None or given.name != given.name.lower():
-                unnormalised.append(file)
+                unnormalized.append(file)
                 continue
-            normalised = parts == given
-            if not normalised:
-                unnormalised.append(file)
+            normalized = parts == given
+            if not normalized:
+                unnormalized.append(file)
             own = release(parts.name, parts.version)
-            if normalised or own.metadata is None:
+            if normalized or own.metadata is None:
                 own.metadata = file
         elif file.name.endswith(".whl"):
             try:
@@ -298,6 +298,6 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
                 release(wheel.name, wheel.version).wheels.append((file, wheel))
     return Listing(
         releases=[item for _, item in sorted(releases.items(), key=lambda x: x[0])],
-        unnormalised=unnormalised,
+        unnormalized=unnormalized,
         not_wheels=not_wheels,
     )

@@ -209,7 +209,7 @@ def check_nv303(label: NvidiaLabel) -> Iterator[Problem]:
         if feature in _single_valued() and len(texts_of(label.features, feature)) > 1:
             yield Problem(
                 join(label.place, feature),
-                "the feature has several values, and clients use the most favourable",
+                "the feature has several values, and clients use the most favorable",
                 "keep one value",
             )
 

@@ -50,7 +50,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
         collector.add("NV107", "", message, _HINT)
         return collector
     for key in section.keys() & _NOT_HERE:
-        message = f"{key} is no key of the section"
+        message = f"{key} is not a key of the section"
         collector.add("NV109", join(_SECTION, key), message, "remove it")
     inside = Collector(path)
     check_document(_as_metadata(section), inside, Scope(whole_release=False))

@@ -37,7 +37,7 @@ _LARGE = 16 * 1024 * 1024
 _UPGRADE = "nvp upgrade --index Directory"
 
 
-_ORDINARY = "the release has neither labels nor metadata; name wheels by themselves"
+_REGULAR = "the release has neither labels nor metadata; name wheels by themselves"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,9 +45,9 @@ class CheckedRelease:
     """A release whose files were read.
 
     :param document: the metadata; ``None`` if it is missing or not JSON.
-    :param wheels: the labelled wheels that can be compared: file, label and
+    :param wheels: the labeled wheels that can be compared: file, label and
         ``variant.json``.
-    :param requires: the labelled wheels with METADATA: file, label and
+    :param requires: the labeled wheels with METADATA: file, label and
         ``Requires-Dist``.
     """
 
@@ -121,7 +121,7 @@ def _check_release(
     findings: list[Finding] = []
     wheels: list[tuple[IndexFile, str, Mapping[str, Any]]] = []
     requires: list[tuple[IndexFile, str, Sequence[str]]] = []
-    for file, name, label in release.labelled:
+    for file, name, label in release.labeled:
         checked = check_wheel(file, name, reading, told)
         findings += checked.findings
         size = max(checked.size, file.size or 0)
@@ -136,9 +136,9 @@ def _check_release(
         if release.is_checked:
             findings += check_wheel(file, name, reading).findings
         else:
-            reading.unchecked.add("everything", _ORDINARY, file.path)
+            reading.unchecked.add("everything", _REGULAR, file.path)
     if text is not None:
-        labels = {label for _, _, label in release.labelled}
+        labels = {label for _, _, label in release.labeled}
         scope = Scope(
             has_plain_wheel=None in release.offered,
             yanked=labels - release.offered,
@@ -159,7 +159,7 @@ def _check_release(
 @LISTING_CHECKS.rule("NV401")
 def check_nv401(listing: Listing) -> Iterator[Problem]:
     """Report metadata files whose names clients do not look for."""
-    for file in listing.unnormalised:
+    for file in listing.unnormalized:
         yield Problem(
             file.name,
             f"{shown(file.name)} is not of the form {{name}}-{{version}}{SUFFIX}",
@@ -213,7 +213,7 @@ def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
     """Report labels that no wheel has."""
     if checked.document is None:
         return
-    yanked = {label for _, _, label in checked.release.labelled}
+    yanked = {label for _, _, label in checked.release.labeled}
     for label in sorted(labels_of(checked.document).keys() - checked.release.offered):
         message = "no wheel has this label"
         if label in yanked:
@@ -227,7 +227,7 @@ def check_nv403(checked: CheckedRelease) -> Iterator[Problem]:
     """Report labels of wheels that the metadata does not list."""
     if checked.document is None:
         return
-    present = {label for _, _, label in checked.release.labelled}
+    present = {label for _, _, label in checked.release.labeled}
     for label in sorted(present - labels_of(checked.document).keys()):
         yield Problem(
             "variants",
@@ -296,12 +296,12 @@ def check_nv407(checked: CheckedRelease) -> Iterator[Problem]:
 
 @RELEASE_CHECKS.rule("NV409")
 def check_nv409(checked: CheckedRelease) -> Iterator[Problem]:
-    """Report labelled wheels without a metadata file."""
+    """Report labeled wheels without a metadata file."""
     release = checked.release
-    if release.metadata is None and release.labelled:
+    if release.metadata is None and release.labeled:
         yield Problem(
             "",
-            f"{release.name} has labelled wheels but no {release.name}{SUFFIX}",
+            f"{release.name} has labeled wheels but no {release.name}{SUFFIX}",
             f"make the file: {_UPGRADE}",
         )
 
@@ -314,7 +314,7 @@ def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
         return
     newer = [
         file.name
-        for file, _, _ in checked.release.labelled
+        for file, _, _ in checked.release.labeled
         if file.time is not None and file.time > metadata.time
     ]
     if newer:
@@ -335,7 +335,7 @@ def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
         if label in reported or known == frozenset(requires):
             continue
         # Most wheels of a label have the same texts, so few are parsed.
-        mine, theirs = _normalised(requires), _normalised(known)
+        mine, theirs = _normalized(requires), _normalized(known)
         for text in sorted(mine ^ theirs)[:1]:
             reported.add(label)
             one, two = (file, other) if text in mine else (other, file)
@@ -347,7 +347,7 @@ def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
             )
 
 
-def _normalised(requires: Iterable[str]) -> set[str]:
+def _normalized(requires: Iterable[str]) -> set[str]:
     """Return requirements in a form that does not depend on their spelling."""
     parsed = ((text, parse_requirement(text)) for text in requires)
     return {text if item is None else str(item) for text, item in parsed}

@@ -312,15 +312,15 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
 
 @WHEEL_CHECKS.rule("NV415")
 def check_nv415(wheel: OpenedWheel) -> Iterator[Problem]:
-    """Report a project or a version that is not normalised in the file name."""
+    """Report a project or a version that is not normalized in the file name."""
     given = wheel.file_name.split("-")[:2]
-    normalised = [wheel.name.name, wheel.name.version]
-    if given != normalised:
+    normalized = [wheel.name.name, wheel.name.version]
+    if given != normalized:
         yield Problem(
             "",
             f"the file name begins with {shown('-'.join(given))}, whose normal form "
-            f"is {'-'.join(normalised)}",
-            "build the wheel with a tool that normalises the name",
+            f"is {'-'.join(normalized)}",
+            "build the wheel with a tool that normalizes the name",
         )
 
 

@@ -149,8 +149,8 @@ class Unanswered:
         count = len(self.labels)
         labels = "label that uses it fits" if count == 1 else "labels that use it fit"
         return (
-            f"the provider is never asked, and {self.key} has no answer of it, so "
-            f"that the {count} {labels} no machine"
+            f"the provider is never queried, and {self.key} has no answer for it, so "
+            f"the {count} {labels} no machine"
         )
 
     @property

@@ -187,7 +187,7 @@ def check_count(count: int, name: str | None = None) -> None:
         message = f"pins {shown(name)} {count:,} times, of at most {MOST_OF_ONE}"
         raise InputError(message, hint="check that this is the right file")
     if count > MOST_PINS:
-        message = f"pins {count:,} packages, of which {MOST_PINS:,} are read at most"
+        message = f"pins {count:,} packages, more than {MOST_PINS:,}"
         raise InputError(message, hint="split it")
 
 

@@ -47,7 +47,7 @@ def read_json_form(document: object, text: str, path: str) -> PinnedFile:
             return _read_installed(items, environment, text, path, form)
     if "_meta" in table and "default" in table:
         return _read_pipfile(table, text, path)
-    message = "is neither a Pipfile.lock nor what pip inspect prints"
+    message = "is neither a Pipfile.lock nor the output of pip inspect"
     raise InputError(message, hint="name a lock file or a requirements file")
 
 

@@ -40,9 +40,9 @@ _TOML = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
 )
 _NOT_READ = (
-    "is neither a lock file that is known nor a requirements file",
+    "is neither a supported lock file nor a requirements file",
     "name a pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, requirements "
-    "file, script, or what pip freeze or pip inspect prints",
+    "file, script, or the output of pip freeze or pip inspect",
 )
 
 
@@ -160,5 +160,5 @@ def _decode(data: bytes, path: str) -> str:
         message = f"not {encoding.upper()}: byte {error.start}"
         raise InputError(message, path=path, hint="save it as UTF-8") from None
     if "\0" in text:
-        raise InputError("has NUL bytes", path=path, hint="this is no text file")
+        raise InputError("has NUL bytes", path=path, hint="this is not a text file")
     return text

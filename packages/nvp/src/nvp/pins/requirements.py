@@ -111,17 +111,17 @@ def read_script(text: str, path: str) -> PinnedFile | None:
         raise InputError("has several blocks of dependencies", hint="keep one")
     if len(blocks[0]["content"]) > _LONGEST_BLOCK:
         message = f"has a block of more than {_LONGEST_BLOCK >> 10} KiB"
-        raise InputError(message, hint="this is no block of dependencies")
+        raise InputError(message, hint="this is not a block of dependencies")
     start = text.count("\n", 0, blocks[0].start("content")) + 1
     given = blocks[0]["content"].splitlines()
     document = parse_toml("\n".join(line[2:] for line in given))
     listed = document.get("dependencies", [])
     if not isinstance(listed, list):
-        raise InputError("the dependencies are no list", place="dependencies")
+        raise InputError("the dependencies are not a list", place="dependencies")
     reading = _Reading(read=lambda _: "")
     for item in listed:
         if not isinstance(item, str):
-            raise InputError("a dependency is no text", place="dependencies")
+            raise InputError("a dependency is not a string", place="dependencies")
         found = (n for n, line in enumerate(given, start) if item in line)
         where = Pin(name="", version=None, path=path, line=next(found, None))
         _add(item, where, reading, constrains=False)
@@ -192,7 +192,7 @@ def _read_text(
     reading.length += len(text)
     if reading.length > _LONGEST:
         message = f"has more than {_LONGEST >> 20} MiB, with the files that it names"
-        raise InputError(message, path=path, hint="this is no requirements file")
+        raise InputError(message, path=path, hint="this is not a requirements file")
     for number, line in _logical_lines(text.splitlines()):
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
@@ -202,14 +202,14 @@ def _read_text(
             if not here.startswith(
                 os.path.join(os.path.dirname((*above, here)[0]), "")
             ):
-                other = InputError("is no line of a requirements file")
+                other = InputError("is not a line of a requirements file")
                 raise _at_line(other, path, number) from None
             raise _at_line(error, path, number) from None
         if named is None:
             continue
         name, as_constraints = named
         if "://" in name or "${" in name:
-            reading.notes.append(f"{shown(name)} is not read: it is no file here")
+            reading.notes.append(f"{shown(name)} is not read: it is not a local file")
             continue
         nested = os.path.join(os.path.dirname(path), name)
         if name.partition("[")[0].endswith(".toml"):
@@ -332,7 +332,8 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
     if requirement is None:
         if "://" not in bare and not _PATH.match(bare) and not bare.endswith(".whl"):
             reason = explain_requirement(text) or "a number is too long"
-            raise InputError(f"{shown(text)} is no requirement: {reason}", hint=_HINT)
+            message = f"{shown(text)} is not a requirement: {reason}"
+            raise InputError(message, hint=_HINT)
         marker = text.rpartition(" ;")[2].strip() if " ;" in text else ""
         wheel = _at_url(bare, replace(where, marker=marker))
         if wheel is None:

@@ -54,7 +54,7 @@ def read_pylock(
 
     tables = list(tables_at(document, "packages"))
     check_count(len(tables))
-    names = [list(_unlabelled(table, place)) for place, table in tables]
+    names = [list(_unlabeled(table, place)) for place, table in tables]
     try:
         lock = Pylock.from_dict(document)
     except (PylockValidationError, RecursionError) as error:
@@ -122,7 +122,7 @@ def read_pylock(
     )
 
 
-def _unlabelled(table: Mapping[str, Any], place: str) -> Iterator[str]:
+def _unlabeled(table: Mapping[str, Any], place: str) -> Iterator[str]:
     """Yield the names of the wheels, with variant wheels renamed for `packaging`.
 
     `packaging` does not support the variant labels of PEP 825.

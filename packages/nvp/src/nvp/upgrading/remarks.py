@@ -126,9 +126,9 @@ _PLACE = join("providers", NAMESPACE)
 
 UNKNOWN_TO_UV = Remark(
     place=_PLACE,
-    message="uv 0.13.8 does not know the provider by these names, so that its users "
+    message="uv 0.13.8 does not recognize the provider by these names, so its users "
     "get the CPU build",
-    hint="write the names that it knows with --for-uv",
+    hint="write the names that uv recognizes with --for-uv",
 )
 """The note about a provider that uv ignores.
 
@@ -176,7 +176,7 @@ def rewrite_for_uv(outcome: Upgrade) -> Upgrade:
     if old.plugin_api != PLUGIN_API:
         before += f" with {old.plugin_api or 'no plugin-api'}"
         after += f" with {PLUGIN_API}"
-    message = f"{before} is replaced by {after}, which uv 0.13.8 recognises"
+    message = f"{before} is replaced by {after}, which uv 0.13.8 recognizes"
     hint = "build the wheels with it too"
     notes.append(Remark(place=_PLACE, message=message, hint=hint))
     new = old.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)

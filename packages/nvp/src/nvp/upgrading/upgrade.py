@@ -107,7 +107,7 @@ def upgrade(
         if new is not None:
             providers[namespace] = new
         elif namespace not in used:
-            message = "no source is named for the answer: left out"
+            message = "it has no source for the answer: left out"
             remarks.lose(place, message, _NO_LABEL)
     for namespace in metadata.providers:
         if namespace not in metadata.namespaces:
@@ -183,7 +183,7 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
             hint = "add requires to keep that plugin"
             remarks.lose(join(place, "plugin-api"), message, hint)
         message = f"added: {REQUIRES}"
-        remarks.note(place, message, "installers need it to ask for an answer")
+        remarks.note(place, message, "installers need it to query the provider")
         return new.replace(requires=(REQUIRES,), plugin_api=PLUGIN_API)
     if namespace == NAMESPACE and not is_known_to_uv(new):
         remarks.notes.append(UNKNOWN_TO_UV)
@@ -203,7 +203,7 @@ def _lose_other_sources(
         if value and key != source:
             place = join(join("providers", namespace), key)
             message = f"version {versions.WRITTEN} has no such key next to {source}"
-            hint = f"installers asked no plugin here: the answer is {source}"
+            hint = f"installers queried no plugin: the answer is {source}"
             remarks.lose(place, message, hint)
 
 
@@ -308,7 +308,7 @@ def _report_marker(
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
     hint, reorders = _NO_LABEL, False
     if namespace in used and old.static_properties is not None:
-        hint = "its labels may now be chosen where the marker does not hold"
+        hint = "its labels may now be selected if the marker does not hold"
         reorders = True
     elif (
         namespace == NAMESPACE in used
@@ -317,7 +317,7 @@ def _report_marker(
     ):
         hint = "the order stays: the marker holds wherever there can be a driver"
     elif namespace in used:
-        hint = "its provider is now also asked where the marker does not hold"
+        hint = "its provider is now also queried if the marker does not hold"
         reorders = True
     remarks.lose(place, message, hint, reorders=reorders)
 

@@ -158,9 +158,7 @@ class Rewriting:
         :raises InputError: the length of the original differs from the plan.
         """
         if self._position != self._plan.original:
-            raise _refused(
-                f"it has {self._position} bytes and not {self._plan.original}"
-            )
+            raise _refused(f"it has {self._position} bytes, not {self._plan.original}")
         # The list of members follows the members, so all parts are complete.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""

@@ -228,5 +228,5 @@ def _note_origins(
 
 
 def _contradiction(place: str, one: str, two: str) -> InputError:
-    message = f"{one} and {two} say different things"
+    message = f"{one} and {two} contradict each other"
     return InputError(message, place=place, hint="build one of the wheels again")
