@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpcore
 import httpx
 import pytest
 from support.range_server import Answer, RangeServer, serve_answers
 
-from nvp.index.http import connecting
+from nvp.index.http import connecting, replies
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.urls import Settings, UpstreamError
@@ -107,6 +109,59 @@ def test_a_name_that_moves_nearer_is_not_connected_to(
     assert inner.requests == []
     assert connected == []
     assert len(resolver.asked) > 2
+
+
+@pytest.mark.usefixtures("resolver")
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_name_that_moved_nearer_stays_refused(
+    retries: int,
+    inner: RangeServer,
+    connected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client asks again, also while another page names the same server."""
+    monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
+    monkeypatch.setattr(replies, "_FIRST", 0.0)
+    page = f"https://{FAR}/simple/torch/"
+    url = inner.url.replace("127.0.0.1", "files.example") + "/secret"
+    settings = Settings(timeout=5, trust_env=False, plain_http=True, retries=retries)
+
+    async def work() -> list[bool]:
+        client = Client(settings)
+        leads = [await client.may_lead(page, url)]
+        for _ in range(2):
+            with pytest.raises(UpstreamError):
+                await client.get(url)
+            leads.append(await client.may_lead(page, url))
+        await client.close()
+        return leads
+
+    assert asyncio.run(work()) == [True, False, False]
+    assert inner.requests == []
+    assert connected == []
+
+
+def test_a_name_that_moves_nearer_leads_no_nearer(
+    inner: RangeServer, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server may name depends on where it was connected to."""
+    monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
+    resolver.answers["files.example"] = [ELSEWHERE, ELSEWHERE, "127.0.0.1"]
+    real = httpcore.AnyIOBackend.connect_tcp
+
+    async def connect(backend: Any, host: str, *args: Any) -> Any:
+        host = "127.0.0.1" if host == ELSEWHERE else host
+        return await real(backend, host, *args)
+
+    monkeypatch.setattr(httpcore.AnyIOBackend, "connect_tcp", connect)
+    moved = Answer(status=302, headers={"Location": f"{inner.url}/secret"})
+    with serve_answers({"/moved": moved}) as server:
+        url = server.url.replace("127.0.0.1", "files.example")
+        with pytest.raises(UpstreamError, match="redirects to a server that only"):
+            read(f"{url}/moved", page=f"https://{FAR}/simple/torch/")
+    assert len(server.requests) == 1
+    assert inner.requests == []
+    assert len(resolver.asked) == 3
 
 
 @pytest.mark.parametrize("name", ["fa\xdf.example", "\u0560.example", "a b.example"])

@@ -65,6 +65,9 @@ class NearnessFinder:
 
     def __init__(self) -> None:
         self._known: dict[str, Nearness] = {}
+        # The farthest location at which a server was accepted. Only that one counts
+        # where a name later moves nearer, also for what the server refers to.
+        self._accepted: dict[str, Nearness] = {}
         self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def find(self, url: str) -> Nearness:
@@ -91,12 +94,15 @@ class NearnessFinder:
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
-        known = self._known.get(host)
         near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
-        self._known[host] = near if known is None else min(near, known)
-        if known is not None and near < known:
+        if near < self._accept(host, near):
             raise OSError(f"{host} has moved to an address that is nearer")
         return addresses
+
+    def _accept(self, host: str, near: Nearness) -> Nearness:
+        """Return the farthest location of a host that was accepted until now."""
+        self._accepted[host] = max(near, self._accepted.get(host, near))
+        return self._accepted[host]
 
     async def _resolve(self, host: str) -> tuple[str, ...]:
         """Return the addresses of a host, which are cached for a minute."""
@@ -119,12 +125,16 @@ class NearnessFinder:
         are an exception, for the mirrors of companies: a server there receives no
         request without a certificate for that name.
         """
-        near = await self.find(end)
-        if near is Nearness.ELSEWHERE or near >= await self.find(start):
-            return True
-        parts = urlsplit(end)
-        named = not _is_address(parts.hostname or "")
-        return near is Nearness.NETWORK and named and parts.scheme == "https"
+        near, parts = await self.find(end), urlsplit(end)
+        first = await self.find(start)
+        first = max(first, self._accepted.get(_connected_host(start), first))
+        is_named = not _is_address(parts.hostname or "")
+        may = near >= first or (
+            near is Nearness.NETWORK and is_named and parts.scheme == "https"
+        )
+        if may:
+            self._accept(_connected_host(end), near)
+        return may
 
 
 def _connected_host(url: str) -> str:
