@@ -28,7 +28,7 @@ _MOVED = frozenset(
         *("properties", "releases", "resolve", "serve", "upgrade", "validate"),
     ]
 )
-"""Commands of version 0.1.0 that the package nvp has now."""
+"""Commands of version 0.1.0 that are now commands of the package nvp."""
 
 _NOTHING_FITS, _DETECTION_FAILED, _INTERRUPTED = 1, 4, 130
 
@@ -53,7 +53,7 @@ def main(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> tuple[list[str], int]:
-    """Return what to print, and the exit code."""
+    """Return the lines to print, and the exit code."""
     if {"-h", "--help"} & set(words):
         return [*(__doc__ or "").strip().splitlines(), "", _USAGE], 0
     as_json = "--json" in words
@@ -104,7 +104,7 @@ def _labels(file: str, as_json: bool) -> tuple[list[str], int]:
     from .metadata import read_metadata
     from .strict_json import read_bytes, read_stdin
 
-    # read_metadata() takes a path that starts with "{" for a JSON text.
+    # Pass bytes: read_metadata() would treat a path that starts with "{" as JSON.
     data, path = (read_stdin(), "stdin") if file == "-" else (read_bytes(file), file)
     resolution = resolve(read_metadata(data, path=path))
     labels = list(resolution.compatible)

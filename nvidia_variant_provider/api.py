@@ -48,8 +48,8 @@ def detect(environ: Mapping[str, str] | None = None) -> Environment:
     Values forced by environment variables replace those of the driver. Facts read from
     the driver are cached for up to a day.
 
-    :param environ: environment variables, by default those of the process. Only names
-        that begin with ``NV_VARIANT_PROVIDER_`` matter.
+    :param environ: environment variables, by default those of the process. Settings
+        begin with ``NV_VARIANT_PROVIDER_``; the driver's libraries read others.
     :raises OverrideError: a forced value is malformed.
     """
     return detection.detect(os.environ if environ is None else environ)
@@ -76,15 +76,14 @@ def resolve(
     priorities: Priorities | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Resolution:
-    """Order the labels of a release for a machine.
-
-    The order is the one that PEP 825 defines.
+    """Order the labels of a release for a machine, as PEP 825 defines.
 
     :param variants_json: the metadata of the release; see `Release`.
-    :param environment: the machine; by default `detect` finds this one.
+    :param environment: the machine; by default this one, as `detect` returns it.
     :param supported: the answers of other namespaces, as
-        ``{namespace: {feature: [value, ...]}}``, best value first. An answer replaces
-        the namespace's plugin. Static properties of the metadata win over it.
+        ``{namespace: {feature: [value, ...]}}``, best value first. An answer is used
+        instead of the namespace's plugin, but static properties in the metadata take
+        precedence.
     :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
         GPU.
     :param enable_optional: the namespaces of optional providers to enable, or ``True``
@@ -92,8 +91,8 @@ def resolve(
     :param minor_version_compatibility: accept builds that run only by CUDA's
         minor-version compatibility; ``None`` reads the setting from ``environ``.
     :param priorities: the priorities to use instead of those in ``variants.toml``.
-    :param environ: environment variables, by default those of the process: the
-        overrides of `detect`, and the opt-in to minor-version compatibility.
+    :param environ: environment variables for `detect` and for the opt-in to
+        minor-version compatibility, by default those of the process.
     :return: ``selected`` is the best label or ``None``, ``compatible`` has all labels
         that fit, best first, and ``rejected`` has the reasons for each other label.
     :raises InputError: the metadata or ``variants.toml`` is not valid.

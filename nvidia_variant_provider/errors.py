@@ -1,4 +1,4 @@
-"""Exceptions with the problem, its place in the document, and the next step.
+"""Exceptions that state the problem, its place in the document, and the next step.
 
 Every exception has the exit code of the command line, so callers of the Python API and
 scripts can rely on the same codes.
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 """The characters of keys and labels other than letters and digits.
 
-`join` shows a key of these characters unchanged and quotes all others."""
+`join` does not quote a key that has only letters, digits and these characters."""
 
 _CREDENTIALS = (
     r"((?<=[\w+.-]{2}):/{1,2})"
     r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d*(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
     r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
 )
-"""The start of a URL with any scheme; a Windows drive has only one letter.
+"""A regular expression for the user and the password at the start of a URL.
 
-One slash is enough, because `pathlib` merges two. Text that stands in place of a port
-but is not a number is a password, which may contain an unquoted slash. A URL may lack
-its scheme.
+The scheme has two characters or more, because a Windows drive has one letter; a URL may
+also lack its scheme. One slash is enough, because `pathlib` merges two. Text in place
+of a port is a password if it is not a number, and may contain an unquoted slash.
 """
 
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
-"""The text after an equals sign, or a part of a query without an equals sign."""
+"""A regular expression for a value in a query, or for a part without an equals sign."""
 
 
 class SelectionWarning(UserWarning):
@@ -39,7 +39,7 @@ class ProviderError(Exception):
     """The base class of the exceptions of this package.
 
     :param message: the problem, without a final period.
-    :param path: the file that is wrong, or the variable or option.
+    :param path: the file, environment variable or option that has the problem.
     :param place: the place in the document, as ``variants.cu126.nvidia.sm_arch[2]``.
     :param hint: what to do next.
     """
@@ -69,7 +69,7 @@ class ProviderError(Exception):
         return type(self), (self.message,), self.__dict__
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields, in the form that the JSON report has."""
+        """Return the fields as the JSON report shows them."""
         return {
             "message": self.message,
             "path": self.path,
@@ -86,7 +86,7 @@ class UsageError(ProviderError):
 
 
 class MissingExtraError(ProviderError):
-    """A feature needs a package that is not installed, such as one of an extra."""
+    """A feature needs a package that is not installed, usually one from an extra."""
 
     exit_code = 2
 

@@ -1,9 +1,9 @@
 """Light replacements for `dataclasses`, `logging` and `json`.
 
-An installer loads the plugin in every process, and each of these standard modules
-costs it more than the whole plugin does: `dataclasses` imports ``inspect`` and compiles
-code for every class, and `json` imports ``re``. The provider uses `Frozen`, `Logger`,
-`dumps` and `loads` instead; nvp uses the standard modules.
+An installer loads the plugin in every process, and importing any of these standard
+modules takes longer than importing the plugin: `dataclasses` imports ``inspect`` and
+compiles code for every class, and `json` imports ``re``. The provider uses `Frozen`,
+`Logger`, `dumps` and `loads` instead; nvp uses the standard modules.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _rebuild(cls: type[T], fields: dict[str, object]) -> T:
 
 
 class _Records(type):
-    """Makes a slot of each annotated name in the body of a class."""
+    """A metaclass that makes a slot for each annotated name in the body of a class."""
 
     __slots__: tuple[str, ...]
     _defaults: dict[str, object]
@@ -55,8 +55,8 @@ class _Records(type):
 class Frozen(metaclass=_Records):
     """A record like ``@dataclass(frozen=True, kw_only=True, slots=True)``.
 
-    Every annotated attribute of a subclass is a field, and its value is the default.
-    All records share the default object, so it must be immutable.
+    Every annotated attribute of a subclass is a field, and the value of the attribute
+    is the field's default. All records share this object, so it must be immutable.
     """
 
     def __init__(self, **fields: object) -> None:
@@ -104,8 +104,8 @@ class Frozen(metaclass=_Records):
 class Logger:
     """A logger that works only if the process has imported `logging`.
 
-    The command line imports it for ``-v``, and callers of the Python API import it to
-    configure log lines.
+    The command line imports `logging` for ``-v``, and callers of the Python API import
+    it to configure the log.
 
     :param name: the module's name.
     """
@@ -138,7 +138,7 @@ class Logger:
 
 
 class _Context:
-    """The attributes that the scanner reads; the values are the decoder's defaults."""
+    """The settings that the C scanner reads; the values are the defaults of `json`."""
 
     strict = True
     object_hook = None

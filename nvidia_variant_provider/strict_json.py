@@ -1,7 +1,7 @@
 """Read JSON documents strictly, with the place of each defect.
 
-The module `json` accepts ``NaN``, and the last value of a duplicate key. An installer
-and an index could then read one file differently.
+The module `json` accepts ``NaN``, and the last value of a duplicate key. Other parsers
+do not, so an installer and an index could read the same file differently.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
 bytes."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Prefixes of paths that the shell has already opened. The user named them, and they
-are not found in directories, so waiting for a pipe is right."""
+"""Prefixes of paths that the shell has already opened. Searching a directory never
+finds such a path: the user named it, so waiting for its pipe is right."""
 
 
 _NOT_METADATA = "this is not variant metadata"
@@ -117,7 +117,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 def unreadable(error: Exception, name: str) -> InputError:
     """Return an error of the operating system as an `InputError` with the file's name.
 
-    The name may be a URL, which is not read here; its password is hidden.
+    The name may be a URL with an unsupported scheme; its password is hidden.
     """
     scheme, mark, _ = name.partition("://")
     if not name:

@@ -34,7 +34,7 @@ OLDEST = (9, 0)
 """The oldest toolkit of the table; wheels were built with it in 2018."""
 
 _GENERATED = '''\
-"""What a detected machine needs to know about driver versions.
+"""The CUDA versions and the minimum versions of drivers, for detected machines.
 
 ``python -m tools.build_tables`` writes this module from the same sources as
 `knowledge/drivers.json`; do not edit it. Reading the JSON file would cost an installer

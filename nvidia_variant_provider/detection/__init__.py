@@ -1,4 +1,4 @@
-"""Detect what this machine has: forced values, traces of a driver, child processes."""
+"""Detect the driver and the GPUs of this machine, in child processes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def detect(environ: Mapping[str, str]) -> Environment:
 
     If both values are forced, or if there is no trace of an NVIDIA driver, this
     function loads no native library and starts no process. A hang or a crash of a
-    native library becomes a reason code and never ends the caller's process. `cache`
-    stores the result.
+    native library becomes a reason code and never ends the caller's process. The module
+    `cache` stores the result.
 
     :param environ: environment variables.
     :raises OverrideError: a forced value is malformed.

@@ -5,7 +5,7 @@ which it was detected. Forced values are never cached. A file that another user 
 have written is ignored. Failing to write the cache is not an error.
 
 `read_own`, `write_own` and `why_no_cache` decide which directories and files are safe
-to use. All caches of nvp use them too.
+to use. All caches of nvp use these functions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LIFE_WITH_PROBLEMS = 600
 _MAX_BYTES = 1024 * 1024
 _AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
-"""Flags for `os.open`, which differ on Windows."""
+"""Flags for `os.open`; 0 for those that the platform does not have."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/ns/mnt"
@@ -44,9 +44,9 @@ _MOUNTS = "/proc/self/ns/mnt"
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the cached result, or ``None`` if caching is impossible.
 
-    The directory is that of ``platformdirs.user_cache_dir``, whose import takes twice
-    as long as starting Python. Results are cached on Linux only: other systems have
-    no identifier for each boot.
+    The directory is the same as ``platformdirs.user_cache_dir`` returns, but importing
+    `platformdirs` would take twice as long as starting Python. Results are cached on
+    Linux only: other systems have no identifier for each boot.
     """
     if sys.platform != "linux" or environ.get(NO_CACHE) == "1":
         return None
@@ -66,12 +66,12 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
         with open(_BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
         # A container shares the boot, the device nodes and often the home directory
-        # with its host, but it has libraries of its own.
+        # with its host. The mount namespace differs, and so may the libraries.
         mounts = os.readlink(_MOUNTS)
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # A driver that missed a short deadline may meet a longer one.
+    # A timeout is cached: a driver that missed this deadline may meet a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     # The package imports this module, so importing the package would be circular.
@@ -124,7 +124,7 @@ def store(path: str, key: Sequence[str], environment: Environment) -> None:
 
 
 def why_no_cache(folder: str) -> str | None:
-    """Explain why a directory cannot hold a cache; ``None`` if it can.
+    """Return why a directory cannot hold a cache, or ``None`` if it can.
 
     The rule is that of pip's `check_path_owner`: with ``sudo -E``, or in a mounted
     home, the directory belongs to another user, who could plant files in it. It must
@@ -150,8 +150,8 @@ def why_no_cache(folder: str) -> str | None:
     if place != folder:
         if not os.access(place, os.W_OK | os.X_OK):
             return f"{place} cannot be written"
-        # Files created in a sticky directory belong to this user, and only this user
-        # can rename them.
+        # In a sticky directory, only this user can rename the files of this user, so
+        # the directory may belong to root and be writable by others.
         if status.st_mode & stat.S_ISVTX:
             others, owners = 0, owners - {0}
         elif owners == {user}:
@@ -166,7 +166,7 @@ def why_no_cache(folder: str) -> str | None:
 def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
     """Return the content of a cache file of this user; ``None`` if unusable.
 
-    :param most: the number of bytes to read at most.
+    :param most: the maximum number of bytes to read.
     :param life: the age in seconds from which the file is ignored.
     """
     try:
@@ -224,7 +224,7 @@ def _make_folder(folder: str) -> None:
         try:
             os.mkdir(place, 0o700)
         except FileExistsError:  # noqa: PERF203  # few iterations
-            _check(place)  # Another process created it, perhaps for another user.
+            _check(place)  # Another user's process may have created the directory.
 
 
 def _check(folder: str) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
-"""The variable that names another root directory to look below; tests set it."""
+"""The environment variable for another root directory; tests set it."""
 
 # Desktop drivers create /dev/nvidia*, Tegra drivers /dev/nvhost*, nvmap and nvgpu.
 # WSL shows every GPU of its host, of any vendor, through /dev/dxg.
@@ -23,8 +23,8 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     """Return the paths that hint at an NVIDIA driver, or an empty list.
 
     On Linux these are device nodes and ``/proc/driver/nvidia``, on Windows the
-    driver's libraries in System32. On macOS the list is always empty: macOS has had
-    no NVIDIA driver since 10.13.
+    driver's libraries in System32. On macOS the list is always empty: macOS 10.13 was
+    the last with an NVIDIA driver.
     """
     if sys.platform == "win32":
         system = os.path.join(environ.get("SYSTEMROOT", r"C:\Windows"), "System32")
@@ -51,7 +51,7 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
 
 
 def is_wsl_only(traces: Sequence[str]) -> bool:
-    """Return whether the only trace is WSL's device, which any vendor's GPU has."""
+    """Return whether the only trace is WSL's device, which GPUs of any vendor share."""
     return all(os.path.basename(path) == "dxg" for path in traces)
 
 
@@ -78,9 +78,9 @@ def kernel_driver_version(environ: Mapping[str, str]) -> str | None:
 def library_path(environ: Mapping[str, str]) -> str | None:
     """Return the ``LD_LIBRARY_PATH`` for the driver's libraries, ``None`` if unset.
 
-    Under WSL, its own directory comes first: a libcuda elsewhere needs a Linux kernel
-    driver, which WSL does not have. Directories named ``stubs`` are left out, because
-    the libcuda that toolkits put there is for linking and cannot run.
+    Under WSL, the directory of WSL's libraries comes first: any other libcuda needs a
+    Linux kernel driver, which WSL does not have. Directories named ``stubs`` are left
+    out, because the libcuda that toolkits put there is for linking and cannot run.
     """
     given = environ.get("LD_LIBRARY_PATH")
     folders = [item for item in (given or "").split(":") if item]

@@ -51,7 +51,7 @@ _PRECISE = (
     reasons.NOT_READY,
 )
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
-"""Reasons with which NVML returns no fact about the machine."""
+"""Reason codes after which NVML has returned no facts about the machine."""
 
 
 def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
@@ -66,11 +66,11 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
     if nvml.cuda_driver_version is None or not nvml.compute_capabilities:
         environment = _better(nvml, _ask("libcuda", variables, end))
     if environment.reason == reasons.NO_NVML and is_wsl_only(traces):
-        # WSL shows the GPUs of its host, of any vendor. Without NVIDIA's libraries
-        # the GPU is not an NVIDIA GPU.
+        # WSL shows a host GPU of any vendor. Without NVIDIA's libraries it is not an
+        # NVIDIA GPU.
         environment = environment.replace(reason=reasons.NO_DEVICE)
     if environment.reason is None and not environment.compute_capabilities:
-        # If no GPU can be read, they usually share one cause.
+        # If no GPU can be read, the GPUs usually share a cause: use that of the first.
         gpus = environment.gpus
         environment = environment.replace(
             reason=gpus[0].reason if gpus else reasons.NO_GPU
@@ -106,8 +106,8 @@ def child_variables(
 ) -> dict[str, str]:
     """Return the environment variables of a child that queries the driver.
 
-    They are those that NVIDIA's libraries may read or Windows needs to load them. All
-    others, such as an installer's passwords, are withheld.
+    NVIDIA's libraries may read these variables, or Windows needs them to load a
+    library. All others, such as an installer's passwords, are withheld.
 
     :param complete: pass all variables, for a child that the user requested.
     """
@@ -121,7 +121,7 @@ def child_variables(
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith("NV_VARIANT_PROVIDER_"))
     }
-    # The mask affects one process, but an installation outlives it.
+    # This variable hides GPUs from one process, but an installation outlives it.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
     # Number the GPUs as NVML does.
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -132,7 +132,7 @@ def child_variables(
 
 
 def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:
-    """Return the last document of a child; a hang or a crash becomes its reason."""
+    """Return the facts from a child process, or a reason code for a hang or a crash."""
     environment = _run_child(library, variables, end)
     _logger.info(
         "%s: CUDA %s, %d GPUs, reason %s",
@@ -190,7 +190,8 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
         for gpu in environment.gpus
     )
     environment = environment.replace(gpus=gpus)
-    # If some facts are known, the reason applies to the GPUs without facts.
+    # If the version and a GPU are known, a hang or a crash concerns only other GPUs,
+    # which have the reason.
     if environment.cuda_driver_version is not None and environment.compute_capabilities:
         return environment
     return environment.replace(reason=environment.reason or broken)

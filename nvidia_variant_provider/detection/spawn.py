@@ -1,7 +1,7 @@
 """Run a child process with a deadline, and never wait for a stuck child.
 
 A process that is stuck in the kernel, such as in a hanging GPU driver, cannot even be
-killed. `subprocess` would wait for it: ``Popen`` in ``__exit__``, ``run`` after a
+killed. `subprocess` would wait for it: in ``Popen.__exit__``, and in ``run`` after a
 timeout. This module never waits for a process to end, and abandons a stuck child.
 
 On POSIX, the child is started with ``posix_spawn``. This saves the import of
@@ -34,7 +34,7 @@ def run(
     *,
     group: bool = False,
 ) -> tuple[bytes, bool]:
-    """Return what the child wrote to stdout, and whether it closed stdout in time.
+    """Return the child's stdout, and whether the child closed stdout in time.
 
     The child's stdin is empty, and its stderr is discarded. The child is killed after
     the deadline or after 8 MiB of output, and its output so far is returned.
@@ -97,8 +97,8 @@ if sys.platform != "win32":
         """Return the child's process id, and a descriptor for its stdout."""
         reader, writer = os.pipe()
         try:
-            # If this process has no standard streams, the pipe has their numbers:
-            # duplicate stdout first, before another file replaces the pipe.
+            # If this process has no standard streams, the pipe gets their descriptors:
+            # duplicate it to 1 before the other actions replace descriptors 0 and 2.
             actions = [
                 (os.POSIX_SPAWN_DUP2, writer, 1),
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

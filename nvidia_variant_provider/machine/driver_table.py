@@ -1,4 +1,4 @@
-"""What a detected machine needs to know about driver versions.
+"""The CUDA versions and the minimum versions of drivers, for detected machines.
 
 ``python -m tools.build_tables`` writes this module from the same sources as
 `knowledge/drivers.json`; do not edit it. Reading the JSON file would cost an installer

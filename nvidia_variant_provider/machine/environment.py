@@ -32,11 +32,11 @@ mode; such a machine needs that mode or a longer deadline.
 """
 
 _MAX_NUMBER = 9999
-"""The largest minor of a forced version: snapshots store four digits."""
+"""The largest minor of a forced version: snapshots reject longer versions."""
 
 _NO_MAJOR = 100
-"""The lowest major that is not CUDA's: that of a driver, or a CUDA version without
-dots."""
+"""The lowest major that cannot be CUDA's. The text is then the version of a driver, or
+a CUDA version without dots."""
 
 _MAX_TEXT = 256
 
@@ -102,7 +102,7 @@ class Gpu(Frozen):
     """One GPU.
 
     :param index: the number in the driver's enumeration, from 0.
-    :param name: the product name, or ``None`` if it is not known.
+    :param name: the product name; ``None`` if unknown.
     :param compute_capability: ``None`` if unknown.
     :param reason: the reason code if the GPU could not be read, else ``None``.
     """
@@ -124,7 +124,7 @@ class Gpu(Frozen):
 
     @classmethod
     def from_dict(cls, data: object, place: str = "") -> Gpu:
-        """Read what `to_dict` returns.
+        """Return the GPU of an object in the form that `to_dict` returns.
 
         :param place: the place of ``data`` in the document, for error messages.
         :raises InputError: an unknown key, a wrong type or a malformed version.
@@ -187,7 +187,7 @@ class Environment(Frozen):
 
     @classmethod
     def from_dict(cls, data: object, place: str = "") -> Environment:
-        """Read what `to_dict` returns.
+        """Return the environment of a snapshot.
 
         :param place: the place of ``data`` in the document, for error messages.
         :raises InputError: an unknown key, a wrong type or a malformed version, with
@@ -222,7 +222,7 @@ class Environment(Frozen):
 
 
 def driver_numbers(version: str | None) -> tuple[int, int] | None:
-    """Return the first two numbers of a driver version: (575, 57) of ``575.57.08``."""
+    """Return (575, 57) for the driver version ``575.57.08``; ``None`` if malformed."""
     major, _, rest = (version or "").partition(".")
     minor = rest.partition(".")[0]
     if not (version or "").isascii() or not 0 < len(major) < 6 or not len(minor) < 6:
@@ -235,7 +235,7 @@ def driver_numbers(version: str | None) -> tuple[int, int] | None:
 def cuda_of_kernel_driver(version: str | None) -> CudaVersion | None:
     """Return the CUDA version of a kernel driver, by its branch; ``None`` if unknown.
 
-    The table does not list the separate branches of Tegra drivers.
+    Tegra drivers have branches of their own, which the table does not list.
     """
     numbers = driver_numbers(version)
     if numbers is None:

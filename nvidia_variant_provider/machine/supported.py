@@ -97,8 +97,8 @@ def all_features() -> list[VariantFeatureConfig]:
 def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> list[str]:
     """Return the ``sm_arch`` values that a GPU supports, best first.
 
-    They are ``XY_real ... X0_real X0_virtual``. The list is empty for a capability
-    that the catalog cannot name.
+    The values are ``XY_real ... X0_real X0_virtual``. The list is empty for a
+    capability that the catalog cannot name.
 
     :param ptx: whether to include the ``virtual`` value.
     """
@@ -110,7 +110,7 @@ def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> lis
 
 
 def has_machine_code(targets: Iterable[str], capability: ComputeCapability) -> bool:
-    """Return whether a GPU runs one of the ``sm_arch`` values without PTX."""
+    """Return whether one of the ``sm_arch`` values stands for SASS that a GPU runs."""
     return not {*supported_sm_arch(capability, ptx=False)}.isdisjoint(targets)
 
 
@@ -138,8 +138,8 @@ def supported_features(
         lower += reversed(list(newer))
     upper = list(_majors(NEWEST.major, version.major + 1))
     upper += _minors(version.major, NEWEST.minor, version.minor + 1)
-    # A driver's JIT compiler rejects PTX that is newer than the driver, and variant
-    # properties do not record the toolkit of a wheel's PTX.
+    # A driver's JIT compiler rejects PTX that is newer than the driver. Properties do
+    # not record the toolkit of the PTX, so do not offer PTX for newer builds.
     capabilities = environment.compute_capabilities
     targets = (
         supported_sm_arch(capabilities[0], ptx=not relaxed) if capabilities else []

@@ -80,7 +80,7 @@ def metadata_name(name: str, version: str) -> str:
 
 
 def parse_metadata_name(file_name: str) -> MetadataName | None:
-    """Return the parts of a file name; ``None`` if it is not a metadata file's."""
+    """Return the parts of a file name; ``None`` if the file is not a metadata file."""
     match = _FORM.fullmatch(file_name)
     if match is None:
         return None
@@ -357,7 +357,7 @@ class _DocumentReader:
         properties: dict[str, Features] = {}
         for namespace, items in fields.items():
             # PEP 825: "This list MUST contain all namespaces used in variant
-            # properties". Those in the list have been checked there.
+            # properties". Namespaces in the list have already been checked.
             if thorough or declared is None or namespace not in declared:
                 self._check_use(namespace, declared, place)
             features: Features | None = None
@@ -386,7 +386,7 @@ class _DocumentReader:
     def _check_use(
         self, namespace: str, declared: frozenset[str] | None, place: str
     ) -> None:
-        """Report a namespace that a label uses and no list declares."""
+        """Report an invalid namespace, or one that a label uses without declaration."""
         self._check_namespace(namespace, place)
         if declared is not None and namespace not in declared:
             kind: Kind = "undeclared-namespace"
@@ -400,7 +400,7 @@ class _DocumentReader:
         return features
 
     def _check_features(self, features: Features | None, place: str) -> None:
-        """Report a namespace without features, and values in another order."""
+        """Report a namespace without features, and values out of lexical order."""
         if features is not None and not features:
             hint = "remove the namespace"
             self._report.refuse("null-rules", place, "no feature is given", hint)

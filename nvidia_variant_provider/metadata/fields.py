@@ -1,8 +1,8 @@
 """Read the values and providers of a document, and report its defects.
 
-The walk over a document in `document` reports every defect to a `Reporter`. The
-reporter in this module raises the first defect that reading cannot accept. The linter
-has its own reporter, which collects all defects.
+The module `document` walks over a document and reports every defect to a `Reporter`.
+The reporter in this module raises the first defect that reading cannot accept. The
+linter has its own reporter, which collects all defects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GRAMMARS: dict[Term, re.Pattern[str]] = {
     "feature": NAME,
     "value": VALUE,
 }
-"""The expression that the whole text must match."""
+"""The regular expression that the whole text must match, for each kind of text."""
 
 Kind: TypeAlias = Literal[
     "not-metadata",
@@ -213,7 +213,7 @@ class Fields:
     ) -> Features | None:
         """Return ``{feature: (value, ...)}``; ``None`` if a type is wrong.
 
-        :param if_empty: how to report a feature without values; ``None`` allows one.
+        :param if_empty: reports a feature without values; ``None`` to accept it.
         """
         try:
             fields = as_object(item, place)
@@ -323,7 +323,7 @@ class ProviderReader:
         self._priorities = priorities
 
     def read(self, item: object, namespace: str) -> Provider | None:
-        """Return the provider of a namespace; ``None`` if it is not an object."""
+        """Return the provider of a namespace; ``None`` if ``item`` is not an object."""
         place = join("providers", namespace)
         fields = self._fields.typed(as_object, item, place)
         if fields is None:
@@ -413,7 +413,7 @@ class ProviderReader:
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str
     ) -> Provider:
-        """Add the answer that versions 0.0.x store outside the provider."""
+        """Add supported values that versions 0.0.x store in another section."""
         answer: Features | None = None
         known = self._schema.provider_keys
         if "plugin-use" in known and fields.get("plugin-use", "all") != "all":

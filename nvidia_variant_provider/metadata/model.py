@@ -19,8 +19,8 @@ NULL_LABELS = ("null", "00000000")
 
 REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
 PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
-"""Names of the provider of ``nvidia`` in published metadata; uv 0.13.8 accepts only
-these."""
+"""The requirement and the endpoint of the provider of ``nvidia`` in published metadata;
+uv 0.13.8 accepts only these."""
 
 
 class Provider(Frozen):
@@ -29,11 +29,11 @@ class Provider(Frozen):
     :param requires: the requirements of the plugin package.
     :param plugin_api: the endpoint of the plugin, ``module:object``.
     :param optional: whether the namespace is unsupported unless the user enables it.
-    :param enable_if: the environment marker of the provider's machines; old versions
-        only.
+    :param enable_if: the environment marker of the machines to which the provider
+        applies; old versions only.
     :param builtin: the name of a provider that is built into installers.
-    :param static_properties: the answer itself, best values first; ``None`` if it
-        comes from a plugin.
+    :param static_properties: the answer itself, best values first; ``None`` if the
+        answer comes from another source.
     :param feature_order: the features of ``static_properties``, the best first.
     """
 

@@ -117,7 +117,7 @@ WRITTEN = _V0_2_0
 """The version that this package writes."""
 
 READ_BY_CLIENTS = (_V0_2_0,)
-"""The versions from which released clients select, oldest first (measured)."""
+"""The versions from which released clients select labels, oldest first (measured)."""
 
 FIRST_IN_WHEELS = _V0_1_0
 """The oldest version that uv 0.13.8 accepts in a ``variant.json`` (measured)."""
@@ -132,9 +132,9 @@ _VERSIONED_URL = re.compile(
 
 
 def is_read_by_clients(version: SchemaVersion) -> bool:
-    """Return whether released clients select from metadata of this version.
+    """Return whether released clients select labels from metadata of this version.
 
-    PEP 825 lets clients read a newer minor version than the newest they know.
+    PEP 825 lets clients read a minor version that is newer than all that they support.
     """
     numbers = [read.number for read in READ_BY_CLIENTS]
     return version.number in numbers or version.number > max(numbers)

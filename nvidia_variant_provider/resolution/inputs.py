@@ -235,8 +235,8 @@ class Priorities(Frozen):
 def candidate_files() -> list[str]:
     """Return the possible paths of the file; the first one that exists is read.
 
-    They are in the current directory, the Python environment, and the configuration
-    directories of the user and of the site.
+    The paths are in the current directory, the Python environment, and the
+    configuration directories of the user and of the site.
     """
     folders = [sys.prefix]
     with suppress(OSError):  # the current directory may have been removed

@@ -1,7 +1,7 @@
 """The algorithm of PEP 825: which labels fit, and in which order.
 
-This module knows neither NVIDIA nor the machine. The numbers in the comments are the
-steps of "Variant ordering" in PEP 825.
+This module depends neither on NVIDIA nor on the machine. The numbers in the comments
+are the steps of "Variant ordering" in PEP 825.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ..light import Frozen
 from ..metadata.model import Properties
 
 _END = 1 << 62
-"""A number above every key. It ends each list of keys, so that a list sorts after the
-longer lists that start with the same keys."""
+"""A number above every key. It ends each list of keys, so the list sorts after longer
+lists that start with the same keys."""
 
 _UNSUPPORTED = -1
 """A number below every key: the feature has no supported value."""
@@ -167,7 +167,7 @@ def _ranks(
     """
     ranks: dict[tuple[str, str], dict[str, int]] = {}
     count = 0
-    # 1. orders the namespaces, 2. the features of each, 3. the values of each feature.
+    # Step 1 orders namespaces, step 2 the features of each, step 3 their values.
     for namespace in dict.fromkeys(namespaces):
         lists = supported.get(namespace, {})
         features = _first(feature_priorities.get(namespace, ()), lists)

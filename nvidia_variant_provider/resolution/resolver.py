@@ -122,12 +122,12 @@ class _Reasons(Mapping[str, tuple[Reason, ...]]):
 
 
 class Resolution(Frozen):
-    """Which builds of a release a machine can run.
+    """The labels of a release that fit a machine, and the reasons against the others.
 
     :param compatible: the labels that fit, best first.
     :param rejected: the reasons against each label that does not fit.
     :param environment: the machine.
-    :param metadata: the document that lists the builds.
+    :param metadata: the metadata of the release.
     :param notes: sentences about facts of the machine that properties cannot express.
     :param supported: each provider's answer, by namespace and feature.
     :param options: the other arguments of `resolve_metadata`.
@@ -396,7 +396,7 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
             why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
         return f"it has kernels for {_named(wanted)}, but no GPU is known: {why}"
     # The provider's answer describes the highest GPU. With --every-gpu, there is a
-    # mismatch for each GPU, which the best offered value identifies.
+    # mismatch for each GPU: the best value in it identifies the GPU.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],

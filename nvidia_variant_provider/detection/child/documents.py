@@ -1,7 +1,7 @@
 """The documents that the child process prints, in the form of a snapshot.
 
 A driver may return any number and any bytes. These functions replace an impossible
-value by ``None`` and a reason, so every document is valid.
+value with ``None`` and a reason code, so every document is valid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 PENDING = "pending"
-"""The reason of a GPU that has not been queried yet."""
+"""The reason code of a GPU that has not been queried yet."""
 
 _MAX_GPUS = 1024
 _MAX_TEXT = 256
@@ -52,8 +52,8 @@ def fill_gpus(
         return
     document["gpus"] = [_pending_gpu(index) for index in range(count)]
     yield document
-    # Each document repeats all GPUs. For very many GPUs, yield one document for several
-    # of them, because the output would grow with the square of their number.
+    # Each document repeats all GPUs, so one document for each GPU would make the output
+    # grow with the square of their number. If there are many, skip some documents.
     step = 1 + count // _MAX_DOCUMENTS
     for number, gpu in enumerate(document["gpus"], 1):
         ask_gpu(gpu)

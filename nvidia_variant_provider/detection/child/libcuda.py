@@ -45,7 +45,7 @@ class _CudaError(Exception):
 
 
 class _Driver:
-    """The driver functions used here, which raise `_CudaError` for an error code.
+    """The library of the CUDA driver; its methods raise `_CudaError` for an error code.
 
     :raises OSError: the library cannot be loaded.
     """
@@ -70,7 +70,7 @@ class _Driver:
             raise _CudaError(code)
 
     def number(self, function: str, *arguments: object) -> int:
-        """Return what ``function(int *result, ...)`` writes."""
+        """Return the number that ``function(int *result, ...)`` writes."""
         result = ctypes.c_int(-1)
         self.call(function, ctypes.byref(result), *arguments)
         return result.value

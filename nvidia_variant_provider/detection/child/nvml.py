@@ -1,7 +1,7 @@
 """Query NVML through nvidia-ml-py. This module runs in the child process only.
 
-It calls only the functions for versions, the number of GPUs, and the handle, name and
-capability of a GPU. Other functions fail under MIG or without permissions.
+The module calls only the functions for versions, the number of GPUs, and the handle,
+name and capability of a GPU. Other functions fail under MIG or without permissions.
 A GPU that cannot be read is reported and never hides the others.
 """
 
@@ -93,7 +93,7 @@ def _ask_gpu(gpu: dict[str, Any]) -> None:
 
 
 def _name(question: Callable[..., bytes | str], *arguments: object) -> str | None:
-    """Return an informational text; ``None`` after an error."""
+    """Return the text that an NVML function returns; ``None`` after an error."""
     try:
         return to_text(question(*arguments))
     except (pynvml.NVMLError, UnicodeDecodeError):
