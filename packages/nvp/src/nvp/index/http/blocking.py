@@ -36,7 +36,7 @@ from .urls import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes received and their total, or 0 if unknown."""
+"""Called with the number of bytes so far, and the size of the file or 0."""
 
 _PREFIX = "nvidia-variant-provider-"
 """The prefix of the names of temporary files."""
@@ -53,10 +53,10 @@ _SPARE = 256 * 1024**2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemotePage:
-    """The links of a page of an index.
+    """The links on a page of an index.
 
     :param files: the files on the page of a project.
-    :param projects: the URLs of project pages on the root page.
+    :param projects: the URLs of project pages, if the page is the root.
     """
 
     files: Sequence[IndexFile]
@@ -64,20 +64,20 @@ class RemotePage:
 
 
 class BlockingClient:
-    """Reads pages and files from the calling thread; use it in a ``with`` block.
+    """A client for synchronous code; use it in a ``with`` block.
 
-    Pass the URL of the ``page`` that names a file: a public page must not make this
-    program send requests to servers in this machine's private network.
+    Pass ``page``, the URL of the page that names a file, because a public page must not
+    make this program send requests to servers in this machine's private network.
 
     A separate thread runs the event loop of the `Client`. The first request creates
     both, so a run without a URL has no cost.
 
-    :param make_client: creates the `Client`; the default one has no settings of pip.
+    :param make_client: creates the `Client`; by default without pip's settings.
     """
 
     def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
         self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
-        # Several threads may make the first request at the same time.
+        # Several threads may make the first request; one creates the client.
         self._starting = threading.Lock()
         self._running: tuple[Client, LoopThread] | None = None
 
@@ -88,17 +88,17 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread; do not read at the same time."""
+        """Close all connections and end the thread; no thread may be reading."""
         if self._running is not None:
             client, thread = self._running
             self._running = None
             thread.close(client.close())
 
     def read(self, url: str, *, page: str | None = None) -> bytes:
-        """Read a metadata file, of at most `MAX_BYTES`.
+        """Read a metadata file of at most `MAX_BYTES`.
 
-        :param page: the page that names it.
-        :raises UpstreamError: it cannot be read.
+        :param page: the URL of the page that names the file.
+        :raises UpstreamError: the file cannot be read.
         """
         client, thread, bare = self._prepare(url, page)
         return thread.call(client.get(bare, limit=MAX_BYTES)).body
@@ -106,7 +106,7 @@ class BlockingClient:
     def read_page(self, url: str) -> RemotePage:
         """Read a page of an index, in HTML (PEP 503) or JSON (PEP 691).
 
-        :raises UpstreamError: it cannot be read, or is not a page of an index.
+        :raises UpstreamError: the page cannot be read, or is not a page of an index.
         """
         client, thread, bare = self._prepare(url)
         return _parse(thread.call(client.get(bare, {"Accept": ACCEPT})))
@@ -114,10 +114,10 @@ class BlockingClient:
     def read_pages(
         self, urls: Iterable[str], *, at_once: int
     ) -> Iterator[tuple[str, RemotePage | UpstreamError]]:
-        """Yield each page, in the order of the URLs, or why it cannot be read.
+        """Yield each URL with its page, or with the error, in the order of ``urls``.
 
-        :param at_once: how many pages are requested at the same time; so many bodies
-            are in memory at most.
+        :param at_once: the maximum number of pages requested at the same time, and so
+            of bodies in memory.
         """
         waiting: deque[tuple[str, Future[CompleteResponse]]] = deque()
         try:
@@ -149,16 +149,16 @@ class BlockingClient:
         until: float | None = None,
         arrived: Callable[[int], None] | None = None,
     ) -> RangeFile:
-        """Open a file to read by range requests.
+        """Open a file that is read by range requests.
 
-        :param page: the page that names it.
-        :param whole: the largest file to download from a server without range support;
-            16 MiB by default.
-        :param until: the deadline of the last read, by `time.monotonic`.
+        :param page: the URL of the page that names the file.
+        :param whole: the maximum number of bytes to download from a server without
+            range support; 16 MiB by default.
+        :param until: the deadline of all reads, by `time.monotonic`.
         :param arrived: called with the number of bytes of each response.
         :raises NoRangesError: the server does not support ranges, and the file is
-            larger.
-        :raises UpstreamError: it cannot be read, now or by any later read.
+            larger than ``whole``.
+        :raises UpstreamError: the file cannot be read; later reads also raise this.
         """
         client, thread, bare = self._prepare(url, page)
         return RangeFile(
@@ -179,11 +179,11 @@ class BlockingClient:
         """Write a whole file to ``target``, and return its SHA-256.
 
         :param limit: the maximum size in bytes.
-        :param page: the page that names it.
-        :param progress: called after each piece, and so is ``arrived``, with the number
-            of its bytes.
+        :param page: the URL of the page that names the file.
+        :param progress: called after each piece.
+        :param arrived: called with the number of bytes of each piece.
         :param until: the deadline, by `time.monotonic`.
-        :raises TooLargeError: the file is larger.
+        :raises TooLargeError: the file is larger than ``limit``.
         :raises UpstreamError: the file cannot be read completely or cannot be written.
         """
         client, thread, bare = self._prepare(url, page)
@@ -210,21 +210,21 @@ class BlockingClient:
         watch: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
         arrived: Callable[[int], None] | None = None,
     ) -> Iterator[tuple[IO[bytes] | RangeFile, str | None]]:
-        """Provide a seekable file, with its SHA-256 if it was read completely.
+        """Provide a seekable file, with its SHA-256 if it was downloaded.
 
-        A downloaded file becomes a temporary file.
+        A downloaded file is a temporary file, which the end of the block deletes.
 
-        :param whole: download it, unless it is too large; otherwise use range requests
-            if the server supports them.
-        :param most: the largest file to download; see `room_for_copy`.
-        :param in_memory: the largest file to keep in memory.
+        :param whole: download the file, unless it is too large. Otherwise use range
+            requests, if the server supports them.
+        :param most: the maximum number of bytes to download; see `room_for_copy`.
+        :param in_memory: the maximum number of bytes to keep in memory.
         :param largest_answer: the parameter ``whole`` of `open`.
         :param until: the deadline, by `time.monotonic`.
-        :param watch: shows the progress of a download.
+        :param watch: creates a context that shows the progress of a download.
         :param arrived: called with the number of received bytes.
         :raises TooLargeError: the server does not support ranges, and the file is
-            larger.
-        :raises UpstreamError: it cannot be read.
+            larger than the limit.
+        :raises UpstreamError: the file cannot be read.
         """
         limit = room_for_copy(most, in_memory)
 
@@ -271,16 +271,16 @@ class BlockingClient:
                 yield stack.enter_context(parts), None
 
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
-        """Send user and password with every request to the server of ``url``."""
+        """Send this user and password with every request to the server of ``url``."""
         client, _, bare = self._prepare(url)
         client.add_credentials(bare, pair)
 
     def _prepare(
         self, url: str, page: str | None = None
     ) -> tuple[Client, LoopThread, str]:
-        """Return client, thread and the URL without credentials, which the client gets.
+        """Return client, thread and bare URL; the client gets its credentials.
 
-        :param page: the page that names the URL.
+        :param page: the URL of the page that names ``url``.
         :raises UpstreamError: the URL is invalid, or its server is in a private network
             that the page must not refer to.
         """
@@ -302,20 +302,20 @@ class BlockingClient:
 
 
 def room_for_copy(most: int, in_memory: int = 0) -> int:
-    """Return the largest file to copy: ``most``, or the free space of the disk."""
+    """Return the maximum size of a copy: ``most``, or less if the disk is full."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return min(most, max(in_memory, free - _SPARE))
 
 
 def _parse(response: CompleteResponse) -> RemotePage:
-    """Read the body of a page.
+    """Parse the body of a page.
 
-    :raises UpstreamError: it is not a page of an index.
+    :raises UpstreamError: the body is not a page of an index.
     """
     kind = response.headers.get("content-type", "")
     projects = find_projects(response.body, kind, response.url)
     if projects and kind.partition(";")[0].strip().lower().endswith("json"):
-        # In JSON, only a project page has files.
+        # A root page in JSON has no files, so do not parse it as a project page.
         return RemotePage(files=[], projects=projects)
     page = parse_page(response.body, kind, response.url, "project")
     files = [
@@ -346,7 +346,7 @@ def _seconds(time: datetime | None) -> float | None:
     """Return a time in seconds since 1970; ``None`` if out of range."""
     if time is None:
         return None
-    # PEP 700 requires times in UTC. Without a zone, Python would take a local time.
+    # PEP 700 requires UTC, but Python treats a time without a zone as local.
     zoned = time if time.tzinfo is not None else time.replace(tzinfo=timezone.utc)
     try:
         return zoned.astimezone(timezone.utc).timestamp()
@@ -372,7 +372,7 @@ async def _download(
 ) -> str:
     """Download a file for `BlockingClient.download`.
 
-    :param tell: called with the bytes of a piece, those so far, and the total.
+    :param tell: called with the size of a piece, the size so far and the total.
     """
     digest = hashlib.sha256()
     done = 0
@@ -393,7 +393,7 @@ async def _download(
             try:
                 target.write(chunk)
             except OSError as error:
-                # Otherwise the client would treat it as an error of the connection.
+                # Convert the error: the client treats an OSError as a connection error.
                 why = error.strerror
                 message = f"cannot be written to the temporary directory: {why}"
                 hint = "make room there, or set TMPDIR to another directory"

@@ -1,7 +1,7 @@
-"""HTTP requests like those of the user's pip: certificates, proxies, credentials.
+"""HTTP requests with the certificates, proxies and credentials of the user's pip.
 
-This is the only HTTP client of the package, with the limits of size and time, and the
-rules for redirects and retries. Errors redact URLs when they are created.
+This only HTTP client of the package enforces the limits of size and time, and the rules
+for redirects and retries. Errors redact URLs when they are created.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AskCredentials = Callable[[str], "tuple[str, str] | None"]
-"""Returns user and password for a URL, from the user's keyring or netrc file."""
+"""Returns user name and password for a URL, from the user's keyring or netrc file."""
 
 _REDIRECTS = 10
 
@@ -86,9 +86,9 @@ class Client:
         # The results of `ask_credentials` by server, to call it only once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # Contexts with and without verification of certificates, created on demand.
+        # TLS contexts, created on demand, by whether they verify certificates.
         self._contexts: dict[bool, ssl.SSLContext] = {}
-        # Streams have their own clients, so that pages do not wait for them.
+        # Streams have their own clients, so pages do not wait for streams.
         self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
 
     @cached_property
@@ -102,7 +102,7 @@ class Client:
         self._clients.clear()
 
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
-        """Send user and password with every request to the server of ``url``."""
+        """Send this user and password with every request to the server of ``url``."""
         self._credentials[server_of(url)] = pair
 
     def has_credentials(self, url: str) -> bool:
@@ -111,7 +111,7 @@ class Client:
 
     @property
     def identity(self) -> Hashable:
-        """The current credentials by server."""
+        """The current credentials by server, as a key for caches."""
         return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
@@ -139,7 +139,7 @@ class Client:
 
         async def attempt() -> CompleteResponse:
             try:
-                # asyncio.timeout() exists since Python 3.11 only.
+                # asyncio.timeout() requires Python 3.11.
                 return await asyncio.wait_for(
                     self._read_whole(url, headers or {}, limit), self._settings.deadline
                 )
@@ -150,7 +150,7 @@ class Client:
         return await self._attempt(attempt, url)
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
-        """Run ``work``, with retries after temporary failures, as `Settings` allow."""
+        """Run ``work``; retry after temporary failures, as `Settings` allow."""
         attempt = 0
         while True:
             try:
@@ -184,8 +184,8 @@ class Client:
                         raise too_large(url, limit)
         except PassingError as error:
             if reply is not None and error.status == 502:
-                # Keep the partial body, because installers treat truncated pages
-                # differently.
+                # Keep the partial body, because installers differ in how they treat
+                # a truncated page.
                 part = replace(reply, raw=bytes(raw), is_whole=False)
                 error.reply = replace(part, body=decode(part, limit) or b"")
             raise
@@ -204,7 +204,7 @@ class Client:
     async def stream(
         self, url: str, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[httpx.Response]:
-        """Open a successful response, and follow redirects.
+        """Follow redirects, and open the final response as a stream.
 
         :raises UpstreamError: the server cannot be reached or responds with an error;
             also raised in the block, if the response is truncated.
@@ -271,7 +271,8 @@ class Client:
         client = self._client_for(url, streams=streams)
         pair = self._credentials.get(server_of(url))
         response = await _send_with(client, url, headers, pair)
-        # A user without a password may be a token, or the password is in the keyring.
+        # A user name without a password may be a token, or its password may be in the
+        # keyring.
         if response.status_code == 401 and not (pair and pair[1]):
             user = pair[0] if pair else ""
             pair = await self._find_kept_credentials(url, user)
@@ -285,7 +286,8 @@ class Client:
     ) -> tuple[str, str] | None:
         """Return the user's stored credentials for the server of ``url``.
 
-        :param user: the user in the URL, whose password may be in a keyring.
+        :param user: the user name in the URL, or an empty one; a keyring may have its
+            password.
         """
         server = server_of(url)
         url = with_user(url, user) if user else url
@@ -312,7 +314,7 @@ class Client:
         proxy = find_proxy(self._settings, url)
         kind = verify, proxy, streams
         if kind not in self._clients:
-            # Loading the certificates of the system is slow.
+            # Load the certificates of the system only once, because that is slow.
             if verify not in self._contexts:
                 context = make_tls_context(self._settings, verify=verify)
                 self._contexts[verify] = context
@@ -395,5 +397,5 @@ class LoopThread:
 
 
 def is_running() -> bool:
-    """Return whether such a thread still runs after the end of the command."""
+    """Return whether a `LoopThread` still runs, such as at the end of the command."""
     return any(thread.name == _NAME for thread in threading.enumerate())

@@ -23,10 +23,10 @@ from nvidia_variant_provider.errors import redacted
 from .urls import Settings, UpstreamError
 
 _PAGES = 64
-"""The number of connections for complete responses, such as pages."""
+"""The maximum number of connections for complete responses, such as pages."""
 
 _IMPATIENT = 3.0
-"""Seconds to try one of several addresses of a server."""
+"""Seconds to try an address of a server before the next one."""
 
 _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 """The first 96 bits of addresses with an IPv4 address at their end: ``64:ff9b::/96``
@@ -60,7 +60,7 @@ class NearnessFinder:
 
     A public page must not make this program send requests to servers that only this
     machine, or its network, can reach. Therefore connections use the checked addresses,
-    and a server that was once local remains local.
+    and a host that once had a local address counts as local from then on.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class NearnessFinder:
         """Return the location of the server of ``url``.
 
         If a name has several addresses, the most local one decides. A name that cannot
-        be resolved, such as behind a proxy that resolves names, is public.
+        be resolved, such as behind a proxy that resolves names, counts as public.
         """
         host = _connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, 6.3
@@ -90,7 +90,7 @@ class NearnessFinder:
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the addresses of a host that `find` has checked.
 
-        :raises OSError: there are none, or a more local one has appeared.
+        :raises OSError: the host has no address, or a more local one than before.
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
@@ -110,7 +110,7 @@ class NearnessFinder:
             return (host,)
         since, addresses = self._addresses.get(host, (0.0, ()))
         if not addresses or time.monotonic() - since > _RESOLVED:
-            # This also reads short forms of addresses, such as 127.1.
+            # getaddrinfo() also reads short forms of addresses, such as 127.1.
             entries = await asyncio.get_running_loop().getaddrinfo(
                 host, None, type=socket.SOCK_STREAM
             )
@@ -121,9 +121,9 @@ class NearnessFinder:
     async def may_lead(self, start: str, end: str) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
-        It may not lead to a more local server. Names in a private network with HTTPS
-        are an exception, for the mirrors of companies: a server there receives no
-        request without a certificate for that name.
+        It may not lead to a more local server. HTTPS URLs with a name in a private
+        network are an exception, for the mirrors of companies: without a certificate
+        for that name, the server receives no request.
         """
         near, parts = await self.find(end), urlsplit(end)
         first = await self.find(start)
@@ -184,10 +184,10 @@ def make_connections(
     *,
     streams: bool,
 ) -> httpx.AsyncClient:
-    """Create the connections of one kind, such as those without a proxy.
+    """Create a pool for connections of one kind, such as those without a proxy.
 
-    :param url: the URL to read, for errors.
-    :param finder: checks the servers that pages refer to.
+    :param url: the requested URL, for errors.
+    :param finder: finds the checked addresses of servers.
     :param streams: whether the connections are for streams.
     :raises UpstreamError: ``proxy`` is not the URL of a proxy.
     """
@@ -197,8 +197,8 @@ def make_connections(
     transport = None
     if proxy is None and not settings.trusts_pages:
         transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
-        # httpx has no option for the backend of its pool. If a proxy resolves names,
-        # only the connection to the proxy matters.
+        # httpx has no option for the backend of its pool. Behind a proxy, names are
+        # resolved by the proxy, so no address can be checked here.
         transport._pool._network_backend = _CheckedBackend(finder)
     return httpx.AsyncClient(
         transport=transport,
@@ -212,7 +212,7 @@ def make_connections(
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
-    """Return the context for servers that are verified, or that are not."""
+    """Return a TLS context; without ``verify``, it accepts any certificate."""
     if settings.cert:
         context = (
             ssl.create_default_context(capath=settings.cert)
@@ -222,7 +222,7 @@ def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     else:
         import truststore
 
-        # pip uses the certificates of the system since version 24.2.
+        # Like pip since version 24.2, use the certificates of the system.
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not verify:
         context.check_hostname = False
@@ -250,9 +250,9 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address that accepts it.
+        """Connect to the first address that accepts a connection.
 
-        :raises ConnectError: none does, or the server has become local.
+        :raises ConnectError: no address accepts one, or the server has become local.
         """
         try:
             addresses = await self._finder.addresses_of(host)
@@ -271,12 +271,12 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         raise error
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, as the pool does between attempts."""
+        """Wait; httpcore calls this method between attempts to connect."""
         await self._inner.sleep(seconds)
 
 
-# Pass the proxy to httpx explicitly: otherwise a wrong variable would fail requests
-# that do not use that proxy, without naming it.
+# httpx gets the proxy explicitly: with a wrong variable, httpx fails even requests that
+# do not use the proxy, and does not name the variable.
 CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
 
 
@@ -293,7 +293,7 @@ def find_proxy(settings: Settings, url: str) -> str | None:
 
 
 def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
-    """Return the proxy for httpx.
+    """Return the proxy as an object of httpx.
 
     :raises UpstreamError: the text is not the URL of a proxy.
     """
@@ -314,9 +314,9 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
 
 
 def is_of_proxy(error: httpx.HTTPError) -> bool:
-    """Return whether the proxy, to which httpx connects, caused an error.
+    """Return whether the proxy caused an error, rather than the server behind it.
 
-    Errors of TLS and incomplete responses come from the server behind it.
+    TLS errors and slow responses come from the server.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):

@@ -23,8 +23,8 @@ _NAMES = 10_000
 memory. HTML has about 300."""
 
 _TAGS, _BYTES_OF_TAG = 100_000, 20
-"""The limit of tags: a number, plus one for each of these bytes of the page, because
-each tag takes some microseconds. Tags on PyPI have 120 bytes."""
+"""The maximum number of tags: a number, and one more for each so many bytes of the
+page, because parsing a tag takes some microseconds. Tags on PyPI have 120 bytes."""
 
 _TEXT = 1000
 """The number of characters of a link's text to keep; names of projects are shorter."""
@@ -65,7 +65,7 @@ class _Target:
         self._open: Link | None = None
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Add a link, or set the base: HTML uses the first ``<base>``."""
+        """Add a link or ``<meta>``, or set the base: HTML uses the first ``<base>``."""
         self.moves = True
         self.names.add(tag)
         if attributes:
@@ -94,7 +94,7 @@ class _Target:
             self._open.text += text[:_TEXT]
 
     def comment(self, _: str) -> None:
-        """Note that there was a comment."""
+        """Note that the parser has passed a comment."""
         self.moves = True
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ def find_base(body: bytes, content_type: str) -> str | None:
 
     :raises ValueError: the page is not text.
     """
-    # Encodings that are not a superset of ASCII, such as UTF-16, have NUL bytes.
+    # The search fails for encodings such as UTF-16, which have NUL bytes.
     if not _BASE.search(body) and b"\0" not in body:
         return None
     target = _Target([])
@@ -123,7 +123,7 @@ def read_links(
     """Yield the links of a page that have an ``href``, in their order.
 
     :param content_type: the header that names the encoding; UTF-8 by default.
-    :param metas: receives name and content of each ``<meta name="pypi:NAME">``.
+    :param metas: receives the name and content of each ``<meta name="pypi:NAME">``.
     :raises ValueError: the page is not text.
     :raises TooMuchError: the page exceeds a limit.
     """
@@ -136,7 +136,7 @@ def read_links(
 
 
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
-    """Parse a page, and stop after each piece."""
+    """Parse a page, and yield after each piece."""
     from lxml import etree  # imported here, since most pages are JSON
 
     most = _TAGS + len(body) // _BYTES_OF_TAG

@@ -1,4 +1,4 @@
-"""Keys of pages that pass through: those for newer clients, and private ones.
+"""Page keys that are copied unchanged: keys for newer clients, and private keys.
 
 The model of simple-repository 0.11.1 lacks the keys of newer PEPs, but installers that
 use them must still get them.
@@ -26,7 +26,7 @@ reserved as private for index server use."
 KEPT_KEY = "_nvidia_variant_provider_kept"
 """The key for unknown keys at any level of a page: those that the model of
 simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708) and
-``project-status`` (PEP 792), and those of a PEP to come."""
+``project-status`` (PEP 792), and those of future PEPs."""
 
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
 """Prefixes of keys that only this program sets, never an upstream index."""
@@ -50,7 +50,7 @@ _JSON: Any = type(_WITHOUT[KEPT_KEY])
 def private_keys(
     item: Mapping[str, Any], known: Collection[str], url: str | None = None
 ) -> model.PrivateMetadataMapping:
-    """Return the private keys of a part of a page, including the unknown ones.
+    """Return the private keys of a part of a page, and the unknown in `KEPT_KEY`.
 
     :param known: the keys in the model.
     :param url: the base of relative URLs in the part.
@@ -77,10 +77,10 @@ def private_keys(
 
 
 def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
-    """Return ``meta`` with a version of the API that the files have all keys for.
+    """Return ``meta`` with an API version whose required keys all files have.
 
-    PEP 700 requires sizes since version 1.1, but some indexes lack them. Otherwise the
-    version of the index is kept, because other keys may need it.
+    PEP 700 requires sizes since version 1.1, but some indexes lack them. `KEPT_KEY`
+    then keeps the version of the index, because other keys may need it.
     """
     version = meta.api_version
     if version == "1.0" or all(file.size is not None for file in files):
@@ -100,7 +100,7 @@ def kept_keys(
 def read_metas(
     metas: Iterable[tuple[str, str]],
 ) -> tuple[model.Meta, dict[str, Any]]:
-    """Return the JSON form of the elements ``<meta name="pypi:...">``.
+    """Return the JSON form of ``<meta name="pypi:...">`` elements.
 
     :returns: the object ``meta``, and other keys of the page.
     """
@@ -109,7 +109,7 @@ def read_metas(
     kept: dict[str, Any] = {}
     for name, text in metas:
         if name == "repository-version":
-            # Installers read pages of any version in HTML.
+            # Replace an invalid version: installers read HTML pages of any version.
             version = text if re.fullmatch(r"1\.[0-9]{1,4}", text) else "1.0"
         elif f"{name}-".startswith(f"{_STATUS}-"):
             key = name.removeprefix(_STATUS).removeprefix("-") or "status"
@@ -124,7 +124,7 @@ def read_metas(
 
 
 def write_metas(page: model.ProjectDetail) -> Iterator[tuple[str, str]]:
-    """Yield name and content of the elements ``<meta>`` that `read_metas` reads."""
+    """Yield the name and content of each ``<meta>`` element for `read_metas`."""
     for key, value in (*kept_keys(page.meta).items(), *kept_keys(page).items()):
         if key == "api-version":
             continue
@@ -139,7 +139,7 @@ def write_metas(page: model.ProjectDetail) -> Iterator[tuple[str, str]]:
 
 
 def api_version(page: model.ProjectDetail) -> str:
-    """Return the API version of a page: that of the index if its keys need it."""
+    """Return the API version of a page: that of the index if kept keys may need it."""
     own = page.meta.api_version
     of_meta = kept_keys(page.meta)
     wanted = str(of_meta.get("api-version", own))

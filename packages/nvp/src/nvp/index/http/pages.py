@@ -47,33 +47,33 @@ _TYPES = (
     "application/vnd.pypi.simple.v1+html",
     "application/vnd.pypi.simple.v1+json",
 )
-"""The content types of pages; like pip, other types are skipped."""
+"""The content types of pages; like pip, this parser rejects other types."""
 
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, by pip's rule; an invalid one makes pip reject the file."""
 
 _OF_ONE = re.compile("blake2b=|%3d|egg=", re.IGNORECASE)
-"""The forms of hashes in URL fragments that uv checks but pip does not, and the name of
-an egg, for which pip skips a file."""
+"""The forms of hashes in URL fragments that uv checks but pip does not, and ``egg=``,
+which makes pip skip a file."""
 
 _TEXTS = (b"<textarea", b"<xmp", b"<plaintext", b"<iframe", b"<noembed", b"<noframes")
 
 _BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
-"""``data-yanked`` without a value, which pip does not see, and uv does."""
+"""``data-yanked`` without a value, which uv reads but pip ignores."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
-"""The limit of files: a number, plus one for each of these bytes of the page.
+"""The maximum number of files: a number, and one more for each so many bytes of a page.
 
 A file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
 
 _LEAST_MEMORY = 32 * 1024 * 1024
-"""The memory limit of the values of a short JSON page."""
+"""The number of bytes of memory that the values of any JSON page may take."""
 
 _TIMES = 4
-"""The memory limit for each byte of a long page, besides the body and its text."""
+"""The further bytes of memory for each byte of a page, besides its body and text."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
@@ -124,13 +124,13 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
 
 
 def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
-    """Return the URLs of the project pages that the root page of an index links.
+    """Return the URLs of the project pages to which the root page of an index links.
 
     The result is empty for any other page. In HTML, PEP 503 requires that these URLs
     end with a slash; links that lead out of the root, such as ``../``, are left out.
 
     :param url: the URL of the page, after redirects.
-    :raises UpstreamError: the body is neither JSON nor HTML, as its type claims.
+    :raises UpstreamError: the body is not of its declared type, JSON or HTML.
     """
     root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
     try:
@@ -154,7 +154,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
-    """Return only the name in an entry of a list of projects."""
+    """Return the name in an entry of a list of projects; other objects unchanged."""
     return item["name"] if "name" in item and "projects" not in item else item
 
 
@@ -282,7 +282,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    # A file with an empty reason is yanked for uv, but not for pip.
+    # Keep an empty reason as it is: it yanks the file for uv, but not for pip.
     known = OF_FILES - {"yanked"} if item.get("yanked") == "" else OF_FILES
     return model.File(
         filename=name,
@@ -299,7 +299,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
 
 
 def _loses(item: Mapping[str, Any], file: model.File) -> bool:
-    """Return whether parsing lost a value that makes installers reject the file."""
+    """Return whether parsing lost a value by which installers may reject the file."""
     hashes = item.get("hashes")
     return (
         hashes not in (None, _hashes(hashes))
@@ -384,7 +384,7 @@ def _read_html(
 
 
 def _hides_links(body: bytes) -> bool:
-    """Return whether links may stand where HTML has text alone, and pip reads links."""
+    """Return whether pip may read links in elements that have only text in HTML."""
     title = body.partition(b"<title")[2].partition(b"</title")[0]
     return b"<a" in title or any(mark in body for mark in _TEXTS)
 
@@ -397,7 +397,7 @@ def _find_base(body: bytes, content_type: str, url: str) -> str:
 
 
 def _most_files(body: bytes) -> Callable[[], None]:
-    """Return a function to call for each file, which enforces the limit."""
+    """Return a function to call for each file; above the limit, it raises an error."""
     most = _FILES + len(body) // _BYTES_OF_FILE
     number = count(1)
 
@@ -416,7 +416,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
-    # The text of a link may be anything, such as "Download"; pip uses only its URL.
+    # The text of a link may be anything, such as "Download"; pip uses only the URL.
     name = file_name(url)
     if not name or not is_file_name(name):
         return None

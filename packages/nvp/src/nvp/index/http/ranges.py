@@ -1,4 +1,4 @@
-"""Remote files that are read by HTTP range requests, for cheap access to wheels."""
+"""Read remote files by HTTP range requests, to avoid downloads of whole wheels."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _FRESH = 3600.0
 """Seconds after which a server is tested again, because `serve` may run for weeks."""
 
 _MOST = 1024
-"""The number of bytes to read from the response of that test."""
+"""The maximum number of bytes in the response to that test."""
 
 _PATIENCE = 5.0
 """The time limit of the test in seconds, because an installer is waiting."""
 
 
 class ChangedFileError(InputError):
-    """A file differs from that on the page, or from parts read before."""
+    """A file differs from its hash on the page, or from parts that were read before."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="report it to the index")
@@ -66,7 +66,7 @@ class Parts:
     """The parts of a file that were read, to verify the whole file later.
 
     :param size: the size of the whole file in bytes.
-    :param hashes: for each part its start, its end and its SHA-256.
+    :param hashes: the start, the end and the SHA-256 of each part.
     """
 
     size: int = 0
@@ -78,9 +78,9 @@ class Parts:
         self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
 
     def are_all_of(self, sha256: str | None) -> bool:
-        """Return whether one part is the whole file with a hash.
+        """Return whether one part is the whole file, with this hash.
 
-        :raises ChangedFileError: it is a whole file with another hash.
+        :raises ChangedFileError: a part is the whole file, but has another hash.
         """
         whole = {
             digest for start, end, digest in self.hashes if end - start == self.size
@@ -93,10 +93,10 @@ class Parts:
 
 
 class Comparison:
-    """Compares a received file with its hash, and with parts read before.
+    """Compares a received file with its hash, and with parts that were read before.
 
     :param hashes: the hashes on the page, by algorithm.
-    :param parts: the parts read before.
+    :param parts: the parts that were read before.
     """
 
     def __init__(self, hashes: Mapping[str, str], parts: Iterable[Parts] = ()) -> None:
@@ -148,16 +148,16 @@ class Comparison:
 class RangeFile(io.RawIOBase):
     """A remote file that is read by range requests on demand.
 
-    Reads come from a thread other than that of the client. A server without range
-    support sends the whole file, which is good enough for small files. For a larger
-    file, every read raises `NoRangesError`.
+    Read the file in a thread other than that of the client. A server without range
+    support sends the whole file, which is good enough for a small file. For a larger
+    one, the constructor raises `NoRangesError`.
 
     :param loop: the event loop that runs the client.
-    :param whole: the largest file to download; 16 MiB by default.
-    :param until: the deadline of the last request, by `time.monotonic`.
+    :param whole: the maximum number of bytes to download; 16 MiB by default.
+    :param until: the deadline of all requests, by `time.monotonic`.
     :param arrived: called with the number of bytes of each response.
     :param parts: receives the read parts.
-    :raises UpstreamError: it cannot be read, now or by any later read.
+    :raises UpstreamError: the file cannot be read; later reads also raise this.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class RangeFile(io.RawIOBase):
         self._size, self._tail = self._read_tail()
 
     def readable(self) -> bool:
-        """Return true."""
+        """Return true: the file can be read."""
         return True
 
     def seekable(self) -> bool:
@@ -202,7 +202,7 @@ class RangeFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer``; fill less of it only at the end of the file."""
+        """Fill ``buffer``, except at the end of the file; return the byte count."""
         end = min(self._position + len(buffer), self._size)
         start = self._position
         while self._position < end:
@@ -219,7 +219,7 @@ class RangeFile(io.RawIOBase):
 
     def _read_tail(self) -> tuple[int, bytes]:
         """Return the size of the file, and its last bytes, or all of them."""
-        # The list of a zip file is at its end, so request the end first.
+        # The list of members is at the end of a zip file, so request the end first.
         response = self._request(f"bytes=-{_TAIL}", _TAIL)
         data, headers = response.body, response.headers
         if response.status != 206:
@@ -242,8 +242,8 @@ class RangeFile(io.RawIOBase):
 
     def _read_block(self, number: int) -> bytes:
         if number not in self._blocks:
-            # A zip file's list is read at random, but a large member sequentially:
-            # double the request while the reads are consecutive.
+            # The list of members is read in any order, but a large member in
+            # sequence: double the request while the reads are consecutive.
             ahead = 2 * self._count if number == self._following else 1
             self._count = min(ahead, _MOST_BLOCKS)
             self._following = number + self._count
@@ -258,7 +258,7 @@ class RangeFile(io.RawIOBase):
                 raise PassingError(message, self._url, status=502, hint="try again")
             self._note(0 if is_whole else start, data, self._size)
             if is_whole:
-                # The server no longer supports ranges: read the rest from this.
+                # The server no longer supports ranges: read the rest from this reply.
                 self._tail = data
                 data = data[start : end + 1]
             if len(data) != end - start + 1:
@@ -294,9 +294,9 @@ def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
 
 
 def _version(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the validators of a version of a file.
+    """Return the ``ETag`` and the size of a version of a file; empty if unknown.
 
-    A weak validator (``W/``) is ignored.
+    A weak ``ETag`` (``W/``) counts as unknown.
     """
     tag = headers.get("etag", "")
     size = headers.get("content-range", "").rpartition("/")[2]
@@ -328,7 +328,7 @@ def wait_until(
     try:
         return task.result(left)
     except concurrent.futures.TimeoutError:
-        # If the task is done, the work itself raised an error of the same name.
+        # If the task is done, the work itself raised a `TimeoutError`.
         if task.done():
             raise
         task.cancel()
@@ -352,9 +352,9 @@ async def _get_range(
 
 
 class RangeSupport:
-    """Tests once for each server whether it supports range requests.
+    """Tests once an hour for each server whether it supports range requests.
 
-    :param client: sends the request.
+    :param client: sends the test requests.
     """
 
     def __init__(self, client: Client) -> None:
@@ -365,7 +365,7 @@ class RangeSupport:
     async def has(self, url: str) -> bool:
         """Return whether the server of a file supports range requests.
 
-        :param url: the file, whose last byte is requested.
+        :param url: the URL of the file, whose last byte is requested.
         """
         server, now = server_of(url), asyncio.get_running_loop().time()
         if server not in self._asked or now > self._asked[server][1]:
@@ -375,7 +375,7 @@ class RangeSupport:
         return await asyncio.shield(self._asked[server][0])
 
     def deny(self, url: str) -> None:
-        """Record that a server did not send a part of a file."""
+        """Record that the server of a file does not support range requests."""
         loop = asyncio.get_running_loop()
         denied: asyncio.Future[bool] = loop.create_future()
         denied.set_result(False)
@@ -383,7 +383,7 @@ class RangeSupport:
 
     async def _ask(self, url: str) -> bool:
         try:
-            # asyncio.timeout() exists since Python 3.11 only.
+            # asyncio.timeout() requires Python 3.11.
             sends = await asyncio.wait_for(self._sends_part(url), _PATIENCE)
         except (InputError, asyncio.TimeoutError) as error:
             logger.info("%s: no part of it could be read: %s", redacted(url), error)
@@ -392,10 +392,10 @@ class RangeSupport:
         return sends
 
     async def _sends_part(self, url: str) -> bool:
-        # RFC 9110, section 14.1.2: a suffix range, which is the first request of
-        # `RangeFile`. Some servers support only other ranges.
+        # Test a suffix range (RFC 9110, section 14.1.2): `RangeFile` begins with one,
+        # and some servers support only other ranges.
         wanted = {"Range": "bytes=-1", "Accept-Encoding": "identity"}
-        # A whole large file exceeds the limit and is not read.
+        # If the server sends a large file as a whole, the limit ends the request.
         response = await self._client.get(url, wanted, limit=_MOST)
         given = _content_range(response.headers)
         if response.status != 206 or len(response.body) != 1 or given is None:

@@ -30,12 +30,12 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 429, RFC 8470 for 425)."""
 
 OWN = {"Nvp-Process": secrets.token_hex(16)}
-"""A header of each request, with which a server in this process recognizes its own
-client: an index can name this server, which would then request pages from itself until
-no connection is left."""
+"""A header of each request, by which a server in this process recognizes requests of
+its own client. Otherwise an index that refers to this server would make it request
+pages from itself until no connection is left."""
 
 _FIRST = 0.5
-"""Seconds before the first retry; the time doubles with each further one."""
+"""Seconds before the first retry; the pause doubles with each further retry."""
 
 _LONGEST = 60.0
 """The longest wait for a retry in seconds, whatever the server requests."""
@@ -60,7 +60,7 @@ def find_target(response: httpx.Response) -> str:
 
 
 def make_reply(response: httpx.Response) -> CompleteResponse:
-    """Return status and headers of a response, whose body has not been read."""
+    """Return the status and headers of a response, with an empty body."""
     headers = {key.lower(): text for key, text in response.headers.items()}
     return CompleteResponse(
         status=response.status_code,
@@ -71,11 +71,11 @@ def make_reply(response: httpx.Response) -> CompleteResponse:
 
 
 def decode(reply: CompleteResponse, limit: int) -> bytes | None:
-    """Return the decompressed body, or slightly more than the limit of it.
+    """Return the decompressed body; if it is too large, its first ``limit + 1`` bytes.
 
     A body with an unknown compression is returned unchanged.
 
-    :returns: ``None`` for a body whose compression differs from its header.
+    :returns: ``None`` for a damaged body, or one that is not compressed as declared.
     """
     coding = reply.headers.get("content-encoding", "").strip().lower()
     forms = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}.get(coding, ())
@@ -84,7 +84,7 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
             engine = zlib.decompressobj(bits)
             body = engine.decompress(reply.raw, limit + 1)
             is_all = engine.eof and not engine.unused_data
-            # pip ignores data after the end, but uv requires the end.
+            # Only pip ignores data after the end, and uv requires the end.
             if is_all or len(body) > limit or not reply.is_whole:
                 return body
     return None if forms and reply.raw else reply.raw
@@ -97,7 +97,7 @@ def content_length(response: httpx.Response) -> int:
 
 
 def read_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of ``Retry-After``; ``None`` without a valid one.
+    """Return the seconds of ``Retry-After``; ``None`` if it is missing or invalid.
 
     RFC 9110, section 10.2.3: "The Retry-After field value can be either an HTTP-date or
     a number of seconds to delay after receiving the response."
@@ -121,7 +121,7 @@ def is_own(headers: Mapping[str, str]) -> bool:
 
 
 def check_status(response: httpx.Response, url: str, *, most: int) -> None:
-    """Raise an error unless a server sends a file or a part of one.
+    """Raise an error for the status of a response that has no file or part of one.
 
     :param most: the first error status; pip and uv read a page with any status below
         400.
@@ -179,14 +179,14 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # httpx also raises a protocol error for a redirect without a valid URL.
+    # A redirect without a valid URL is also a transport error, but not temporary.
     if isinstance(error, httpx.TransportError) and "location header" not in reason:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:
-    """Return the seconds to wait; ``None`` if the server requests too many.
+    """Return the seconds before a retry; ``None`` if the server requests too many.
 
     :param attempt: the number of the retry, from 1.
     """

@@ -17,12 +17,11 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-# Most references match this and need no parsing, because they have no port, for
-# example.
+# Most URLs match this pattern, so they need no check: they have no port, for example.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
-# A file, possibly in another directory: only the directory must be resolved, once.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._~+-]+")
 _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
+# A relative URL: its directory is resolved once for all files in it.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
 LONGEST_NAME = 255
@@ -31,7 +30,7 @@ LONGEST_NAME = 255
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompleteResponse:
-    """A response that was read to its end, if possible.
+    """A response with as much of its body as the server sent.
 
     :param url: the URL after redirects.
     :param headers: the headers, with names in lower case.
@@ -50,10 +49,10 @@ class CompleteResponse:
 class UpstreamError(InputError):
     """An index or a file server did not respond as expected.
 
-    :param url: the URL, whose secrets are removed.
+    :param url: the URL, which is shown without secrets.
     :param status: the HTTP status that describes the failure best.
     :param reply: the reply of the server, to pass on to an installer.
-    :param places: ``path`` if there is no URL, and ``hint``.
+    :param places: ``path`` if ``url`` is not given, and ``hint``.
     """
 
     status = 502
@@ -101,7 +100,7 @@ class TooSlowError(PassingError):
 
 
 ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
-"""The hash algorithms that pip checks. An index may provide only one of them."""
+"""The hash algorithms that pip checks, in order of preference here."""
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
@@ -123,7 +122,7 @@ def is_http(location: str) -> bool:
 def why_no_index(location: str) -> tuple[str, str]:
     """Return why no index can be read at a location, and a hint.
 
-    :param location: a disallowed URL, or neither a URL nor a directory.
+    :param location: a URL that may not be read, or neither a URL nor a directory.
     """
     scheme, mark, _ = location.partition("://")
     if is_http(location):
@@ -137,10 +136,10 @@ def why_no_index(location: str) -> tuple[str, str]:
 def file_name(url: str) -> str:
     """Return the unquoted file name in ``url``.
 
-    The result is empty without a file name or for an invalid URL.
+    The result is empty if the URL has no file name or is invalid.
     """
     folder, _, name = url.rpartition("/")
-    # A page can have 40,000 such URLs, and splitting each takes 10 µs.
+    # Shortcut: a page can have 40,000 URLs, and splitting each takes 10 µs.
     if (
         folder.count("/") > 1
         and not _ODD.search(folder)
@@ -180,10 +179,10 @@ class Settings:
         503; 0 for installers, which retry themselves.
     :param trusted_hosts: entries of the form ``host`` or ``host:port``; their
         certificates are not verified, and they may use plain HTTP.
-    :param plain_http: allow plain HTTP for every host. pip refuses an index that is
-        not secure, but accepts the URL of a single file.
+    :param plain_http: allow plain HTTP for every host, as pip does for the URL of a
+        single file, but not for an index.
     :param trusts_pages: follow pages and redirects to any server, as pip does.
-        Otherwise public ones must not lead to a server that only this machine, or its
+        Otherwise a public one must not lead to a server that only this machine, or its
         network, can reach, because others may see the result.
     :param cert: a file or directory of certificate authorities that replaces those of
         the system.
@@ -204,14 +203,14 @@ class Settings:
     trust_env: bool = True
 
     def is_allowed(self, url: str) -> bool:
-        """Return whether ``url`` may be read; pip also ignores insecure indexes."""
+        """Return whether ``url`` is secure enough to be read, by the rules of pip."""
         parts = urlsplit(url)
         if parts.scheme == "https":
             return True
         if parts.scheme != "http":
             return False
         local = is_loopback(parts.hostname or "")
-        # Despite --trusted-host '*', pip verifies the certificates of other hosts.
+        # --trusted-host '*' allows plain HTTP, but pip still verifies certificates.
         everywhere = self.plain_http or "*" in self.trusted_hosts
         return everywhere or local or self.is_trusted(url)
 
@@ -227,7 +226,7 @@ class Settings:
 
 
 def server_of(url: str) -> str:
-    """Return scheme, host and port of ``url``: the scope of its credentials."""
+    """Return the scheme, host and port of ``url``: the scope of its credentials."""
     return _server_of("/".join(url.split("/", 3)[:3]))
 
 
@@ -238,7 +237,7 @@ def _server_of(url: str) -> str:
 
 
 def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Split ``url`` into the URL without credentials, and user and password."""
+    """Split ``url`` into the URL without credentials, and the user and password."""
     parts = urlsplit(url)
     pair, at, host = parts.netloc.rpartition("@")
     if not at:
@@ -249,7 +248,7 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def with_user(url: str, user: str) -> str:
-    """Return ``url``, which has no credentials, with a user."""
+    """Return ``url``, which has no credentials, with a user name."""
     parts = urlsplit(url)
     netloc = f"{quote(user, safe='')}@{parts.netloc}"
     return urlunsplit(parts._replace(netloc=netloc))
@@ -295,7 +294,7 @@ def is_text(value: Any) -> bool:
 def is_file_name(name: str) -> bool:
     """Return whether a file system could have a file of that name.
 
-    A longer name may contain a version with more digits than Python can convert.
+    The length is limited because Python cannot convert a number with many digits.
     """
     return len(name) <= LONGEST_NAME and is_text(name)
 
@@ -304,17 +303,17 @@ def is_file_name(name: str) -> bool:
 class IndexFile:
     """A file that a project page or a directory lists.
 
-    :param url: its URL including secrets, or the path of a local file.
+    :param url: the URL of the file including secrets, or the path of a local file.
     :param page: the URL of the page, after redirects; ``None`` if no server lists the
         file.
-    :param time: the time of its upload or modification, in seconds since 1970; ``None``
+    :param time: the time of the upload or modification, in seconds since 1970; ``None``
         if unknown.
-    :param sha256: its hash, if the page has it.
-    :param size: its size in bytes; ``None`` if unknown.
-    :param requires_python: its supported versions of Python, from the page.
-    :param yanked: whether installers select it only for an exact pin.
-    :param core_metadata: the SHA-256 of its METADATA file (PEP 658); empty for such a
-        file without a hash, and ``None`` without such a file.
+    :param sha256: the hash of the file, if the page has it.
+    :param size: the size in bytes; ``None`` if unknown.
+    :param requires_python: the supported versions of Python, from the page.
+    :param yanked: whether installers select the file only for an exact pin.
+    :param core_metadata: the SHA-256 of the METADATA file (PEP 658); empty if unknown,
+        and ``None`` without such a file.
     """
 
     name: str
@@ -334,7 +333,7 @@ class IndexFile:
 
 
 def local_file(path: str, sha256: str | None = None) -> IndexFile:
-    """Return a file of a directory; errors are reported when it is read."""
+    """Return the entry of a local file; errors are reported when the file is read."""
     time = size = None
     try:
         status = os.stat(path)
