@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _SHA256 = 64
-"""The hexadecimal digits of a SHA-256 hash."""
+"""The number of hexadecimal digits of a SHA-256 hash."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,17 +75,17 @@ class Asked:
 class PipCommand:
     """A command line as interpreted by pip.
 
-    :param command: such as ``install``; ``None`` if it is missing or pip rejects the
-        command line.
+    :param command: the name, such as ``install``; ``None`` if it is missing or pip
+        rejects the command line.
     :param uses_index: whether the command reads indexes.
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
     :param positional: the other words on the command line.
     :param asked: the requirements whose markers hold, including those of nested files;
         paths and URLs without a name are left out.
-    :param requires_hashes: whether pip accepts only files with given hashes.
-    :param credentials: user and password for each index, from pip.
-    :param paths: the directories of packages.
+    :param requires_hashes: whether pip accepts only files with the given hashes.
+    :param credentials: user and password for each index, as found by pip.
+    :param paths: the directories from which the interpreter imports packages.
     :param target: the platform and Python that pip installs for.
     """
 
@@ -107,7 +107,7 @@ class PipCommand:
         :raises AttributeError, IndexError, TypeError: the reply is invalid.
         """
         fields = dict(reply)
-        # pip uses None for some empty lists.
+        # pip uses None for some empty lists, which `PipOptions` replaces.
         options = fields.pop("options", {}).items()
         lines = fields.pop("lines", ())
         pairs = fields.pop("credentials", {})
@@ -200,7 +200,7 @@ def _group(pairs: Iterable[tuple[str, str]]) -> Mapping[str, frozenset[str]]:
 def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> str:
     """Find the interpreter at ``path``: a program, or the directory of an environment.
 
-    :param path: ``None`` for the activated environment, or else the running
+    :param path: ``None`` for the activated environment or, without one, the running
         interpreter.
     :param environ: the environment variables.
     :raises UsageError: there is no interpreter.
@@ -225,7 +225,7 @@ def find_activated(environ: Mapping[str, str]) -> str | None:
 
     An activated conda environment counts only if nvp is installed as a tool: users who
     run it from a virtual environment without activating that often have a conda
-    environment activated. The base of conda counts as a system Python, not as an
+    environment activated. conda's ``base`` counts as a system Python, not as an
     environment.
     """
     active = environ.get("VIRTUAL_ENV")
@@ -239,7 +239,7 @@ def find_activated(environ: Mapping[str, str]) -> str | None:
 def is_tool_environment() -> bool:
     """Return whether pipx or ``uv tool`` made the environment of this program.
 
-    Only this program uses such an environment.
+    Such an environment is only for this program, so packages belong elsewhere.
     """
     marks = ("pipx_metadata.json", "uv-receipt.toml")
     return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)

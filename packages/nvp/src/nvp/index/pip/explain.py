@@ -1,6 +1,6 @@
 """Explain why pip installed certain builds, or found none.
 
-pip itself does not know the requirements of builds, or why a build is hidden.
+pip itself cannot report the requirements of builds, or why a build is hidden.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _MOST = 16
 class InstalledBuild:
     """A regular wheel that pip installed, of a project whose builds were judged.
 
-    :param passed_over: the newer releases that were not shown, newest first.
+    :param passed_over: the newer releases that were hidden, newest first.
     :param required_by: each requirement that allows only this version, or no build that
         runs, with the project that has it.
     :param cpu_because: why a build without GPU code was installed, if known.
     :param note: why no build of any release uses the GPU.
-    :param brought: whether only another build that cannot run requires it.
-    :param lacking: a sentence about GPUs of the machine that it has no code for.
+    :param brought: whether it was installed only for another build that cannot run.
+    :param lacking: a sentence about GPUs of the machine for which it has no code.
     :param for_all: the newest release that runs on every GPU, if this one does not.
     """
 
@@ -66,7 +66,7 @@ class InstalledBuild:
     for_all: Version | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Return the object of the report."""
+        """Return the JSON object for the report."""
         judgement = self.build.judgement
         return {
             "name": self.project,
@@ -86,10 +86,10 @@ class InstalledBuild:
 def explain_unknown_label(
     asked: Iterable[Asked], pins: Pins, local_index: LocalIndex
 ) -> str | None:
-    """Return an error if no named project has the label for all projects.
+    """Return an error if no named project has the label that is for all projects.
 
-    A backend such as ``cu126`` needs no check, because a project with builds for other
-    backends is hidden without it. If no named project has any label, the label may
+    A backend such as ``cu126`` needs no check, because a project with builds only for
+    other backends is hidden. If no named project has any label, the label may
     belong to a dependency, which is checked at the end of the run.
 
     :param local_index: the index, which must be serving.
@@ -117,7 +117,8 @@ def explain_unknown_label(
 def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     """Explain each regular wheel that pip installed of a project with judged builds.
 
-    A wheel without evidence, of a project without judged releases, is left out.
+    A wheel without evidence is left out if pip passed over no release and the
+    project is not a known GPU project.
     """
     requirements = find_requirements(run)
     steps = _find_steps(run)
@@ -173,9 +174,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
-    """Find projects that are old because a dependency does not run, by dependency.
+    """Find, by project, the dependencies because of which an old release was installed.
 
-    Their requirements are not the cause of an older release of the dependency.
+    The project's requirements do not cause an old release of such a dependency.
     """
     steps: dict[str, set[str]] = {}
     for item in run.installed:
@@ -253,7 +254,7 @@ def _cpu_because(
     same = [other for other, _ in listed if other.release == build.release]
     refusal = nearest_refusal(same)
     if refusal is None:
-        # Old releases may have no evidence.
+        # Ignore older releases without evidence.
         verdicts = {
             other.judgement.verdict
             for other, _ in listed
@@ -265,7 +266,7 @@ def _cpu_because(
 
 
 def find_mixed(installed: Iterable[Installed]) -> list[str]:
-    """Report builds for another backend than their dependencies.
+    """Report builds whose backend differs from that of a dependency.
 
     torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0. An index may
     have no build of one project for the backend of the other.
@@ -308,7 +309,7 @@ def _backend(version: str) -> Backend | None:
 
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:
-    """Return reasons for a failure that pip does not know."""
+    """Return reasons for a failure that pip itself cannot report."""
     if run.command.requires_hashes:
         sentences = (
             explain_hashes(project, hashes, run.local_index.find_shown(project))
@@ -320,7 +321,7 @@ def explain_failure(run: PipRun) -> tuple[str, ...]:
 
 
 def _explain_platform(run: PipRun) -> tuple[str, ...]:
-    """Explain the builds for another platform, whose markers pip does not evaluate."""
+    """Explain builds for ``--platform``: pip evaluates markers for this machine."""
     tags = [word[-1] for word in run.command.words if word[0] == "platforms"]
     sentences = []
     projects = {x.project: None for x in run.command.asked if not x.is_constraint}
@@ -342,7 +343,7 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
 
 
 def find_hidden(run: PipRun) -> dict[str, tuple[PassedOver, ...]]:
-    """Return the releases hidden from pip, by project, after a failure."""
+    """Return the releases that were hidden from a failed pip, by project."""
     projects: dict[str, list[PageVerdicts]] = {}
     for page in run.local_index.all_judged():
         projects.setdefault(page.project, []).append(page)
@@ -424,7 +425,7 @@ def _explain_build(
 def _sentence(
     file: model.File, what: str, why: str, others: Sequence[str], page: ShownPage
 ) -> str:
-    """Return the owner of a hash, why that file is hidden, and the hash to pin."""
+    """Return a sentence on the file of a hash, why it is hidden, and a hash to pin."""
     files = {item.filename: item for item in page.files}
     # Prefer the wheel for the same interpreter and platform.
     tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []

@@ -40,8 +40,8 @@ class Installed:
 
     :param label: ``None`` for a non-variant wheel or an sdist.
     :param file: the name of the installed file.
-    :param requires: its ``Requires-Dist`` fields.
-    :param extras: its ``Provides-Extra`` fields.
+    :param requires: the ``Requires-Dist`` fields.
+    :param extras: the ``Provides-Extra`` fields.
     """
 
     project: str
@@ -77,12 +77,12 @@ class PipRun:
 
     @property
     def installed_projects(self) -> frozenset[str]:
-        """The projects of which pip installed a release."""
+        """The projects that pip installed."""
         return frozenset(item.project for item in self.installed)
 
     @property
     def judged(self) -> bool:
-        """Whether builds of any project on a requested page were judged."""
+        """Whether builds on any of the requested pages were judged."""
         return any(page.visibility.files for page in self.local_index.all_judged())
 
     def pages(self, project: str) -> list[PageVerdicts]:
@@ -92,7 +92,7 @@ class PipRun:
 
 
 def read_report(path: str | None) -> tuple[Installed, ...]:
-    """Read pip's installation report, unless pip printed it."""
+    """Read pip's installation report; empty if pip printed it or it is invalid."""
     if path is None or path == "-":
         return ()
     try:
@@ -103,15 +103,15 @@ def read_report(path: str | None) -> tuple[Installed, ...]:
 
 
 _CUDA = re.compile(r"((?:^|[-_])cu(?:da)?)([0-9]{2})(?=x?(?:$|[-_]))")
-"""The CUDA major in names such as ``cuda13`` and ``cupy-cuda13x``."""
+"""The CUDA major version in names such as ``cuda13`` and ``cupy-cuda13x``."""
 
 
 def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
-    """Find alternatives for the driver's CUDA to requested extras or projects.
+    """Find alternatives to requested extras or projects for the driver's CUDA version.
 
-    jax has the extras ``cuda12`` and ``cuda13``, and cupy has a project for each.
+    jax has the extras ``cuda12`` and ``cuda13``; cupy has a project for each version.
 
-    :returns: such as ``jax[cuda12]``.
+    :returns: names such as ``jax[cuda12]``.
     """
     extras = {item.project: item.extras for item in run.installed}
     names = []
@@ -127,9 +127,9 @@ def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
 
 
 def find_wheels_in(folder: str | None) -> dict[str, Installed]:
-    """Return the wheels in a directory of ``pip download``, by name.
+    """Return the wheels in a directory of ``pip download``, by file name.
 
-    Their requirements are not read. pip has no report about downloads.
+    pip writes no report about downloads. The wheels' requirements are not read.
     """
     found = {}
     for name in os.listdir(folder) if folder and os.path.isdir(folder) else ():
@@ -160,7 +160,7 @@ def label_of(url: str) -> str | None:
     # .../f/{project}/{label}/{digest}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
-    # A label of only dots has a leading dash.
+    # The URL has a dash before a label of only dots.
     return parts[-3].lstrip("-")
 
 
@@ -182,7 +182,7 @@ class InstalledVariant:
 class StaleVariant:
     """An outdated variant that remains installed.
 
-    :param best: the better label; ``None`` for the non-variant wheel.
+    :param best: the label to install instead; ``None`` for the non-variant wheel.
     """
 
     installed: InstalledVariant
@@ -202,7 +202,7 @@ class StaleVariant:
 class StaleBuild:
     """An outdated build that remains installed.
 
-    :param best: the requirement that replaces it, such as ``torch==2.9.1+cu126``.
+    :param best: the requirement to install instead, such as ``torch==2.9.1+cu126``.
     :param reason: a sentence without a period.
     """
 
@@ -222,7 +222,7 @@ class StaleBuild:
 
 
 def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
-    """Find the installed variants in ``paths``, in the order of imports.
+    """Find the installed variants in ``paths``, in the order in which Python searches.
 
     An unreadable distribution is ignored, because its installer must fix it.
     """
@@ -252,8 +252,8 @@ def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
 def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
     """Find requested builds that remain installed although another one fits.
 
-    Only known GPU projects are checked, because this may read a page that pip did not
-    need.
+    Only known GPU projects and versions with a backend are checked, because this may
+    read a page that pip did not need.
     """
     names = {item.project for item in run.command.asked} - run.installed_projects
     stale = []
@@ -280,17 +280,17 @@ def find_newer_elsewhere(
 ) -> tuple[Elsewhere, ...]:
     """Find newer builds of requested projects on indexes of their vendors.
 
-    These indexes are not read. After a failure, only projects count without an allowed
-    build that runs.
+    The indexes are not read. After a failure, projects with an allowed build that runs
+    are left out.
 
-    :param requirements: by project, each with a text about its origin.
+    :param requirements: the requirements by project, each with its origin.
     """
 
     def allows(project: str, version: Version) -> bool:
         return all(
             each.specifier.contains(version, prereleases=True)
             for who, each in requirements.get(project, ())
-            # A companion moves with the project that it is for.
+            # Ignore requirements of companions: they are upgraded with their leader.
             if not any(vendor.leader for vendor in find_vendors(who.partition(" ")[0]))
         )
 
@@ -333,9 +333,9 @@ def find_newer_elsewhere(
 
 
 def find_sources(run: PipRun) -> tuple[str, ...]:
-    """Return requirements of building projects that the indexes have only as source.
+    """Return how to build requested projects that the indexes have only as source.
 
-    Only projects count whose vendors publish builds for torch on their own indexes.
+    The result covers projects whose vendors' own indexes have builds for torch.
     """
     torch = _find_torch(run)
     sentences = []

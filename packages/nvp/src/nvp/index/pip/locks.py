@@ -2,7 +2,7 @@
 
 https://packaging.python.org/en/latest/specifications/pylock-toml/ defines the format.
 PEP 825, "Integration with pylock.toml", adds ``packages.variants-json``, which contains
-the metadata since August 2026 and named its file before, and allows that "either all
+the metadata since August 2026 and referred to a file before. It allows that "either all
 variant (and non-variant) wheels can be listed, or a subset of them".
 
 pip rejects the names of variant wheels. In the copy of a lock file for pip, each
@@ -140,7 +140,7 @@ def read_lock(path: str) -> Lock:
 def parse_toml(text: str, path: str) -> dict[str, Any]:
     """Parse TOML.
 
-    :param path: its path, for errors.
+    :param path: the path of the file, for errors.
     :raises InputError: the text is not TOML, or would take too much memory or time.
     """
     try:
@@ -235,7 +235,7 @@ def _read_file(
 
 
 def _resolve(table: dict[str, Any], folder: str) -> None:
-    """Make a path absolute, because pip reads a copy elsewhere."""
+    """Make a path absolute, because pip reads a copy in another directory."""
     location = table.get("path")
     if isinstance(location, str):
         table["path"] = os.path.join(folder, location)
@@ -253,7 +253,7 @@ class LockCopies:
     :param paths: the directories of pip and other packages.
     :param copied: receives the path of the copy of each file.
     :param locks: the lock files, in the order of the local index.
-    :param copies: the paths of the copies, by index of the lock file.
+    :param copies: the paths of the copies, by position in ``locks``.
     """
 
     local_index: LocalIndex
@@ -274,7 +274,7 @@ class LockCopies:
                     self.local_index.locks.judge(number, package.name)
 
     def add(self, text: str) -> str | None:
-        """Return the replacement for a lock file; ``None`` for another file.
+        """Return the replacement for a lock file; ``None`` for any other file.
 
         `fill` writes the copy when the index is serving.
 
@@ -331,7 +331,7 @@ class LockCopies:
     def _select(
         self, number: int, package: LockedPackage, interpreter: Interpreter
     ) -> dict[str, Any] | None:
-        """Return the wheel for this machine; ``None`` if pip selects an sdist."""
+        """Return the wheel for this machine; ``None`` to use an sdist."""
         path, locks = self.locks[number].path, self.local_index.locks
         if (file := package.variants_json) is not None and file.text is None:
             body = locks.read_file(number, package.name, file.name)
@@ -352,7 +352,7 @@ class LockCopies:
             if "sha256" not in hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=path, place=locked.place)
-            # The index verifies the hash of the original.
+            # The index verifies the original, so pip gets the hash of the new wheel.
             folder = self.copies[number].parent
             saved = locks.save(number, package.name, shown.filename, folder)
             hashes = {"sha256": saved}
@@ -378,7 +378,7 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 def _check_pip(paths: Sequence[str], lock: str) -> None:
     """Check that pip supports lock files.
 
-    :raises UsageError: it would read every file as a requirements file.
+    :raises UsageError: this pip would read every file as a requirements file.
     """
     for pip in distributions(name="pip", path=list(paths)):
         if Version(pip.version) < _FIRST_PIP:
@@ -410,7 +410,7 @@ def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
 
 
 def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
-    """Return the builds of a package with variants that fit this machine."""
+    """Return the shown release of a package, if it has variants."""
     try:
         version = Version(package.version)
     except ValueError:
@@ -422,7 +422,7 @@ def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None
 def _best(
     page: LockedPage, package: LockedPackage, interpreter: Interpreter
 ) -> tuple[LockedFile, model.File] | None:
-    """Return the wheel that pip would select: the best tags, then the first."""
+    """Return the wheel that pip would select: the first one with the best tags."""
     locked = {wheel.name: wheel for wheel in package.wheels}
     usable = []
     for place, (name, file) in enumerate(page.files.items()):

@@ -1,8 +1,8 @@
 """Let a pip interpret its arguments and configuration.
 
-The interpreter of that pip runs this file. It may be as old as Python 3.7 and does not
-have the modules of this package, so only the standard library and pip are imported. The
-file reads a JSON object from stdin and prints another one.
+The interpreter of that pip runs this file. The interpreter may be as old as Python 3.7
+and does not have the modules of this package, so the file imports only the standard
+library and pip. It reads a JSON object from stdin and prints another one.
 """
 
 # ruff: noqa: E402
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 
-# Python puts the directory of this file first, whose modules may shadow others. Like
-# ``python -m pip``, import nothing from there.
+# Python searches the directory of this file first, and its modules may shadow others.
+# Like ``python -m pip``, import nothing from there.
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 sys.path[:] = [path for path in sys.path if path]
@@ -37,7 +37,7 @@ NO_PIP = 66
 
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
-    """Return the parsed arguments: command, options, and the words again.
+    """Return the parsed arguments: command, options, and words in their order.
 
     :param names: the wanted options; a pip may lack some of them.
     """
@@ -98,7 +98,7 @@ def find_target(options: Any) -> dict[str, Any]:
 
 
 def record(parser: Any) -> list[list[str]]:
-    """Record what ``parser`` parses, in order: ``[option, spelling, value...]``."""
+    """Return a list to which ``parser`` adds ``[option, spelling, value...]``."""
     seen: list[list[str]] = []
 
     def wrap(option: Any) -> None:
@@ -135,7 +135,7 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     files = [(name, False) for name in getattr(options, "requirements", None) or ()]
     files += [(name, True) for name in getattr(options, "constraints", None) or ()]
     if files:
-        # Files may change options in lists that all parsers of this process share.
+        # Copy the options, because files may add to lists that all parsers share.
         options = copy.deepcopy(options)
     for name, is_constraint in files:
         for item in read_file(name, is_constraint, options):
@@ -173,10 +173,10 @@ def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
 
 
 class Offline:
-    """Replaces pip's session, which reads files with a URL."""
+    """A replacement for pip's session that reads only local files."""
 
     def get(self, url: str) -> Any:
-        """Return the response for a URL; empty for another machine."""
+        """Return the response for a URL; empty unless it is a ``file:`` URL."""
         from pip._internal.utils.urls import url_to_path
 
         text = ""
@@ -242,9 +242,9 @@ def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
 
 
 def converse(questions: int, replies: int) -> None:
-    """Reply on descriptors, and then run pip if requested.
+    """Reply to questions through two descriptors, and then run pip if requested.
 
-    The standard streams belong to pip, so nothing is printed before.
+    The standard streams belong to pip, so this function never prints.
     """
     # A terminal also sends Ctrl-C to this process, so end without a traceback.
     handler = signal.getsignal(signal.SIGINT)
@@ -257,7 +257,7 @@ def converse(questions: int, replies: int) -> None:
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     with os.fdopen(questions, encoding="utf-8") as lines:
-        # The parent may end before it asks, such as for a wrong option.
+        # The parent may end without a question, such as for a wrong option.
         out = os.fdopen(replies, "w", encoding="utf-8")
         with contextlib.suppress(BrokenPipeError), out:
             out.write(f"{SIGN}\n")
@@ -333,7 +333,7 @@ def main() -> None:
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     question = json.load(sys.stdin)
-    # pip may print warnings and usage: send that to stderr.
+    # pip may print warnings and usage: send these to stderr.
     reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if "url" in question:

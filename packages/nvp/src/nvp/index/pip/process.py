@@ -35,7 +35,7 @@ from .command import PipCommand, PipOptions
 logger = logging.getLogger(__name__)
 
 _PROBE = ("index", "pip", "probe.py")
-# SIGN and NO_PIP of the probe, which cannot be imported, because importing runs it.
+# Copies of SIGN and NO_PIP of the probe: importing the probe would run it.
 _SIGN, _NO_PIP = "pip_probe", 66
 
 _TIMEOUT = 120.0
@@ -45,7 +45,7 @@ _CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, which `_WarmPip` requires."""
 
 _GRACE = 5.0
-"""Seconds after an interrupt to wait for pip to receive it itself."""
+"""Seconds to wait after an interrupt, because pip may receive one itself."""
 
 
 class Pip:
@@ -67,7 +67,7 @@ class Pip:
     def start(self, *, quiet: bool) -> None:
         """Start the process for `understand` and `run`; call `close` at the end.
 
-        :param quiet: send its stdout to stderr, as in `run`.
+        :param quiet: send pip's stdout to stderr, as in `run`.
         :raises InputError: the interpreter cannot be run.
         """
         if not _CAN_KEEP:
@@ -80,7 +80,7 @@ class Pip:
     def understand(self, arguments: Sequence[str]) -> PipCommand:
         """Let pip interpret ``arguments`` without running a command.
 
-        :raises InputError: there is no pip.
+        :raises InputError: the interpreter has no pip.
         """
         names = [field.name for field in fields(PipOptions)]
         question = {"arguments": list(arguments), "names": names}
@@ -135,7 +135,7 @@ class Pip:
 
         A signal that ends this process ends pip first, and then raises `SystemExit`.
 
-        :param quiet: send its stdout to stderr.
+        :param quiet: send pip's stdout to stderr.
         :param take: called with each line of pip's stdout, instead of printing it.
         :param mark: a variable ``NAME=VALUE`` of ``environ`` that only this pip and its
             children have.
@@ -166,7 +166,7 @@ class Pip:
                     )
                 except OSError as error:
                     raise _not_run(self._host, error) from None
-            for number in told:  # received before the process was known
+            for number in told:  # received before the process existed
                 send(number)
             if take is not None and process.stdout is not None:
                 with process.stdout as lines:
@@ -249,7 +249,7 @@ class Pip:
     def _borrow(self) -> None:
         """Use the pip of this interpreter, or the one bundled with Python.
 
-        Both can manage other environments.
+        Either pip can manage other environments.
         """
         host = sys.executable
         if self._host != host and importlib.util.find_spec("pip"):
@@ -278,7 +278,7 @@ def _no_pip(path: str) -> InputError:
 
 
 def _find_bundled_pip() -> str | None:
-    """Find the wheel of pip from which ``ensurepip`` installs it, if there is one."""
+    """Find the wheel from which ``ensurepip`` installs pip, if there is one."""
     spec = importlib.util.find_spec("ensurepip")
     folders = [sysconfig.get_config_var("WHEEL_PKG_DIR")]
     if spec is not None and spec.origin:
@@ -349,7 +349,7 @@ class _WarmPip:
             logger.info("the probe has ended")
 
     def read_line(self, timeout: float) -> str | None:
-        """Return the next line of the probe.
+        """Return the next line of the probe; ``None`` without one.
 
         :param timeout: the maximum wait in seconds.
         """
@@ -389,7 +389,7 @@ class _WarmPip:
 def _passing_signals_on(
     send: Callable[[int], object], told: list[int]
 ) -> AbstractContextManager[None]:
-    """Forward the signals that end this process to pip, so that pip ends first.
+    """Forward the signals that end this process to pip, so pip ends first.
 
     :param send: sends a signal to pip.
     :param told: receives the signals that end this process.
@@ -425,7 +425,7 @@ def _is_foreground() -> bool:
 def _holding_interrupts_back() -> Iterator[None]:
     """Block Ctrl-C in this thread and in processes that it starts in the block.
 
-    Such a process unblocks it when it can end without a traceback.
+    Such a process unblocks Ctrl-C when it can end without a traceback.
     """
     if sys.platform == "win32":
         yield

@@ -1,8 +1,8 @@
 """Redirect pip to the local index: arguments, variables and files.
 
 pip also reads options such as ``--index-url`` from requirements files, which would
-bypass the local index. It gets copies of such files with other URLs. Files without such
-options are used directly.
+bypass the local index. pip gets copies of such files with the URLs of the local index.
+Files without such options are used directly.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-# The options for indexes and links, which are replaced.
+# The options for indexes, links and proxies, which are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
 _FILES = {
     "requirements": "PIP_REQUIREMENT",
@@ -40,8 +40,8 @@ _FILES = {
 _LOCAL = "127.0.0.1,localhost"
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
-"""A variable whose text every pip since 19.1 sends in its ``User-Agent``, even with
-``--isolated``, and so do its child processes."""
+"""A variable whose text pip since 19.1, and each pip that it starts, sends in its
+``User-Agent``, even with ``--isolated``."""
 
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
@@ -148,7 +148,7 @@ def redirect(
             if value not in plain:
                 arguments += [f"--{option}", value]
     for option, variable in () if isolated else _FILES.items():
-        # pip appends the values of the command line to those of its configuration.
+        # pip lists the configured values before those of the command line.
         values = getattr(command.options, option)
         given = sum(word[0] == option for word in command.words)
         if configured := values[: len(values) - given]:
@@ -165,15 +165,15 @@ def find_mark(variables: Mapping[str, str]) -> str | None:
 def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
     """Return whether a configuration file names the proxy.
 
-    A variable cannot override that with no proxy: pip gets an empty ``--proxy``, and
-    everything goes through the local index.
+    No variable can disable such a proxy, so pip gets an empty ``--proxy``, and all
+    requests go through the local index.
     """
     on_line = any(word[0] == "proxy" for word in command.words)
     return bool(command.options.proxy) and not on_line and not environ.get("PIP_PROXY")
 
 
 def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which pip uses its proxy, but not for the local index."""
+    """Return the variables that make pip use its proxy except for the local index."""
     variables = {}
     for name in ("NO_PROXY", "no_proxy"):
         others = environ.get(name)
@@ -189,7 +189,7 @@ def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
 class FileCopies:
     """The requirements files that pip gets as copies, with other indexes and links.
 
-    :param folder: where the copies are.
+    :param folder: the directory of the copies.
     :param index: returns the URL that replaces the URL of an index.
     :param links: returns the location that replaces one of ``--find-links``.
     :param environ: the environment variables that ``${NAME}`` stands for.
@@ -203,17 +203,17 @@ class FileCopies:
     copied: dict[str, str] = field(default_factory=dict)
     _lines: dict[str, list[str]] = field(default_factory=dict)
     _unread: set[str] = field(default_factory=set)  # the files that only pip can read
-    _marked: set[str] = field(default_factory=set)  # those with a byte order mark
+    _marked: set[str] = field(default_factory=set)  # files with a byte order mark
 
     def replace(self, path: str) -> str:
         """Return the path of a file for pip: ``path``, or that of a changed copy.
 
-        Files that ``path`` includes are handled as well. A file that cannot be read is
-        kept, so that pip reports the error.
+        Included files are replaced in the same way. A file that cannot be read is kept,
+        so pip reports the error.
         """
         if path in self.copied:
             return self.copied[path]
-        # A pipe can be read only once, so pip needs a copy of what was in it.
+        # A pipe can be read only once, so pip needs a copy of its content.
         if not self._has_places(path, set()) and (
             path in self._unread or not _is_pipe(path)
         ):
@@ -279,7 +279,7 @@ class FileCopies:
         return shlex.join(words)
 
     def _options(self, line: str) -> list[tuple[str, str]]:
-        """Split a line of options into words; options in ``_HERE`` get their values."""
+        """Split a line into words and values; only options in ``_HERE`` have values."""
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
@@ -318,7 +318,7 @@ def _is_pipe(path: str) -> bool:
 
 
 def _resolve(path: str, text: str) -> str:
-    """Return the location that ``text`` means in a file at ``path``."""
+    """Return the location to which ``text`` refers in a file at ``path``."""
     if _SCHEME.match(path):
         return urljoin(path, text)
     if _SCHEME.match(text):

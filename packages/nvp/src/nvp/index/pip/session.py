@@ -78,17 +78,17 @@ class Outcome:
     :param stale_variants: outdated variants that remain installed.
     :param stale_builds: outdated regular builds that remain installed.
     :param seen: every shown release with variants.
-    :param builds: the regular wheels of projects whose builds were judged.
+    :param builds: the installed regular wheels of projects with judged builds.
     :param has_driver: whether builds were judged for a machine with an NVIDIA driver.
     :param written_variants: the variant wheels in the requested report or lock file,
         such as ``torch 2.9.0 (cu128)``.
     :param remarks: sentences about parts of these files that are valid only
         temporarily.
-    :param labels: by project, its labels, if the user requested one.
-    :param alternatives: alternatives that the driver supports, such as ``jax[cuda12]``.
+    :param labels: the labels by project, if the user requested a label.
+    :param alternatives: requirements that the driver supports, such as ``jax[cuda12]``.
     :param failures: the causes of a failure, such as why no build has the given hash.
-    :param hidden: by project, the releases hidden from a failed pip.
-    :param elsewhere: newer builds from indexes of their vendors, which were not read.
+    :param hidden: the releases that were hidden from a failed pip, by project.
+    :param elsewhere: newer builds on vendors' own indexes, which were not read.
     """
 
     status: int
@@ -182,7 +182,7 @@ def _make_index(
     narrator: Narrator,
     environ: Mapping[str, str],
 ) -> LocalIndex:
-    """Create the index that replaces pip's own."""
+    """Create the local index that replaces pip's indexes."""
     options = command.options
     return LocalIndex(
         Client(
@@ -309,14 +309,14 @@ class _Session:
                 written.restore()
             written.flush()
         return Outcome(
-            # pip has other exit statuses for an incomplete download.
+            # pip ends with another status after a refused download.
             status=1 if self.local_index.refusals else done.status,
             installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,
             stale_builds=stale_builds,
             seen=tuple(self.local_index.all_choices()),
             builds=builds,
-            # The steps above may have judged more builds.
+            # Read `judged` last, because the steps above may judge more builds.
             has_driver=done.judged and self._driver() is not None,
             written_variants=written.variants if written else (),
             remarks=(*(written.remarks if written else ()), *sources),
@@ -333,7 +333,7 @@ class _Session:
         from ...knowledge.tables import find_vendors
         from .explain import find_requirements
 
-        # After a failure, only an index of vendors may have a build.
+        # After a failure, perhaps only a vendor's index has a build.
         names = (item.project for item in self.command.asked)
         lacks = done.status != 0 and any(map(find_vendors, names))
         if self.selection.vendor_indexes or not (done.judged or sources or lacks):
@@ -367,7 +367,7 @@ class _Session:
         )
 
     def _make_written(self) -> Written | None:
-        """Return the corrector of the requested report or lock file, if any."""
+        """Return the object that corrects the requested report or lock file, if any."""
         options = self.command.options
         lock = options.output_file if self.command.command == "lock" else None
         if options.json_report_file is None and lock is None:

@@ -39,7 +39,7 @@ def make_settings(
     :param trusts_pages: follow pages and redirects to any server, as pip does.
     """
     options = command.options
-    # These are the variables of requests, the library that pip contains.
+    # requests, the HTTP library of pip, reads these variables.
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
     return Settings(
         timeout=float(options.timeout or 15.0),
@@ -56,7 +56,7 @@ def make_settings(
 def make_blocking_client(
     environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
 ) -> BlockingClient:
-    """Create a client with the settings of a pip, which the first request reads.
+    """Create a client that reads the settings of a pip at the first request.
 
     Without a pip, the environment variables and the netrc file decide.
 
@@ -88,9 +88,9 @@ class Indexes:
     :param url: the main index (``--index-url``).
     :param extra: other indexes (``--extra-index-url``).
     :param links: directories and pages of links (``--find-links``).
-    :param trusted: hosts that are not verified (``--trusted-host``).
-    :param python: the interpreter or environment of that pip; by default the running
-        one.
+    :param trusted: hosts whose certificates are not verified (``--trusted-host``).
+    :param python: the interpreter or environment of that pip; by default the activated
+        environment, or else the running interpreter.
     :param platforms: the tags of the target platform (``--platform``).
     """
 
@@ -183,7 +183,7 @@ _TIMEOUT = 60.0
 class Interpreter:
     """A Python on this machine.
 
-    :param version: such as ``3.13.9``.
+    :param version: the version, such as ``3.13.9``.
     :param ranks: the supported wheel tags with their ranks; 0 is the best.
     """
 
@@ -192,7 +192,7 @@ class Interpreter:
 
     @property
     def platforms(self) -> frozenset[str]:
-        """The platforms of the machine, ``any`` among them."""
+        """The supported platform tags, including ``any``."""
         return frozenset(tag.platform for tag in self.ranks)
 
     def rank(self, tags: Iterable[Tag]) -> int | None:
@@ -200,7 +200,7 @@ class Interpreter:
         return min((self.ranks[tag] for tag in tags if tag in self.ranks), default=None)
 
     def is_allowed(self, requires_python: str | None) -> bool:
-        """Return whether a file is for this version; pip ignores a malformed rule."""
+        """Return whether a file is for this version; a malformed rule allows all."""
         return allows_python(requires_python, self.version)
 
     @property

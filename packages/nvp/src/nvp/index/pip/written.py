@@ -1,7 +1,7 @@
 """Correct the reports and lock files that pip writes or prints for the user.
 
-pip records URLs of the local index, which end with the run, and it locks only the wheel
-that it got. PEP 825, "Integration with pylock.toml":
+pip records URLs of the local index, which work only during the run, and pip locks only
+the wheel that it got. PEP 825, "Integration with pylock.toml":
 "either all variant (and non-variant) wheels can be listed, or a subset of them", and
 the table ``packages.variants-json`` "MUST inline combined variant metadata".
 """
@@ -51,8 +51,8 @@ Versions = Mapping[str, "str | None"]
 class Written:
     """Replaces the temporary URLs in pip's reports and lock files.
 
-    pip writes only to files and stdout. Output for a pipe or a device is written there
-    after correction, because it cannot be read back.
+    pip writes to a file or to stdout. Output for a pipe or a device is written after
+    correction, because it cannot be read back.
 
     :param stream: the stream of pip's output.
     :param python: the target interpreter of pip.
@@ -94,7 +94,7 @@ class Written:
         return self._lock is not None and not _is_file(self._lock)
 
     def arguments(self, folder: Path) -> list[str]:
-        """Return arguments that make pip write to readable files.
+        """Return arguments that make pip write its output where it can be read back.
 
         :param folder: the directory for these files.
         """
@@ -207,7 +207,7 @@ class Written:
         return text
 
     def _complete(self, text: str, name: str) -> str:
-        """Return a lock file with the original files, and all possible variants.
+        """Return a lock file with the original files, and the other usable variants.
 
         :param name: the name of the text in remarks.
         """
@@ -339,7 +339,7 @@ def _find_uncovered(
 
 
 def _is_covered(text: str, versions: Versions) -> bool:
-    """Return whether the lock file meets a requirement, with any extra."""
+    """Return whether the lock file meets a requirement, whatever extra is used."""
     requirement = parse_requirement(text)
     if requirement is None or requirement.extras:
         return False
