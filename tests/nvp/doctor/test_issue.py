@@ -69,6 +69,22 @@ def test_a_version_cannot_hide_the_rest_of_a_report(tmp_path: Path) -> None:
     assert r"torch 2.8.0\<details>\`x\`[![x]\(y) @<!-- -->octocat" in text
 
 
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        (r"\<img src=x>", r"\\\<img src=x>"),
+        (r"a\\<!-- `x\`", r"a\\\\\<!-- \`x\\\`"),
+        (r"[x]\(y)", r"[x]\(y)"),
+        (r"C:\work\x", r"C:\work\x"),
+        ("//user:word@octocat", "//****@<!-- -->octocat"),
+    ],
+)
+def test_a_text_cannot_undo_its_escapes(tmp_path: Path, note: str, shown: str) -> None:
+    stack = make_stack(tmp_path, environment=machine("12.8", "5.0"))
+    diagnosis = replace(diagnose(stack), notes=(note,))
+    assert f"- {shown}" in issue_lines(diagnosis, {})
+
+
 def test_what_an_issue_needs_is_there(tmp_path: Path) -> None:
     torch = Installed(name="torch", version="2.8.0+cu128", files=FILES)
     stack = make_stack(tmp_path, torch, environment=machine("12.8", "5.0"))

@@ -22,8 +22,10 @@ LONGEST_SHARED = 60
 """The maximum number of lines in a comment."""
 
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
-_MARKUP = re.compile(r"<(?=[A-Za-z/!?])|(?<=\])\(|`")
-"""The start of a tag, of the target of a link or an image, or of code."""
+_MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|(?<=\])\(|`)")
+"""The start of a tag, of the target of a link or an image, or of code.
+
+It follows backslashes, which would escape the backslash that is added."""
 
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 """The start of a mention, which a backslash does not disable on GitHub."""
@@ -87,7 +89,9 @@ def _account() -> str:
 
 def _prose(text: str) -> str:
     """Return text from a file as Markdown without any markup."""
-    return _MENTION.sub("@<!-- -->", _MARKUP.sub(r"\\\g<0>", printable(text)))
+    # Redact first, because a name that follows a removed password is a mention.
+    harmless = _MARKUP.sub(r"\1\1\\\2", printable(redacted(text)))
+    return _MENTION.sub("@<!-- -->", harmless)
 
 
 def _lines(diagnosis: Diagnosis) -> Iterator[str]:
