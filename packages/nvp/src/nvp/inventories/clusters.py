@@ -1,11 +1,11 @@
-"""Clusters: Kubernetes, HTCondor, and machines with the DCGM exporter.
+"""Read machines from Kubernetes, HTCondor and the DCGM exporter.
 
 NVIDIA/k8s-dra-driver-gpu, ``cmd/gpu-kubelet-plugin/deviceinfo.go``, publishes the
 attributes ``cudaDriverVersion`` and ``cudaComputeCapability`` of each device.
-NVIDIA/k8s-device-plugin, ``internal/lm/nvml.go``, labels nodes. In spite of its name,
+NVIDIA/k8s-device-plugin, ``internal/lm/nvml.go``, labels nodes. Despite its name,
 ``cuda.runtime-version`` is NVML's CUDA version of the driver, and
 ``cuda.driver-version`` is the version of the kernel driver. ``condor_status -json``
-prints the ads of slots, and the exporter serves metrics in the format of Prometheus.
+prints a ClassAd for each slot. The exporter serves metrics in the format of Prometheus.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ _LABELS = frozenset(
         *("gpu.product", "gpu.count", "gpu.replicas", "vgpu.present"),
     )
 )
-"""The relevant labels."""
+"""The node labels to read; the others are ignored."""
 
 _SHARED = re.compile(r"-SHARED$")
 _MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
 
 
 def is_kubernetes(item: Mapping[str, Any]) -> bool:
-    """Return whether an object is a node or a ResourceSlice."""
+    """Return whether an object is a Kubernetes node or ResourceSlice."""
     return item.get("kind") in ("Node", "ResourceSlice")
 
 
@@ -81,10 +81,9 @@ class _Node:
 
 
 def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
-    """Yield the nodes that have GPUs, by their own labels or by their ResourceSlices.
+    """Yield the nodes that have GPUs, from their labels or their ResourceSlices.
 
-    A list may have both. Then the slices take precedence, because they describe each
-    device.
+    If a node has both, the slices take precedence, because they describe each device.
 
     :raises InputError: a version is malformed.
     """
@@ -104,8 +103,8 @@ def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
 class _Pool:
     """The devices of the newest generation of a pool.
 
-    :ivar devices: the attributes of each, by the names in `_ATTRIBUTES`. All slices of
-        a cluster must be read first.
+    :ivar devices: the attributes of each device, by the names in `_ATTRIBUTES`. The
+        list is complete after all slices of the cluster are read.
     """
 
     generation: int
@@ -124,7 +123,7 @@ def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -
         return
     described = as_mapping(spec.get("pool"))
     key = node, as_text(described.get("name")) or ""
-    # In YAML, the generation is a text.
+    # From YAML, the generation is a text.
     text = as_text(described.get("generation")) or ""
     generation = int(text) if _GENERATION.fullmatch(text) else 0
     pool = pools.get(key)
@@ -136,7 +135,7 @@ def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -
 
 
 def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
-    """Yield the nodes of pools, in the order of the first slice of each."""
+    """Yield the nodes of pools, in the order of each node's first slice."""
     of_node: dict[str, list[_Pool]] = {}
     for (name, _), pool in pools.items():
         of_node.setdefault(name, []).append(pool)
@@ -176,16 +175,16 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
         capability = attributes.get("cudaComputeCapability")
         parsed = parse_capability(capability) if capability else None
     node.kernel = node.kernel or attributes.get("driverVersion")
-    # All slices of a GPU that MIG splits name the GPU as their parent.
+    # All MIG devices of one GPU have that GPU as their parent.
     key = attributes.get("parentUUID") or attributes.get("uuid") or place
     if key not in node.gpus and len(node.gpus) < MAX_GPUS:
         node.gpus[key] = (attributes.get("productName"), parsed)
 
 
 def _attributes(device: object) -> dict[str, str]:
-    """Return the relevant attributes of a device, by name.
+    """Return the attributes of a device that are in `_ATTRIBUTES`, by name.
 
-    Up to v1beta1 of the API, they are below ``basic``.
+    In API versions up to v1beta1, a device has its attributes below ``basic``.
     """
     fields = as_mapping(device)
     holder = as_mapping(fields.get("basic")) or fields
@@ -199,7 +198,7 @@ def _attributes(device: object) -> dict[str, str]:
 
 
 def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
-    """Yield a node that has labels of GPU feature discovery."""
+    """Yield the node if it has labels of GPU feature discovery."""
     metadata = as_mapping(item.get("metadata"))
     given = as_mapping(metadata.get("labels"))
     labels = {
@@ -224,7 +223,7 @@ def _read_node(item: Mapping[str, Any]) -> Iterator[Machine]:
 def _described(
     items: frozenset[tuple[str, str]], capacity: str | None
 ) -> tuple[Environment, tuple[str, ...]]:
-    """Return the environment of a node from its labels, and notes."""
+    """Return the environment that the labels of a node describe, and notes."""
     labels, notes = dict(items), list[str]()
     cuda = _pair(labels, "cuda.runtime-version", notes)
     if cuda is None:
@@ -246,7 +245,7 @@ def _described(
     replicas = _count(labels.get("gpu.replicas")) or 1
     is_split = any("MIG" in note for note in notes)
     if count and total > count * replicas and not is_split:
-        # The label generator keeps one of several models.
+        # GPU feature discovery labels only one of several models.
         notes.append(
             f"it has {total} GPUs and its labels describe {count * replicas} of them: "
             "it may have several models"
@@ -263,7 +262,7 @@ def _described(
 def _pair(
     labels: Mapping[str, str], key: str, notes: list[str]
 ) -> tuple[int, int] | None:
-    """Return the two numbers of ``KEY.major`` and ``KEY.minor``."""
+    """Return the numbers in ``KEY.major`` and ``KEY.minor``, unless one is missing."""
     texts = [labels.get(f"{key}.{part}") for part in ("major", "minor")]
     if None in texts:
         if any(texts):
@@ -294,19 +293,19 @@ def _count(text: str | None) -> int:
 
 
 _GPU = "GPUs_GPU_"
-"""Prefix of the attributes that hold an ad for each GPU."""
+"""The prefix of the slot attributes that each describe one GPU."""
 
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
-# Without the first group, a long name would be tried from each of its characters on.
+# Without the lookbehind, a long name would be tried from each of its characters on.
 _METRIC_LABEL = re.compile(
     r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"'
 )
 
 
 def is_slot(item: Mapping[str, Any]) -> bool:
-    """Return whether an object is the ad of a slot."""
+    """Return whether an object is the ClassAd of an HTCondor slot."""
     return "Machine" in item and ("MyType" in item or "Name" in item)
 
 
@@ -321,7 +320,7 @@ class _Slots:
 
 
 def read_slots(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
-    """Yield the machines that have GPUs, in the order of the first slot of each."""
+    """Yield the machines that have GPUs, in the order of each machine's first slot."""
     machines: dict[str, _Slots] = {}
     for item in items:
         name = as_text(item.get("Machine"))
@@ -355,8 +354,8 @@ def _gpu(item: Mapping[str, Any]) -> tuple[str | None, ComputeCapability | None]
 def _cuda(item: Mapping[str, Any]) -> CudaVersion | None:
     """Return the CUDA version of the driver.
 
-    ``GPUs_DriverVersion`` is a number, in which 12.1 may stand for 12.10; the integer
-    ``GPUs_MaxSupportedVersion`` is exact: 12080 is 12.8.
+    ``GPUs_MaxSupportedVersion`` takes precedence, because this integer is exact: 12080
+    is 12.8. In the number ``GPUs_DriverVersion``, 12.1 may stand for 12.10.
     """
     number = item.get("GPUs_MaxSupportedVersion")
     if isinstance(number, int) and 1000 <= number < 100_000:
@@ -371,10 +370,10 @@ def is_metrics(text: str) -> bool:
 
 
 def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
-    """Yield the machines of the metrics, by their label ``Hostname``.
+    """Yield a machine for each value of the label ``Hostname`` in DCGM metrics.
 
     :param lines: the lines of the text.
-    :param name: the name of a machine without this label.
+    :param name: the name of the machine of metrics without this label.
     :raises InputError: a value is malformed, or both metrics are missing.
     """
     versions: dict[str, CudaVersion] = {}
@@ -390,7 +389,7 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
         if match[1] == _CUDA:
             versions[host] = CudaVersion(number // 1000, number % 1000 // 10)
         elif len(devices) < MAX_GPUS:
-            # The field has major << 16 | minor.
+            # The value is major << 16 | minor.
             capability = ComputeCapability(number >> 16, number & 0xFFFF)
             key = labels.get("UUID") or labels.get("gpu") or str(len(devices))
             devices[key] = (labels.get("modelName"), capability)
@@ -404,7 +403,7 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
 
 
 def _integer(text: str) -> int:
-    """Return the value of a metric, which Prometheus writes as a float."""
+    """Parse the whole number of a metric, which Prometheus writes as a float."""
     try:
         number = float(text)
     except ValueError:

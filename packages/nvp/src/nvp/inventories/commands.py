@@ -1,7 +1,7 @@
-"""Read the output of nvidia-smi, pixi and conda, which describe their machine.
+"""Read the output of nvidia-smi, pixi and conda, which describes the machine.
 
-``nvidia-smi -q -x`` has the driver, and ``--query-gpu`` has the compute capabilities.
-``pixi info --json`` and ``conda info --json`` have virtual packages.
+``nvidia-smi -q -x`` prints the driver, and ``--query-gpu`` the compute capabilities.
+``pixi info --json`` and ``conda info --json`` list virtual packages.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _DEPTH = 32
 _LONGEST = 256
 
 _VIRTUAL_PACKAGES = ("virtual_packages", "virtual_pkgs")
-"""The key of the virtual packages in pixi and in conda."""
+"""The key of the list of virtual packages, in pixi and in conda."""
 
 
 class _Log:
-    """Collects the texts of the relevant elements."""
+    """Collects facts about a machine from the XML of ``nvidia-smi -q -x``."""
 
     def __init__(self) -> None:
         self.path: list[str] = []
@@ -76,9 +76,10 @@ class _Log:
 def read_log(data: bytes, name: str, *, is_utf_8: bool = False) -> Machine:
     """Read the output of ``nvidia-smi -q -x``, which has no compute capabilities.
 
-    :param name: the name of the machine, because the output has none.
-    :param is_utf_8: whether the encoding is known, whatever the document declares.
-    :raises InputError: the data is not this output, or has a document type or entities.
+    :param name: the name of the machine, which the output does not contain.
+    :param is_utf_8: whether the data is UTF-8, whatever the document declares.
+    :raises InputError: the data is not this output, has another document type, or has
+        entities.
     """
     log = _Log()
     parser = expat.ParserCreate("utf-8" if is_utf_8 else None)
@@ -90,12 +91,12 @@ def read_log(data: bytes, name: str, *, is_utf_8: bool = False) -> Machine:
     parser.SkippedEntityHandler = _refuse_entity
     try:
         parser.Parse(data, True)
-    except LookupError as error:  # the encoding that it declares
+    except LookupError as error:  # an unknown encoding is declared
         raise InputError(f"cannot be read as XML: {error}", hint=_HINT) from None
     except expat.ExpatError as error:
         message = f"not well-formed XML: {error}"
         raise InputError(message, hint=_HINT) from None
-    # R610 renamed the element: the user-mode driver is what the version belongs to.
+    # Driver 610 renamed the element: the version is that of the user-mode driver.
     text = log.fields.get("cuda_umd_version") or log.fields.get("cuda_version")
     return Machine(
         name=name,
@@ -123,7 +124,7 @@ def _notes(gpu: Mapping[str, str]) -> list[str]:
 def _check_document_type(
     name: str, system: str | None, public: str | None, internal: int
 ) -> None:
-    """Reject every document type except that of nvidia-smi, which is never loaded."""
+    """Reject document types except that of nvidia-smi, whose DTD is never loaded."""
     known = name == _ROOT and public is None and _DTD.fullmatch(system or "")
     if internal or not known:
         raise InputError("it has a document type of its own", hint=_HINT)
@@ -134,7 +135,7 @@ def _refuse_entity(*_: object) -> None:
 
 
 def is_query(text: str) -> bool:
-    """Return whether a text is the output of ``nvidia-smi --query-gpu``."""
+    """Return whether a text is ``nvidia-smi --query-gpu`` with ``compute_cap``."""
     header = [name.strip() for name in text.partition("\n")[0].split(",")]
     return "compute_cap" in header
 
@@ -142,7 +143,7 @@ def is_query(text: str) -> bool:
 def read_query(text: str, name: str) -> Machine:
     """Read the output of ``nvidia-smi --query-gpu=... --format=csv``.
 
-    It has no CUDA version.
+    The output does not contain the CUDA version of the driver.
 
     :param name: the name of the machine.
     :raises InputError: a column or a value is malformed.
@@ -186,7 +187,8 @@ def _given(row: Mapping[str, str], key: str) -> str | None:
 def merge(first: Machine, second: Machine) -> Machine | None:
     """Merge the two outputs of nvidia-smi into one machine.
 
-    :returns: ``None`` if they do not complete each other.
+    :returns: ``None`` unless one output has only the CUDA version and the other only
+        the compute capabilities, for the same number of GPUs.
     """
     one, other = first.environment, second.environment
     if one.cuda_driver_version is None:
@@ -216,7 +218,7 @@ def is_info(document: Mapping[str, Any]) -> bool:
 def read_info(document: Mapping[str, Any], name: str) -> Machine:
     """Read the machine from the output of pixi or conda.
 
-    :param name: the name of the machine, because the output has none.
+    :param name: the name of the machine, which the output does not contain.
     :raises InputError: a version is malformed.
     """
     packages = dict(_packages(document))
@@ -224,7 +226,7 @@ def read_info(document: Mapping[str, Any], name: str) -> Machine:
     arch = packages.get("__cuda_arch")
     notes = []
     if arch is not None:
-        # CEP 46: the package has the lowest compute capability of all GPUs.
+        # CEP 46: the version is the lowest compute capability of all GPUs.
         notes.append("only its lowest compute capability is known")
     elif cuda is not None:
         notes.append(
@@ -239,7 +241,7 @@ def read_info(document: Mapping[str, Any], name: str) -> Machine:
 
 
 def _packages(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and version of each virtual package.
+    """Yield the name and version of each virtual package.
 
     pixi writes ``__cuda=12.9=0``, and conda ``["__cuda", "12.9", "0"]``.
     """

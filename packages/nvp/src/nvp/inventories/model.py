@@ -1,4 +1,4 @@
-"""A machine of an inventory, and helpers for all sources."""
+"""The machines of an inventory, and helpers for the readers of all sources."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from ..findings import Reported
 _SNAPSHOT = "make one with: nvp detect --json"
 _NUMBERS = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,6})*")
 MAX_GPUS = 256
-"""The maximum number of GPUs of a machine; the largest known ones have 16, or 72 in a
-rack."""
+"""The maximum number of GPUs of a machine. Known machines have up to 16, and a rack up
+to 72."""
 
 _LONGEST_NAME = 600
-"""The maximum length of a name in characters; host names have at most 253."""
+"""The maximum length of a machine name in characters; host names have at most 253."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine(Reported):
     """A machine of an inventory.
 
-    :param name: its name in the source, such as a node of a cluster.
-    :param notes: sentences without a period about facts that the source lacks.
+    :param name: the name in the source, such as that of a cluster node.
+    :param notes: sentences without a period about facts that ``environment`` cannot
+        express, such as a GPU that MIG splits.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Machine(Reported):
 
 
 def parse_cuda(text: str) -> CudaVersion:
-    """Return 12.9 for ``12.9`` and ``12.9.0``.
+    """Parse a CUDA version such as ``12.9`` or ``12.9.0``.
 
     :raises InputError: the text is not a version.
     """
@@ -52,7 +53,7 @@ def parse_cuda(text: str) -> CudaVersion:
 
 
 def parse_capability(text: str) -> ComputeCapability:
-    """Return 8.0 for ``8.0`` and ``8.0.0``.
+    """Parse a compute capability such as ``8.0`` or ``8.0.0``.
 
     :raises InputError: the text is not a compute capability.
     """
@@ -72,9 +73,9 @@ def make_environment(
     *,
     kernel: str | None = None,
 ) -> Environment:
-    """Create the environment of a machine; missing facts get a reason.
+    """Create the environment of a machine, with a reason for missing facts.
 
-    :param gpus: name and compute capability of each GPU, in the order of the source.
+    :param gpus: the name and compute capability of each GPU, in their order.
     """
     return _environment(cuda, tuple(gpus), kernel)
 
@@ -105,7 +106,7 @@ def _environment(
 
 
 def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
-    """Yield ``machines``, and check their names.
+    """Check the names of ``machines`` while yielding them.
 
     :raises InputError: a name is repeated or too long.
     """
@@ -123,7 +124,7 @@ def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
 
 @contextmanager
 def errors_at(place: str) -> Iterator[None]:
-    """Add the place in the document to an `InputError` in the block."""
+    """Put ``place`` before the place of an `InputError` that the block raises."""
     try:
         yield
     except InputError as error:
@@ -132,12 +133,12 @@ def errors_at(place: str) -> Iterator[None]:
 
 
 def as_mapping(value: object) -> Mapping[str, Any]:
-    """Return an object of a document; an empty one for anything else."""
+    """Return ``value`` if it is a mapping, otherwise an empty mapping."""
     return value if isinstance(value, dict) else {}
 
 
 def as_text(value: object) -> str | None:
-    """Return a text, or a number as text; ``None`` for anything else."""
+    """Return a stripped text or a number as text; ``None`` for any other value."""
     if isinstance(value, str):
         return value.strip() or None
     if isinstance(value, bool) or value is None:
@@ -148,9 +149,9 @@ def as_text(value: object) -> str | None:
 
 
 def environment_of_snapshot(document: object) -> Environment:
-    """Return the machine of a snapshot.
+    """Return the environment in a snapshot.
 
-    :param document: the report, or only its ``data``.
+    :param document: the JSON report of ``nvp detect``, or only its ``data``.
     :raises InputError: the document is not a valid snapshot.
     """
     if not isinstance(document, dict) or "schema_version" not in document:

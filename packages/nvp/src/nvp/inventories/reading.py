@@ -1,7 +1,7 @@
-"""Read inventories, whose form is recognized by their content.
+"""Read inventories of any form, which is recognized by the content.
 
-A Kubernetes cluster has at most 5,000 nodes, for which ``kubectl`` prints about 100 MB,
-so files are read completely.
+Files are read into memory whole: a Kubernetes cluster has at most 5,000 nodes, for
+which ``kubectl`` prints about 100 MB.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 logger = logging.getLogger(__name__)
 
 _PAGE = "how-to/fleet/#inventories"
-"""The documentation of the forms of inventories."""
+"""The section of the documentation that lists the forms of inventories."""
 
 _LONGEST = 512 * 1024 * 1024
-"""The largest inventory in bytes, five times that of 5,000 nodes, because standard
+"""The maximum size of an inventory in bytes, five times that of 5,000 nodes. Standard
 input may be endless."""
 
 _PIECE = 1024 * 1024
 
 _START = 4 * 1024 * 1024
-"""The number of characters to recognize the form of a text."""
+"""The number of characters in which the form of a text is recognized."""
 
 _AGAIN = "make the file again"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -53,10 +53,11 @@ def read_inventories(
 ) -> tuple[Sequence[Machine], Sequence[ProviderError]]:
     """Read the machines of several files.
 
-    The two outputs of nvidia-smi with one file stem are one machine.
+    Two files whose paths differ only in the extension become one machine if they
+    contain the two outputs of nvidia-smi.
 
-    :returns: the machines of the readable files, and an error for each other file and
-        for each file that repeats a machine.
+    :returns: the machines, and an error for each file that cannot be read or repeats
+        the name of a machine.
     """
     machines: dict[tuple[str, int], Machine] = {}
     by_stem: dict[str, tuple[str, int]] = {}
@@ -89,15 +90,15 @@ def read_inventories(
 def read_inventory(path: str) -> list[Machine]:
     """Read the machines of a file, or of standard input for ``-``.
 
-    :raises InputError: the file cannot be read, has another form, or has
-        no machine with a GPU.
+    :raises InputError: the file cannot be read, has an unknown form, or has no machine
+        with a GPU.
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
     name = "standard input" if path == "-" else path
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
         with _open(path) as file:
-            # Reading `_LONGEST` bytes at once would allocate them for any file.
+            # One read of `_LONGEST` bytes would allocate them even for small files.
             held = io.BytesIO()
             while held.tell() <= _LONGEST and (piece := file.read(_PIECE)):
                 held.write(piece)
@@ -121,9 +122,9 @@ def read_inventory(path: str) -> list[Machine]:
 def _open(path: str) -> BinaryIO:
     if path != "-":
         return open_regular(path)
-    if sys.stdin is None:  # The shell has closed it: <&-
+    if sys.stdin is None:  # The shell closed it: <&-
         raise InputError("cannot be read: closed", hint="name a file")
-    # Leave the stream open, because it belongs to the process.
+    # Close only a copy of the descriptor: the stream belongs to the process.
     return os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True)
 
 
@@ -194,7 +195,7 @@ def _read_document(document: Mapping[str, Any], stem: str) -> Machine:
 
 
 def _read_items(items: Iterator[Mapping[str, Any]]) -> Iterable[Machine]:
-    """Read the elements of a list, whose kind is that of the first one."""
+    """Read the machines of a list, whose first element determines its form."""
     first = next(items, None)
     if first is None:
         return ()
@@ -221,7 +222,7 @@ def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
         message = "this inventory needs the extra fleet: yaml is not installed"
         hint = "pip install 'nvp[fleet]'"
         raise MissingExtraError(message, hint=hint) from None
-    # Of each collection that has begun its values; a mapping's keys are among them.
+    # The values of each open collection; in a mapping, keys and values alternate.
     documents: list[Any] = []
     begun = [documents]
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

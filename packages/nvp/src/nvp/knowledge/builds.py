@@ -1,9 +1,9 @@
-"""The requirements of builds on a machine, and the table of released builds.
+"""The requirements that builds have for a machine, and the table of released builds.
 
-``builds.json`` has one record per line, with source and date: from inspected wheels,
-from METADATA, and from documentation of vendors. ``tools/update_builds.py`` regenerates
-it. A line is parsed only when its project is needed, because parsing all would slow
-down every start of pip.
+Each line of ``builds.json`` is a record with its source and date, taken from an
+inspected wheel, METADATA, or the documentation of a vendor. ``tools/update_builds.py``
+regenerates the table. A line is parsed only when its project is needed, because parsing
+the whole table would slow down every start of pip.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from nvidia_variant_provider.machine.environment import ComputeCapability, CudaV
 
 from ..files import read_resource
 
-# Most projects have no GPU code, so import the tables of GPUs only when a build needs
-# them.
+# Import the tables of GPUs only in functions, because most projects have no GPU code
+# and do not need them.
 
 Evidence: TypeAlias = Literal[
     "variants.json", "table", "inspected", "metadata", "label"
 ]
-"""The kinds of evidence, best first."""
+"""The kinds of evidence for the needs of a build, best first."""
 
 How: TypeAlias = Literal["native", "ptx"]
 
@@ -43,11 +43,11 @@ PROJECTS = frozenset(
         *("torchvision", "vllm", "xformers", "xgboost"),
     }
 )
-"""The projects of the table: requirements on them decide whether a build runs."""
+"""The projects in the table. Whether a build runs may depend on those it requires."""
 
 
 class CudaMajor(CudaVersion):
-    """A CUDA version with only a known major; it sorts with minor 0."""
+    """A CUDA version whose minor is unknown; it is compared as minor 0."""
 
     __slots__ = ()
 
@@ -60,13 +60,13 @@ class LibraryCode:
     """The GPU code of one library.
 
     :param name: the library's path in the wheel.
-    :param cuda: the CUDA toolkit that it was built with; ``None`` if any version works.
-    :param machine_code: the targets of its machine code, such as ``90`` and ``90a``.
-    :param ptx: by target of its PTX, the driver's minimum CUDA version to compile it;
-        ``None`` if newer than any known version.
-    :param minor: whether it is small compared to the largest library of the build. Such
-        a library alone does not make a build run: torch 2.8.0 has only its linear
-        algebra for compute capability 6.1.
+    :param cuda: the CUDA toolkit that built the library; ``None`` if unknown.
+    :param machine_code: the targets of the machine code, such as ``90`` and ``90a``.
+    :param ptx: for each target of the PTX, the minimum CUDA version of a driver that
+        compiles it; ``None`` if that is newer than any known version.
+    :param minor: whether the library is small compared with the largest one of the
+        build. Minor libraries alone do not make a build run: torch 2.8.0 has only its
+        linear algebra for compute capability 6.1.
     """
 
     name: str
@@ -80,8 +80,8 @@ class LibraryCode:
     ) -> How | Literal["unknown"] | None:
         """Return how the code runs on a GPU with a driver; ``None`` if it does not.
 
-        A driver runs machine code from toolkits of its own or an older CUDA major, and
-        compiles PTX from toolkits that are not newer than itself.
+        A driver runs machine code from toolkits of the same or an older CUDA major, and
+        compiles PTX from toolkits that are not newer than the driver.
         """
         from .tables import runs_machine_code, runs_ptx
 
@@ -99,7 +99,7 @@ class LibraryCode:
         return "unknown" if doubtful else None
 
     def not_known(self, capability: ComputeCapability) -> str:
-        """Return why it is unknown whether its machine code runs on a GPU."""
+        """Return why it is unknown whether the machine code runs on a GPU."""
         targets = ", ".join(sorted_targets(self.machine_code))
         toolkit = f"CUDA {self.cuda}" if self.cuda else "an unknown CUDA"
         return (
@@ -108,7 +108,7 @@ class LibraryCode:
         )
 
     def ptx_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the oldest driver that compiles its PTX for a GPU, if there is one."""
+        """Return the minimum CUDA version of a driver to compile the PTX for a GPU."""
         from .tables import runs_ptx
 
         drivers = [
@@ -119,7 +119,7 @@ class LibraryCode:
         return min(drivers, default=None)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the library for the table."""
+        """Return the library as in ``builds.json``."""
         ptx = {
             target: None if (needed := self.ptx[target]) is None else str(needed)
             for target in sorted_targets(self.ptx)
@@ -136,7 +136,7 @@ class LibraryCode:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LibraryCode:
-        """Return the reverse of `to_dict`."""
+        """Create the library from the result of `to_dict`."""
         return cls(
             name=data["name"],
             cuda=parse_cuda(data.get("cuda")),
@@ -151,21 +151,21 @@ class LibraryCode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """The requirements of a build on a machine.
+    """The requirements that a build has for a machine.
 
     :param source: the evidence, such as ``METADATA requires
         nvidia-cuda-runtime-cu12==12.8.90``.
     :param cuda: the CUDA toolkit that the whole build requires, or ``None`` if unknown.
-    :param pieces: for each piece that the program loads, its alternative libraries:
-        one, unless a wheel has one for each CUDA version. ``None`` if the GPU code is
+    :param pieces: the alternative libraries of each piece that the program loads: one,
+        unless the wheel has one for each CUDA version. ``None`` if the GPU code is
         unknown; empty for a build without code of its own, such as cuml, which requires
         libcuml.
-    :param gpu: false for a build that certainly uses no GPU.
-    :param library: whether it is one of NVIDIA's own libraries, with code for every GPU
-        that a toolkit of its CUDA major supports.
-    :param doubt: why its CUDA version is ambiguous.
-    :param requires: its ``Requires-Dist`` fields, of which only those on GPU projects
-        matter; empty if unknown.
+    :param gpu: ``False`` if the build certainly uses no GPU.
+    :param library: whether the build is one of NVIDIA's own libraries, with code for
+        every GPU that a toolkit of its CUDA major supports.
+    :param doubt: why ``cuda`` is ambiguous; ``None`` if it is not.
+    :param requires: the ``Requires-Dist`` fields; empty if unknown. Only requirements
+        on GPU projects matter.
     """
 
     evidence: Evidence
@@ -191,7 +191,7 @@ class Needs:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Needs:
-        """Return the needs of a record of the table.
+        """Create the needs from a record of the table.
 
         :param data: the record, with its ``source`` and ``date``.
         """
@@ -218,11 +218,11 @@ class BuildRecord:
 
     :param project: the normalized name.
     :param version: the public version, without the label.
-    :param label: the local version label, such as ``cu128``, or ``None`` for the build
-        without one, from PyPI.
+    :param label: the local version label, such as ``cu128``; ``None`` for the build on
+        PyPI, which has no label.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
-    :param needs: its requirements in the table; see `needs_in_table`.
-    :param wheels: the SHA-256 of each inspected file, by name.
+    :param needs: the needs of the build, shortened by `needs_in_table`.
+    :param wheels: the SHA-256 of each inspected file, by file name.
     :param source: ``inspected``; or evidence from METADATA, such as ``METADATA requires
         torch==2.9.1``; or the documentation of the build.
     :param date: the date of the evidence, such as ``2026-11-21``.
@@ -238,7 +238,7 @@ class BuildRecord:
     date: str
 
     def to_dict(self) -> dict[str, object]:
-        """Return the record for the table."""
+        """Return the record as in ``builds.json``."""
         return {
             "project": self.project,
             "version": self.version,
@@ -252,7 +252,7 @@ class BuildRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> BuildRecord:
-        """Return the reverse of `to_dict`."""
+        """Create the record from the result of `to_dict`."""
         return cls(
             project=data["project"],
             version=data["version"],
@@ -279,7 +279,7 @@ def _records(project: str) -> Sequence[BuildRecord]:
 
 @cache
 def _lines() -> Mapping[str, Sequence[str]]:
-    """Return the lines of the table by project, with which each line begins."""
+    """Return the lines of the table by project, which is the first value of a line."""
     lines: dict[str, list[str]] = {}
     for line in read_resource("knowledge", "builds.json").splitlines()[1:-1]:
         lines.setdefault(line.split('"', 4)[3], []).append(line.removesuffix(","))
@@ -296,10 +296,10 @@ def find_record(
 ) -> BuildRecord | None:
     """Find the record of a wheel.
 
-    :param version: the version, including a local version label.
+    :param version: the version with its local label, if any.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
-    :param sha256: the SHA-256 of the wheel, if known. A record of another file with the
-        same name is not used.
+    :param sha256: the SHA-256 of the wheel, if known. A record with another hash for
+        this file name is not returned.
     """
     from packaging.utils import canonicalize_name
 
@@ -326,10 +326,10 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
 def find_neighbours(
     project: str, release: Version, platform: str | None
 ) -> tuple[BuildRecord, ...]:
-    """Find the nearest older and newer releases whose code was read.
+    """Find the nearest older and newer releases with an inspected wheel.
 
     :param project: the normalized name.
-    :param release: the release whose code was not read.
+    :param release: a release without an inspected wheel.
     """
     read = _read_releases(project, platform)
     older = bisect_left(read, release, key=itemgetter(0))
@@ -351,9 +351,9 @@ def _read_releases(
 
 
 def needs_in_table(needs: Needs, date: str) -> Needs:
-    """Return the requirements of an inspected wheel for its record.
+    """Return the needs of an inspected wheel as its record stores them.
 
-    Only dependencies on projects of the table are kept.
+    Only requirements on projects of the table are kept.
 
     :param date: the day of the inspection, such as ``2026-11-21``.
     """
@@ -366,14 +366,14 @@ def needs_in_table(needs: Needs, date: str) -> Needs:
 def required_projects(
     requires: Iterable[str], projects: Iterable[str]
 ) -> dict[str, str]:
-    """Find the requirements on projects that have GPU builds.
+    """Select the requirements on some projects.
 
     Requirements of extras are ignored, because an installation without the extra does
     not need them.
 
     :param requires: the ``Requires-Dist`` fields.
     :param projects: normalized names, such as those of the build table.
-    :returns: the requirement's text by project.
+    :returns: ``{project: requirement}``, without extras and markers.
     """
     from packaging.utils import canonicalize_name
 
@@ -404,7 +404,7 @@ def _source(date: str) -> str:
 
 
 def parse_cuda(text: str | None) -> CudaVersion | None:
-    """Parse ``12.8`` as a version, and ``12`` as a major."""
+    """Parse ``12.8`` as a version, and ``12`` as a `CudaMajor`."""
     if text is None:
         return None
     return CudaMajor(int(text)) if text.isdigit() else CudaVersion.parse(text)

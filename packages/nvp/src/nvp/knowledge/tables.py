@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 NATIVE, PTX, UNKNOWN = "native", "ptx", "unknown"
-"""How code runs on a GPU: as machine code, or as PTX that the driver compiles."""
+"""How code runs on a GPU: as machine code, as PTX that the driver compiles, or not
+known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuModel:
     """The GPUs of one compute capability.
 
-    :param tegra: whether it is part of a system on a chip, which shares machine code
-        with other GPUs only as `tegra_code` says.
-    :param first_toolkit: the first CUDA version that compiles for it.
-    :param last_toolkit: the last CUDA version that compiles for it, or ``None`` if the
-        newest one does.
+    :param tegra: whether the GPUs are part of a system on a chip. They share machine
+        code with other GPUs only in the cases of `tegra_code`.
+    :param first_toolkit: the first CUDA version that compiles for the GPUs.
+    :param last_toolkit: the last CUDA version that compiles for the GPUs, or ``None``
+        if the newest one does.
     """
 
     compute_capability: ComputeCapability
@@ -57,7 +58,7 @@ class Toolkit:
 
     :param targets: the targets for which its assembler makes machine code, such as
         ``90``, ``90a`` and ``100f``; ``90`` stands for ``sm_90``.
-    :param ptx_isa: the PTX version that it emits, as (major, minor).
+    :param ptx_isa: the PTX version that the toolkit emits, as (major, minor).
     """
 
     version: CudaVersion
@@ -72,7 +73,7 @@ class GpuDrivers:
     """The driver branches that support a compute capability.
 
     :param first_branch: the first branch, such as 570.
-    :param last_branch: the last branch, or ``None`` if no end is known.
+    :param last_branch: the last branch, or ``None`` if support has no known end.
     """
 
     compute_capability: ComputeCapability
@@ -86,8 +87,8 @@ class GpuDrivers:
 def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
     """Return the GPUs by compute capability, ascending.
 
-    The oldest are those for which wheels were built in 2018. Variant properties can
-    name GPUs from 5.0.
+    The oldest are those for which wheels were built in 2018, although variant
+    properties can name GPUs only from 5.0.
     """
     models = [
         GpuModel(
@@ -110,8 +111,9 @@ def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
 def toolkits() -> Mapping[CudaVersion, Toolkit]:
     """Return the toolkits since CUDA 9.0 by version, ascending.
 
-    There is no 12.7. Data before 11.7 is from documentation, because no package index
-    has these toolkits; the rest is measured.
+    CUDA 12.7 is missing, because only drivers were published for it. Data before 11.7
+    is from documentation, because no package index has these toolkits; the rest is
+    measured.
     """
     releases = [
         Toolkit(
@@ -154,9 +156,9 @@ def driver_versions() -> tuple[CudaVersion, ...]:
 
 @cache
 def ptx_versions() -> Mapping[CudaVersion, tuple[int, int]]:
-    """Return the PTX version that each CUDA version reads, by version, ascending.
+    """Return the newest PTX version that each CUDA version compiles, ascending.
 
-    They include CUDA 12.7, for which only drivers were published.
+    The keys include CUDA 12.7, for which only drivers were published.
     """
     versions = {
         CudaVersion.parse(record["cuda"]): parse_isa(record["ptx_isa"])
@@ -185,11 +187,11 @@ def gpu_drivers() -> Mapping[ComputeCapability, GpuDrivers]:
 
 @cache
 def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
-    """Return whether a driver that reports ``cuda`` supports a GPU.
+    """Return whether a driver that reports ``cuda`` can support a GPU.
 
-    Any driver may support a GPU that the tables do not list. The branch of an unlisted
-    driver follows that of the nearest older CUDA version, and a GPU that drivers have
-    dropped stays unsupported.
+    Any driver can support a GPU that the tables do not list. An unlisted CUDA version
+    counts as one branch newer than the nearest older version, so its drivers do not
+    support GPUs that older drivers dropped.
     """
     branches = [branch for branch, v in driver_branches().items() if v <= cuda]
     drivers = gpu_drivers().get(capability)
@@ -204,7 +206,7 @@ def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
 
 @cache
 def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """Return, by version of ptxas, the targets for which PTX for a target assembles."""
+    """Return ``{version of ptxas: {target of PTX: targets that it assembles for}}``."""
     return {
         record["ptxas"]: {
             source: frozenset(targets)
@@ -221,9 +223,9 @@ def tegra_code() -> Mapping[
 ]:
     """Return the compatibility of machine code between Tegra and other GPUs.
 
-    :returns: by the compute capabilities of the code and of the GPU, the oldest driver
-        that accepts the code, and the first toolkit whose code is known to run, or
-        ``None`` for any toolkit. The value is ``None`` if no code runs.
+    :returns: ``{(code, GPU): (driver, toolkit)}``: for two compute capabilities, the
+        oldest driver that accepts the code, and the first toolkit whose code is known
+        to run, or ``None`` for any toolkit. The value is ``None`` if no code runs.
     """
     crossings: dict[
         tuple[ComputeCapability, ComputeCapability],
@@ -248,13 +250,13 @@ def runs_machine_code(
 
     The CUDA C++ programming guide says: code for X.y runs on X.z with z >= y, but
     "binary compatibility between desktop and Tegra is not supported". Drivers for CUDA
-    13.2 have unified the two, and 10.1 is another name of 11.0; see `tegra_code`. Code
-    for ``90a`` runs on 9.0 only. Code for ``100f`` runs where code for ``100`` does.
+    13.2 and newer run both, and 10.1 is another name of 11.0; see `tegra_code`. Code
+    for ``90a`` runs only on 9.0. Code for ``100f`` runs on all GPUs of ``100``.
 
-    :param target: such as ``90``, ``90a`` and ``100f``.
+    :param target: the target of the code, such as ``90``, ``90a`` or ``100f``.
     :param toolkit: the CUDA toolkit of the code, or ``None`` if unknown.
-    :param driver: the CUDA version of the driver, whose major is not older than the
-        toolkit's, or ``None`` for a driver that is new enough.
+    :param driver: the CUDA version of the driver, or ``None`` for any that is new
+        enough. The major must not be older than that of the toolkit.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
@@ -262,7 +264,7 @@ def runs_machine_code(
         return True
     crosses = _is_tegra(wanted) or _is_tegra(capability)
     bounds = tegra_code().get((wanted, capability))
-    # The one pair with two majors is a GPU with two names.
+    # A pair with two majors is one GPU with two names, 10.1 and 11.0.
     one_gpu = bounds is not None and wanted.major != capability.major
     if suffix == "a" and not one_gpu:
         return False
@@ -277,19 +279,19 @@ def runs_machine_code(
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:
-    """Return whether a driver that supports the ISA can compile PTX for a GPU.
+    """Return whether a driver for the version of PTX can compile it for a GPU.
 
     Measured with ptxas: generic PTX compiles for every target that is not lower,
     ``f`` PTX within its family, and ``a`` PTX for its own target only.
 
-    :param target: the target of the PTX, such as ``90``, ``90a`` and ``100f``.
+    :param target: the target of the PTX, such as ``90``, ``90a`` or ``100f``.
     """
     if target.isdigit():
         return int(target) <= int(capability.sm)
     if target == f"{capability.sm}a":
         return True
-    # Use all versions of ptxas that support `f`, since 12.9, not only the newest one:
-    # CUDA 13 has renamed 10.1 to 11.0 and no longer makes code for 10.1.
+    # Use all versions of ptxas since 12.9, the first with `f`, not only the newest one:
+    # CUDA 13 renamed 10.1 to 11.0 and no longer makes code for 10.1.
     compiled = frozenset[str]().union(
         *(
             table.get(target, frozenset())
@@ -325,9 +327,9 @@ def _by_version(toolkit: Toolkit) -> CudaVersion:
 
 @cache
 def library_releases() -> Mapping[str, tuple[SpecifierSet, int]]:
-    """Return the CUDA major of NVIDIA's libraries whose names lack it.
+    """Return the CUDA major of NVIDIA's libraries whose project names lack it.
 
-    :returns: by project, the releases and their CUDA major.
+    :returns: ``{project: (releases, CUDA major of these releases)}``.
     """
     from packaging.specifiers import SpecifierSet
 
@@ -344,30 +346,30 @@ MISSING = "VERSION"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorIndex:
-    """A vendor's index, or one for each backend, with its projects.
+    """The index of a vendor, or its indexes if it has one for each backend.
 
     :param maker: the vendor, such as ``PyTorch``.
     :param projects: the normalized names of the projects.
     :param backends: the values of ``{backend}`` in the URL, such as ``cu126``; empty if
         the CUDA version is in the names of projects.
-    :param url: the template of its URL. ``{backend}`` is a backend, ``{version}`` a
+    :param url: the template of the URL. ``{backend}`` is a backend, ``{version}`` a
         release of the project, and ``{torch}`` the minor release of torch for the
         build.
     :param kind: ``simple``, or ``links`` for a page for pip's ``--find-links``.
-    :param platforms: the platforms of its wheels, such as ``win_amd64``.
-    :param complete: whether it has all dependencies, so it can be the only index.
-    :param leader: the project whose releases the others of the record are built for,
-        and whose builds are in the table of builds.
-    :param needs: projects of other records that its builds require, for the same CUDA.
-    :param releases: its releases, such as ``<0.5``; empty for any.
-    :param gpus: its compute capabilities; empty for all except Tegra.
-    :param builds: the known builds: the torch, the backend, and the newest release with
-        the first and the last Python of its wheels.
-    :param file: the template of the URL of such a wheel. ``{abi}`` is ``TRUE`` if torch
-        has the new C++ ABI, and ``{python}`` a Python such as ``312``.
+    :param platforms: the platforms of the wheels, such as ``win_amd64``.
+    :param complete: whether the index has all dependencies, so it can be the only one.
+    :param leader: the project for whose releases the other projects of the record are
+        built; the table of builds has its builds.
+    :param needs: projects of other records that the builds require, for the same CUDA.
+    :param releases: the releases on the index, such as ``<0.5``; empty for any.
+    :param gpus: the supported compute capabilities; empty for all except Tegra.
+    :param builds: a row for each known build: the release of torch, the backend, and
+        with ``file``, the newest release and the first and last Python of its wheels.
+    :param file: the template of the URL of a wheel in ``builds``. ``{abi}`` is ``TRUE``
+        if torch has the new C++ ABI, and ``{python}`` a Python such as ``312``.
     :param source: the source of this record.
-    :param confidence: ``seen`` in its vendor's documentation or in repositories that
-        install from it, or ``recalled``, which is not confirmed.
+    :param confidence: ``seen`` if the documentation of the vendor or a repository that
+        installs from the index confirms the record; otherwise ``recalled``.
     """
 
     maker: str
@@ -407,7 +409,7 @@ class VendorIndex:
         )
 
     def builds_for(self, torch: Sequence[int]) -> list[tuple[str, ...]] | None:
-        """Return the builds for a torch; ``None`` if unknown."""
+        """Return the rows of ``builds`` for a release of torch; ``None`` if unknown."""
         known = [(*map(int, row[0].split(".")),) for row in self.builds]
         if not known or (not self.file and (*torch[:2],) > max(known)):
             return None
@@ -420,7 +422,7 @@ class VendorIndex:
 
 @cache
 def vendor_indexes() -> tuple[VendorIndex, ...]:
-    """Return all records; the first one for a project takes precedence."""
+    """Return all vendor indexes; the first one of a project takes precedence."""
     records = json.loads(read_resource("knowledge", "vendor_indexes.json"))
     for record in records:
         record["gpus"] = map(ComputeCapability.parse, record.get("gpus", ()))
@@ -432,7 +434,7 @@ def vendor_indexes() -> tuple[VendorIndex, ...]:
 
 
 def find_vendors(project: str) -> Sequence[VendorIndex]:
-    """Return the records of a project."""
+    """Return the vendor indexes that have a project."""
     from packaging.utils import canonicalize_name
 
     name = canonicalize_name(project)
