@@ -38,8 +38,8 @@ class UpgradedFile:
     """The result of upgrading one metadata file.
 
     :param path: the path of the file, or the name of the text.
-    :param old_version: the old version of the file; ``None`` if there was no readable
-        file.
+    :param old_version: the version of the old file; ``None`` if the file was missing or
+        unreadable.
     :param text: the upgraded document; ``None`` if there is none.
     :param changed: whether the text differs from the bytes of the file.
     :param losses: statements that could not be carried over.
@@ -127,7 +127,7 @@ def upgrade_folder(
 def upgrade_files(
     folder: str, names: Iterable[str], for_uv: bool
 ) -> list[UpgradedFile]:
-    """Return the upgraded files of the given releases; nothing is written."""
+    """Return the upgraded metadata of the releases of these files, without writing."""
     releases, misnamed = _group(folder, names)
     files = [_upgrade_release(folder, release, for_uv) for release in releases]
     return sorted([*misnamed, *files], key=lambda file: file.path)
@@ -209,8 +209,8 @@ def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFi
         except InputError as error:
             error.path = None
             unreadable_old = (Remark.from_error(error),)
-            # A file that cannot be opened cannot be replaced either. Its content does
-            # not matter if the metadata comes from the wheels.
+            # A file that cannot be opened cannot be replaced either. A malformed file
+            # can: its content does not matter if the release has wheels.
             if not release.wheels or data is None:
                 return replace(file, problems=unreadable_old)
     if not release.wheels:
@@ -239,7 +239,7 @@ def _merge(
     :param data: the bytes of the old file.
     """
     if old is not None:
-        # Missing statements in the old file are no problem: the wheels have them.
+        # Problems of the old file become losses: the new file is made from the wheels.
         left_open = [item for item in old.problems if item not in file.problems]
         losses = without_repeats(file.losses, old.losses, left_open)
         file = replace(file, old_version=old.old_version, losses=losses)
@@ -262,8 +262,8 @@ def _with_metadata(
 def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
     """Return the merged and upgraded metadata of the wheels of a release.
 
-    Wheels of the same schema version are combined before the upgrade, so that their
-    priorities are compared over all labels.
+    Wheels of the same schema version are combined before the upgrade, so the order is
+    compared for all of their labels.
     """
     losses: list[Remark] = []
     notes: list[Remark] = []
@@ -313,7 +313,7 @@ def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
 def _find_overruled(
     old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]
 ) -> list[Remark]:
-    """Return the statements of the old file that the wheels lack."""
+    """Return the statements of the old file that the wheels lack or contradict."""
     remarks = []
     for section in ("default-priorities", "providers", "variants"):
         for key, value in old[section].items():

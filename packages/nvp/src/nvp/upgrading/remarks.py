@@ -1,7 +1,7 @@
-"""What a publisher should know about upgraded metadata, or has to add.
+"""Remarks to the publisher of upgraded metadata.
 
-This includes statements that the new version cannot express, providers that uv does not
-recognize, and machines on which the order of the labels changes.
+Remarks are about missing statements, statements that the new version cannot express,
+providers that uv does not recognize, and machines on which the order of labels changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""Features, and values by feature, that override the order of the provider."""
+"""A list of features, and values by feature: both override the provider's order."""
 
 _MOST_COMPARISONS = 200_000
 """Maximum number of labels times machines for which the order is compared."""
@@ -53,8 +53,8 @@ class Remark(Reported):
     """A remark to the publisher.
 
     :param place: the place in the document, or the file.
-    :param message: what changes, or what is wrong.
-    :param hint: the consequence, or what to do next.
+    :param message: the change or the defect.
+    :param hint: the consequence or the next step.
     :param reorders: whether the order of the labels may change on some machine.
     """
 
@@ -81,7 +81,7 @@ class Upgrade:
     :param metadata: the upgraded metadata; ``None`` if there are problems.
     :param losses: statements that could not be carried over.
     :param notes: additions, and limits of the result.
-    :param problems: what the publisher has to add before there is a result.
+    :param problems: defects that the publisher must fix before there is a result.
     """
 
     metadata: VariantsMetadata | None
@@ -109,7 +109,7 @@ def find_unwritable(metadata: VariantsMetadata) -> Iterator[Remark]:
 
 
 def without_reserved(metadata: VariantsMetadata) -> VariantsMetadata:
-    """Return the metadata without reserved namespaces and the labels that use them."""
+    """Return the metadata without reserved namespaces and without their labels."""
     reserved = metadata.schema.reserved
     dead = {label for name in reserved for label in _labels_of(name, metadata)}
     return metadata.replace(
@@ -138,7 +138,7 @@ metadata names the plugin in one exact way; otherwise every machine gets the CPU
 
 
 def is_known_to_uv(provider: Provider) -> bool:
-    """Return whether uv 0.13.8 recognizes this as its built-in provider.
+    """Return whether uv 0.13.8 uses its built-in provider in place of this one.
 
     The conditions were measured: one simple requirement that admits version 0.0.1, and
     the exact ``plugin-api``.
@@ -192,10 +192,10 @@ def find_difference(
     before: Priorities,
     after: Priorities,
 ) -> str | None:
-    """Return a sentence about a machine on which the order changes, if any.
+    """Return how the order of labels may change on some machine; ``None`` if it stays.
 
     All values of other namespaces count as supported, since the order of two labels
-    does not depend on whether a third one fits.
+    does not depend on whether a third label fits.
 
     :param before: the priorities of the old metadata.
     :param after: the priorities of the upgraded metadata.
@@ -231,8 +231,8 @@ def _depends_on_plugins(
 ) -> bool:
     """Return whether another plugin can decide between labels of this namespace.
 
-    The next namespace decides between labels that are equal in this one, and the order
-    of a plugin's answer is unknown here.
+    Labels that are equal in this namespace are ordered by the next one, and the order
+    of a plugin's values is unknown here.
     """
     return any(
         namespace != NAMESPACE and not providers[namespace].static_properties
@@ -252,7 +252,7 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """Yield one machine for each answer that differs in the required values.
+    """Yield a machine for each set of supported values, in words and with the values.
 
     Values that no label requires do not matter when labels are compared.
     """
@@ -287,7 +287,7 @@ def _answer(
     *,
     relaxed: bool,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the required values that a machine supports, best first."""
+    """Return the ``wanted`` values that a machine supports, best first."""
     machine = Environment(
         cuda_driver_version=cuda, gpus=(Gpu(index=0, compute_capability=capability),)
     )

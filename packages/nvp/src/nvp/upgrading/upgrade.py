@@ -1,8 +1,8 @@
 """Upgrading the metadata of one release to the current version.
 
 A statement that the current version cannot express is a loss. A required statement that
-the publisher has not made is a problem; there is no result then, since a guess could
-give users another build.
+the old metadata lacks is a problem: then there is no result, since a guess could select
+another build for users.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _PLATFORMS = [
     )
     for machine in machines
 ]
-# Parts of the names of marker variables that are not about the platform.
+# Marker variables with one of these parts in their names do not describe a platform.
 _NOT_OF_THE_PLATFORM = ("python", "implementation", "release", "version", "extra")
 
 _NO_LABEL = "no label uses the namespace"
@@ -77,10 +77,10 @@ def upgrade(
 ) -> Upgrade:
     """Return ``metadata`` in the current version.
 
-    The labels keep their order on every machine unless a loss says otherwise.
+    The labels keep their order on every machine, unless a loss states otherwise.
 
-    :param document: the document that ``metadata`` was read from. Ignored keys are
-        reported as losses.
+    :param document: the document that ``metadata`` was read from. Keys that the reader
+        ignored are reported as losses.
     :raises InputError: the metadata has a newer version.
     """
     if metadata.schema.number > versions.WRITTEN.number:
@@ -143,10 +143,10 @@ def upgrade(
 def _provider(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Provider | None:
-    """Return the provider with exactly one source.
+    """Return the new provider, which has exactly one source.
 
-    If the old provider names several, the one that was used stays. The result is
-    ``None`` if there is no source.
+    If the old provider has several, only the source that installers used stays. The
+    result is ``None`` if the old provider has no source.
     """
     if old.static_properties is not None:
         return _static_provider(namespace, old, metadata, remarks)
@@ -174,7 +174,7 @@ def _static_provider(
 
 
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
-    """Return a provider with a plugin, by default the known one for ``nvidia``."""
+    """Return a provider with a plugin; for ``nvidia``, the default is the known one."""
     place = join("providers", namespace)
     new = old.replace(enable_if=None)
     if not old.requires:
@@ -193,7 +193,7 @@ def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provid
 def _lose_other_sources(
     namespace: str, old: Provider, source: str, remarks: _Remarks
 ) -> None:
-    """Report the dropped sources of the old provider."""
+    """Report the dropped sources of the old provider: all except ``source``."""
     others = {
         "builtin": old.builtin,
         "requires": old.requires,
@@ -210,10 +210,10 @@ def _lose_other_sources(
 def _folded(
     namespace: str, old: Provider, metadata: VariantsMetadata, remarks: _Remarks
 ) -> Features:
-    """Return the static answer in the order of the priorities.
+    """Return the static properties in the order of the priorities.
 
     PEP 817: priorities "override the default ordering from the provider output". Values
-    that they do not list come last.
+    without a priority come last.
     """
     static = old.static_properties or {}
     features = metadata.feature_priorities.get(namespace, ())
@@ -231,7 +231,7 @@ def _folded(
         remarks.lose("default-priorities", message, "no machine supports them")
     names = _first(features, tuple(old.feature_order or static))
     answer = {name: _first(values.get(name, ()), static[name]) for name in names}
-    # A feature without values is not supported. The current version expresses this by
+    # A feature without values is unsupported, which the current version expresses by
     # omitting the feature.
     return {name: items for name, items in answer.items() if items}
 
@@ -302,7 +302,7 @@ def _report_marker(
     used: set[str],
     remarks: _Remarks,
 ) -> None:
-    """Report a dropped marker, and whether the order can change without it."""
+    """Report that ``enable-if`` is dropped, and whether that can change the order."""
     place = join(join("providers", namespace), "enable-if")
     marker = old.enable_if or ""
     message = f"version {versions.WRITTEN} has no such key: dropped ({marker})"
@@ -329,7 +329,7 @@ def _report_priorities(
     remarks: _Remarks,
     settled: Collection[str],
 ) -> None:
-    """Report the priorities of namespaces whose answer comes from a plugin.
+    """Report the dropped priorities of namespaces whose provider is a plugin.
 
     The current version has no such priorities: the plugin determines the order.
     """
@@ -339,7 +339,7 @@ def _report_priorities(
             continue
         provider = providers.get(namespace)
         if provider is not None and provider.static_properties is not None:
-            continue  # `_folded` has merged these priorities into the answer.
+            continue  # `_folded` applied these priorities to the properties.
         before = features.get(namespace, ()), values.get(namespace, {})
         for key, after in (("feature", ((), before[1])), ("property", ((), {}))):
             if not before[key == "property"]:

@@ -1,7 +1,7 @@
 """Wheel names, and reading a few files from a wheel that may be hostile.
 
-Whatever a file claims about itself, the size of the list of members, the size of the
-members and the compression methods are limited.
+The size of the list of members, the size of each member and the compression methods are
+limited, whatever the archive states about them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BROKEN = (
     EOFError,
     IndexError,
     MemoryError,
-    # An offset is larger than any file.
+    # An offset is larger than any file can be.
     OverflowError,
     # A member is encrypted, or compressed with an unknown method.
     RuntimeError,
@@ -99,8 +99,8 @@ class _Bounded:
     """A file that refuses large reads.
 
     `zipfile` reads the whole list of members in one call, with the length from a record
-    at the end of the file. Checking this record would not be safe: there can be
-    several, and there are ways to hide one.
+    at the end of the file. Checking this record instead would not be safe: a file can
+    have several, and can hide one.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -111,7 +111,7 @@ class _Bounded:
         self.close = file.close
 
     def seekable(self) -> bool:
-        """Return True: the file can seek."""
+        """Return ``True``."""
         return True
 
     def read(self, size: int = -1) -> bytes:
@@ -127,9 +127,9 @@ class _Bounded:
 
 
 def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
-    """Return the bytes of ``*.dist-info/NAME``; ``None`` when there is no such file.
+    """Return the bytes of ``*.dist-info/NAME``; ``None`` if the file is missing.
 
-    :raises InputError: there are several such files, or the file is too large.
+    :raises InputError: the wheel has several such files, or the file is too large.
     """
     pattern = re.compile(rf"[^/]+\.dist-info/{re.escape(name)}")
     members = [m for m in archive.infolist() if pattern.fullmatch(m.filename)]
@@ -146,7 +146,7 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         raise InputError(message, hint="build the wheel again")
     data = bytearray()
     with archive.open(member) as file:
-        # The header may claim any size, so the decompressed bytes are counted.
+        # The size in the header may be false, so count the decompressed bytes.
         while chunk := file.read(_CHUNK):
             data += chunk
             if len(data) > MAX_MEMBER:
@@ -156,19 +156,19 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 _BODY = re.compile(r"(?:\A|\n|\r(?!\n))(?![!-9;-~]*:|[ \t]|From )")
-"""The end of the headers: the first line that neither is nor continues a header."""
+"""Matches the end of the headers: the next line neither is nor continues a header."""
 
 _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
-"""The end of a header: indented lines continue it."""
+"""Matches the end of a header: an indented next line would continue the header."""
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
     """Return the values of ``Requires-Dist`` in METADATA.
 
-    The result has at most one item more than `MAX_REQUIRES`, so that a caller can
-    detect that there are too many.
+    The result has at most one item more than `MAX_REQUIRES`, by which a caller detects
+    that METADATA has too many.
     """
-    # Importing `email`, which does the same, takes longer than inflating 15 MB.
+    # Avoid `email`: importing it takes longer than inflating 15 MB.
     text = metadata.decode("utf-8", "replace")
     end = _BODY.search(text)
     headers = _NEXT.split(text[: end.start()] if end else text)
@@ -192,7 +192,7 @@ class WheelName:
     :param version: the release, normalized.
     :param label: the variant label; ``None`` for a non-variant wheel.
     :param build: the build tag as `packaging` returns it; empty if there is none.
-    :param tags: the interpreters and platforms that the wheel is for.
+    :param tags: the interpreters and platforms that the wheel supports.
     """
 
     name: str
@@ -215,18 +215,18 @@ def parse_wheel_name(file_name: str) -> WheelName:
     stem, extension = os.path.splitext(file_name)
     parts = stem.split("-")
     # PEP 825: "The Python tag component MUST NOT start with a digit". A build tag
-    # starts with one, which tells the two apart.
+    # starts with one, which distinguishes the two.
     has_build = len(parts) > 2 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 6 + has_build else None
     if label is not None and not GRAMMARS["label"].fullmatch(label):
         message = explain(label, "label")
         raise InputError(message, path=file_name, hint="rename the wheel")
-    # Without a build tag, packaging accepts a Python tag that starts with a digit.
+    # Five parts include no build tag. `packaging` accepts a digit before a Python tag.
     if has_build and len(parts) == 5:
         message = "its Python tag starts with a digit"
         raise InputError(message, path=file_name, hint="rename the wheel")
     try:
-        # packaging does not support labels and rejects names with one.
+        # `packaging` does not support labels: it rejects a name that has one.
         name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
     except InvalidWheelFilename:
         message = "not the name of a wheel"
@@ -245,7 +245,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
 def platform_of(text: str) -> str | None:
     """Return ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for others.
 
-    :param text: the platform tag, or the end of a name with it, such as
+    :param text: the platform tag, or the end of a wheel's name from there on, such as
         ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
     """
     for platform in text.removesuffix(".whl").split("."):
@@ -260,7 +260,7 @@ def platform_of(text: str) -> str | None:
 
 
 def without_gpu(project: str, platform: str | None) -> str:
-    """Return the message that no build of a project on its index uses a GPU."""
+    """Return the message that no build of a project on an index uses a GPU."""
     systems = {"win": "Windows", "linux": "Linux", "macosx": "macOS"}
     system, _, machine = (platform or "").partition("_")
     where = f" for {systems[system]}" if system in systems else ""
@@ -270,7 +270,7 @@ def without_gpu(project: str, platform: str | None) -> str:
 
 @lru_cache(maxsize=1024)
 def is_for_platform(text: str, platform: str) -> bool:
-    """Return whether a wheel may be for a platform, by its platform tag only.
+    """Return whether the platform tag of a wheel may match a platform.
 
     The versions of glibc, musl and macOS are ignored.
 

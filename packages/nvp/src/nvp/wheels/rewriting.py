@@ -1,9 +1,9 @@
 """Resolving the variant markers of a wheel while streaming it.
 
 Only METADATA and RECORD change; every other member is copied byte for byte.
-`plan_rewrite` reads the list of members and these two, and plans which bytes of the
-original go where. `Rewriting` then holds only one chunk of the stream in memory. For a
-wheel with three members, the plan is::
+`plan_rewrite` reads these two and the list of members, and plans the parts of the new
+wheel. `Rewriting` then holds only one chunk of the stream in memory. For a wheel with
+four members, the plan is::
 
     copy 0-40960         local header and data of demo/_C.so
     write 1204 bytes     local header and data of METADATA
@@ -44,7 +44,7 @@ _MAX_LIST = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes of the original, from ``start`` up to ``end``."""
+    """The bytes of the original from ``start`` to before ``end``."""
 
     start: int
     end: int
@@ -54,10 +54,10 @@ class Copy:
 class RewritePlan:
     """The parts of a rewritten wheel.
 
-    :param parts: in the order of the new file; ranges of the original ascend.
+    :param parts: the parts in their order; the ranges of the original ascend.
     :param size: the size of the new file in bytes.
     :param original: the size of the original in bytes.
-    :param metadata: METADATA of the new wheel.
+    :param metadata: the METADATA of the new wheel.
     """
 
     parts: tuple[Copy | bytes, ...]
@@ -67,7 +67,7 @@ class RewritePlan:
 
     @property
     def unchanged(self) -> int:
-        """The number of bytes at the start that do not change."""
+        """The number of bytes at the start of the wheel that do not change."""
         end = 0
         for part in self.parts:
             if not isinstance(part, Copy) or part.start != end:
@@ -111,8 +111,8 @@ def plan_rewrite(
             entry.moved(offsets[entry.offset], sizes.get(entry.offset))
             for entry in entries
         )
-        # The new wheel is padded to the length of the original if possible: a server
-        # then knows its length before METADATA has arrived.
+        # If possible, pad the new wheel to the length of the original, so a server can
+        # send the length before it has read METADATA.
         room = start + len(listed) - position - len(new_list) - len(tail)
         end = _moved_end(tail, position, len(new_list), room)
     parts.append(new_list + end)
@@ -127,9 +127,9 @@ def plan_rewrite(
 class Rewriting:
     """Builds the new wheel from the bytes of the original, as they arrive.
 
-    ``feed`` takes every chunk of the original; ``finish`` returns the end of the new
-    wheel, without which installers reject it. Callers verify the original's hash before
-    they send this end.
+    Pass every chunk of the original to ``feed``. ``finish`` returns the end of the new
+    wheel: verify the hash of the original before sending it, because installers reject
+    a wheel without its end.
     """
 
     def __init__(self, plan: RewritePlan) -> None:
@@ -159,7 +159,7 @@ class Rewriting:
         """
         if self._position != self._plan.original:
             raise _refused(f"it has {self._position} bytes, not {self._plan.original}")
-        # The list of members follows the members, so all parts are complete.
+        # The list of members is the last part: `feed` has yielded all others.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""
 
@@ -175,7 +175,7 @@ def _length(part: Copy | bytes) -> int:
 
 
 def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
-    # read_dist_info has checked that it exists.
+    # read_dist_info has checked that the file exists.
     return next(
         info.filename
         for info in infos
@@ -209,7 +209,11 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One record of the list of members, unchanged."""
+    """One record of the list of members of the original.
+
+    :param place: the position of the offset in ``raw``.
+    :param wide: whether the offset has eight bytes (ZIP64).
+    """
 
     raw: bytes
     offset: int
@@ -252,7 +256,7 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
-    """Return the records of the list of members, and what follows the last."""
+    """Return the records of the list of members, and the bytes after the last one."""
     entries = []
     position = 0
     while data[position : position + 4] == b"PK\x01\x02":
@@ -288,7 +292,7 @@ def _plan_members(
     start: int,
     changed: dict[str, bytes],
 ) -> tuple[list[Copy | bytes], dict[int, int], dict[int, _Sizes]]:
-    """Return the parts, the new offsets by old ones, and the new sizes."""
+    """Return the parts, the new offsets and the new sizes, both by old offset."""
     parts: list[Copy | bytes] = []
     offsets: dict[int, int] = {}
     sizes: dict[int, _Sizes] = {}
@@ -303,7 +307,7 @@ def _plan_members(
         if content is None:
             part = Copy(info.header_offset, end)
         else:
-            # The new bytes also replace a data descriptor behind the old ones.
+            # The part also replaces a data descriptor after the old content.
             part, sizes[info.header_offset] = _new_member(file, info, content)
         parts.append(part)
         position += _length(part)
@@ -331,7 +335,7 @@ def _new_member(
 def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
     """Return the end records of an archive whose list of members has moved.
 
-    :param room: the bytes to add to the comment, if possible.
+    :param room: the number of bytes to add to the comment, if possible.
     """
     end = bytearray(tail)
     position = 0

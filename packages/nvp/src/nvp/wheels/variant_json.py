@@ -24,23 +24,23 @@ from ..metadata.requirements import has_variant_markers
 from .archive import open_wheel, parse_requires, read_dist_info
 
 MAX_TAGS = 1000
-"""Maximum number of tags that are read; real wheels have fewer than twenty."""
+"""The maximum number of tags to read; real wheels have fewer than twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelContent:
     """The metadata files of a wheel, neither parsed nor checked.
 
-    :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` when there
-        is no such file.
+    :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` if the file
+        is missing.
     :param folder: the name of the ``*.dist-info`` directory that contains METADATA.
     :param name: the project in METADATA; empty if missing.
     :param version: the release in METADATA; empty if missing.
-    :param requires: ``Requires-Dist`` in METADATA.
+    :param requires: the values of ``Requires-Dist`` in METADATA.
     :param requires_python: ``Requires-Python`` in METADATA; empty if missing.
-    :param metadata_sha256: the hash of METADATA.
-    :param tags: the tags in WHEEL, such as ``py3-none-any``; ``None`` when there is no
-        such file, which older builders left out.
+    :param metadata_sha256: the SHA-256 of METADATA.
+    :param tags: the tags in WHEEL, such as ``py3-none-any``; ``None`` if the file is
+        missing, as in wheels of older builders.
     """
 
     variant_json: bytes | None
@@ -71,8 +71,8 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
 def read_content(archive: zipfile.ZipFile) -> WheelContent:
     """Return the contents of the ``*.dist-info`` of an open archive.
 
-    :raises InputError: the archive has no METADATA. Exceptions of `zipfile` for damage
-        are left to the caller; see `archive.explained`.
+    :raises InputError: the archive has no METADATA. Callers must handle the exceptions
+        of `zipfile` for damaged archives; see `archive.explained`.
     """
     metadata = read_dist_info(archive, "METADATA")
     if metadata is None:
@@ -137,17 +137,17 @@ def read_wheel_metadata(
 def combine(
     parts: Iterable[tuple[str, VariantsMetadata]],
 ) -> tuple[VariantsMetadata, list[InputError]]:
-    """Return the union of the metadata of wheels, and their contradictions.
+    """Return the union of the metadata of several wheels, and their contradictions.
 
-    The order of the wheels affects only the names in the errors. If there are errors,
-    the union must not be used.
+    The order of ``parts`` does not matter. If there are errors, the union must not be
+    used.
 
     :param parts: the name of each wheel with its metadata; at least one. All wheels
         are of the same release and schema version.
     """
     (first_name, first), *others = sorted(parts, key=lambda part: part[0])
     merged = first
-    # The first wheel with each statement, for the messages.
+    # The first wheel with each statement, which the messages name.
     origins: dict[tuple[str, str], str] = {}
     longest = first_name
     errors: list[InputError] = []
@@ -189,7 +189,7 @@ def _find_contradictions(
         keys = [key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]]
         contradictions += [(section, key) for key in sorted(keys)]
         if section.startswith("default-priorities"):
-            # Having no priorities also counts as a different order.
+            # Priorities in only one of the two wheels are also a contradiction.
             only_one = (mine.keys() ^ theirs.keys()) & shared
             contradictions += [(section, key) for key in sorted(only_one)]
     return contradictions
