@@ -1,4 +1,4 @@
-"""The command line ``nvp``, and everything above the provider for NVIDIA GPUs.
+"""The command line ``nvp`` and its Python API, built on the provider for NVIDIA GPUs.
 
 Installers run `nvidia_variant_provider`, which never imports this package. The public
 Python API is in `nvp.api`.

@@ -23,7 +23,7 @@ def run() -> int:
         problem = _foreign_provider()
         if problem is not None:
             return _refuse(problem)
-        # Import after the check, because this needs inner modules of the provider.
+        # Import after the check, because `cli` needs inner modules of the provider.
         from .cli import main
     except KeyboardInterrupt:
         return 130  # the same code as `main`
@@ -42,11 +42,11 @@ def run() -> int:
 def _leave_out_program_of_httpx() -> None:
     """Keep httpx from importing its own command line, with pygments, rich and click.
 
-    No command uses it, and it is a seventh of what `nvp pip` imports of its own.
+    No command of nvp uses it, and importing it is a seventh of the imports of nvp pip.
     """
 
     def main() -> None:
-        """Stand for the command line, whose attributes httpx sets."""
+        """Replace the entry point of httpx's command line, which httpx modifies."""
 
     program = type(sys)("httpx._main")
     program.__dict__["main"] = main
@@ -91,11 +91,11 @@ def _refuse(problem: str) -> int:
 
 
 def _has_busy_thread() -> bool:
-    """Return whether a thread of the index is still running.
+    """Return whether a thread that reads an index is still running.
 
-    Such a thread waits for a server or a keyring, and Python would wait for the thread.
+    Such a thread waits for a server or a keyring, and at exit Python would wait for it.
     """
-    # Most commands never import the index.
+    # A command that has not imported the client has no such thread.
     client = sys.modules.get("nvp.index.http.client")
     return client is not None and client.is_running()
 

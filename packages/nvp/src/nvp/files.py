@@ -56,7 +56,7 @@ def page_url(page: str) -> str:
 def resource_file(*names: str) -> str:
     """Return the path of a file of the package, for another program to read.
 
-    If the package is in a zip file, it is the path of a copy, which is removed at the
+    If the package is in a zip file, the path is that of a copy, which is removed at the
     end of this process.
 
     :param names: the directories below this one, and the name of the file.
@@ -76,11 +76,11 @@ def resource_file(*names: str) -> str:
 
 
 class CacheWarning(UserWarning):
-    """The cache is not used, with the reason; the command line prints it once."""
+    """A warning that the cache is not used, with the reason."""
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the cache directory; ``None`` without a cache.
+    """Return the cache directory; ``None`` if no cache is used.
 
     There is no cache if the user disabled it, if a relative ``HOME`` would put it into
     the current directory, or, with a warning, if the directory is not private
@@ -146,7 +146,7 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file that atomically replaces another one at the end of the block.
+    """Open a new file that atomically replaces ``path`` at the end of the block.
 
     If the path is a symbolic link, its target is replaced. The new file gets the
     permissions of the old one.

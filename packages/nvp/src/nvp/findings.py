@@ -1,8 +1,8 @@
 """Findings of `doctor` and `validate`, and which of them fail a run.
 
-Both commands report one thing at a time that is wrong. What a finding is about differs:
-a place in a file for `validate`, an installed distribution for `doctor`. So each
-command has a class of its own, and this module has what they share.
+A finding is one problem. `validate` reports problems at a place in a file, and `doctor`
+reports those of an installed distribution, so each command has a class of its own. This
+module has the shared parts.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A problem.
+    """A problem that a rule or a check found.
 
-    :param code: the stable code of the rule or of the check that found it.
+    :param code: the stable code of this rule or check.
     :param message: the problem, without a final period.
     :param hint: the next step, if possible a command.
     """

@@ -56,5 +56,5 @@ def ending() -> Iterator[None]:
     with handling(dict.fromkeys(ENDING, end)):
         yield
     if told:
-        # Python ignores exceptions in destructors, so raise it again here.
+        # Python ignores an exception in a destructor, so raise SystemExit again here.
         raise SystemExit(128 + told[0])

@@ -37,26 +37,27 @@ def check(
 ) -> CheckReport:
     """Check whether the releases that files pin run on machines.
 
-    The function installs nothing and runs no code of a package. It uses the table of
-    builds first; METADATA of other builds is read by HTTP range requests.
+    The function runs no code of a package. It uses the table of builds first, and reads
+    METADATA of other builds by HTTP range requests.
 
     :param files: lock files, requirements files, the output of ``pip freeze`` or of
         ``pip inspect``, or scripts with inline metadata (PEP 723).
     :param python: an interpreter or an environment, whose installed packages are also
         checked.
-    :param machines: the machines, as from `read_machines`; by default ``environment``.
-    :param environment: the machine; by default `detect` finds this one.
+    :param machines: the machines, as `read_machines` returns them; by default
+        ``environment``.
+    :param environment: the machine; by default the one that `detect` returns.
     :param extras: the extras to install. Without extras and groups, every set of
         conflicting extras or groups in a file is judged separately.
     :param groups: the dependency groups to install.
     :param platforms: the platform tags of the target, such as
         ``manylinux_2_28_aarch64``; by default those of this machine.
-    :param python_version: such as ``3.12``; by default that of this Python, if the
-        file supports it.
+    :param python_version: the version of Python, such as ``3.12``; by default that of
+        this Python, if the file supports it.
     :param every_gpu: require builds to run on every GPU of a machine.
     :param offline: make no requests.
     :param inspect: read the GPU code of wheels if other evidence is not enough.
-    :param suggest: find the newest releases that run, for those that cannot.
+    :param suggest: for each release that cannot run, find the newest one that runs.
     :param index_url: the index for files without a URL, by default that of pip's
         configuration.
     :param extra_index_urls: further indexes.
@@ -64,7 +65,7 @@ def check(
     :param watch: as for `releases`.
     :return: ``files`` has the pinned builds with a verdict for each of ``machines``.
     :raises InputError: a file cannot be read or has none of these forms.
-    :raises UsageError: there is nothing to check, or a choice does not exist.
+    :raises UsageError: there is nothing to check, or no file has an extra or a group.
     """
     from ..checking.asking import Asker
     from ..checking.judging import check_file
@@ -147,13 +148,13 @@ def check_installed(
     requirements. It queries no index and opens no library; use `doctor` for that.
 
     :param projects: such as ``vllm``; by default every installed project.
-    :param environment: the machine; by default `detect` finds this one.
+    :param environment: the machine; by default the one that `detect` returns.
     :param every_gpu: require builds to run on every GPU of the machine.
     :param raise_for: raise an error for a build that certainly cannot run; with
         ``"unknown"``, also for one without evidence.
     :param environ: environment variables, by default those of the process.
-    :return: a record for each GPU build, whose ``worst`` is the verdict with its
-        evidence and its reasons.
+    :return: a record for each GPU build; its ``worst`` has the verdict, the evidence
+        and the reasons.
     :raises CannotRunError: ``raise_for`` applies; its ``message`` has the reason, and
         its ``hint`` the command that fixes it.
     :raises UsageError: a project is not installed.

@@ -26,7 +26,7 @@ _logger = Logger("nvp.api")
 _LARGEST_SNAPSHOT = 1024 * 1024
 
 _MOST_NAMES = 10
-"""The number of machines that a message names."""
+"""The maximum number of machines that a message names."""
 
 
 def read_environment(path: str | os.PathLike[str]) -> Environment:
@@ -137,7 +137,7 @@ def doctor(
 
     :param python: an interpreter or the directory of an environment; by default the
         activated environment, or else the running interpreter.
-    :param environment: the machine; by default `detect` finds this one.
+    :param environment: the machine; by default the one that `detect` returns.
     :param is_here: whether the stack runs on this machine, so the files of its system
         are checked too.
     :param machine_options: the options that describe the machine, such as
@@ -182,7 +182,7 @@ def diff_receipts(old: Receipt | str, new: Receipt | str) -> Comparison:
 
     :param old: a receipt, or the path of one.
     :return: ``facts`` has an entry for each fact and workload.
-    :raises InputError: a file is no receipt.
+    :raises InputError: a file is not a receipt.
     """
     from ..doctor.receipts.comparing import compare
     from ..doctor.receipts.making import read_receipt, receipt_of

@@ -1,4 +1,4 @@
-"""Plan: which builds of a release or a project machines get, and why."""
+"""Find which builds machines get from a release or a project, and why."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def releases(
     The verdicts are those of ``pip`` and ``serve``. The function installs nothing, and
     reads no wheel unless ``inspect`` is set.
 
-    :param project: its name, without a version.
+    :param project: the name of the project, without a version.
     :param index_url: the index, by default that of pip's configuration.
     :param extra_index_urls: further indexes, as for pip.
     :param find_links: pages of links and directories of wheels, as for pip.
@@ -57,7 +57,7 @@ def releases(
     :param labels: select these builds instead of the best ones: ``LABEL`` for every
         project, or ``PROJECT=LABEL``. ``newest`` is then the newest release whose
         build with the label runs.
-    :param environment: the machine; by default `detect` finds this one.
+    :param environment: the machine; by default the one that `detect` returns.
     :param environ: environment variables, by default those of the process, which may
         contain settings of pip.
     :param python: the interpreter or environment of the wheels and of the pip settings;
@@ -65,7 +65,7 @@ def releases(
     :param platforms: the platform tags of the wheels, as for pip, such as
         ``win_amd64``; by default those of the interpreter.
     :param inspect: read the GPU code of large wheels without other evidence, newest
-        release first, until one runs, but at most ten; ``"all"`` reads every one.
+        release first, until one runs, but at most ten; ``"all"`` reads all of them.
         Results are cached for the user, and `pip` and `serve` use them.
     :param watch: called with the name of each wheel before it is inspected; returns a
         context manager that yields a function of the bytes read and their total, or
@@ -112,7 +112,7 @@ def matrix(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Matrix:
-    """Return which build of a release each driver and each GPU gets.
+    """Return the build of a release that each driver-GPU pair gets.
 
     Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
     9.0, from the tables of `knowledge`. Values of other namespaces count as supported,
@@ -121,18 +121,17 @@ def matrix(
 
     :param variants_json: the metadata of the release; see `Release`.
     :param project: a release on an index instead, such as ``torch==2.15.0``; without a
-        version, the newest one that any machine runs. Its wheels are judged as in
+        version, the newest one that runs on any machine. Its wheels are judged as in
         `releases`, for the platform and the interpreter of this machine.
     :param index_url: the index, by default that of pip's configuration.
     :param assume: namespaces of other vendors' hardware to treat as supported.
     :param all_pairs: include drivers with GPUs that they do not support.
     :param minor_version_compatibility: accept builds that run only by CUDA's
         minor-version compatibility; ``None`` reads the setting from ``environ``.
-    :param environ: environment variables, by default those of the process: the opt-in
-        to minor-version compatibility, and the settings of pip for a project.
-    :return: ``cells`` has a cell for each driver with each GPU that it supports: all
-        GPUs of the oldest driver first, both ascending. `matrix.grid.grid_of` turns
-        them into a table.
+    :param environ: environment variables with the opt-in to minor-version compatibility
+        and, for a project, pip's settings; by default those of the process.
+    :return: ``cells`` has a cell for each driver-GPU pair, sorted by driver and then by
+        GPU, both ascending. `matrix.grid.grid_of` turns the cells into a table.
     :raises InputError: the metadata is not valid, or no index has the release.
     :raises UsageError: ``project`` is malformed, or there is no index or no release.
     """
@@ -164,9 +163,9 @@ def diff(
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
-    :param assume: as for `matrix`; so are the other parameters.
-    :return: ``pairs`` has the change for each driver with each GPU, in the order of the
-        cells of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
+    :param assume: as for `matrix`, like the other parameters.
+    :return: ``pairs`` has an entry for each driver-GPU pair, in the order of the cells
+        of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
     :raises InputError: the metadata of a release is not valid.
     """
@@ -194,7 +193,7 @@ def diff_of_projects(
 
     :param old: such as ``torch==2.14.1``.
     :param new: such as ``torch==2.15.0``.
-    :param index_url: as for `matrix`; so are the other parameters.
+    :param index_url: as for `matrix`, like the other parameters.
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
@@ -210,17 +209,17 @@ def diff_of_indexes(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> IndexDifferences:
-    """Return which machines get something else from a new state of an index.
+    """Return which machines get another build from a new state of an index.
 
-    For each project with other files, the picks among all of its releases are compared,
-    for the interpreter and the platform of this machine.
+    For each project whose files differ, the function compares the builds that are
+    selected from all its releases, for this interpreter and this platform.
 
     :param old: a saved page of a project in HTML or JSON, perhaps with files beside it;
-        or a directory of files or pages, in it or in its directories.
+        or a directory with files or pages in it or in its subdirectories.
     :param new: the same after the change.
-    :param all_pairs: as for `matrix`, and so are the others.
-    :return: ``projects`` has the `diff` of each project with other files. A machine
-        also loses when it gets an older release, or none.
+    :param all_pairs: as for `matrix`, like the other parameters.
+    :return: ``projects`` has the `diff` of each project whose files differ. The change
+        is also ``"lost"`` for a machine that gets an older release.
     :raises InputError: one of the two cannot be read, or has no file.
     """
     judge = _judge_on(None, environ, minor_version_compatibility)
@@ -238,9 +237,9 @@ def fleet(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Fleet:
-    """Choose a build for each machine of a fleet, and the smallest set for all.
+    """Choose a build for each machine of a fleet, and the smallest set of builds.
 
-    :param machines: the machines, as from `read_machines`.
+    :param machines: the machines, as `read_machines` returns them.
     :param release: the metadata of the release; see `Release`. Without a release or a
         project, machines are only grouped.
     :param project: choose among the releases of this project on an index instead, such
@@ -285,7 +284,7 @@ def _judge_on(
     minor_version_compatibility: bool | None,
     every_gpu: bool = False,
 ) -> ProjectJudge:
-    """Return the judge of the projects on an index."""
+    """Return a judge for projects on an index."""
     from ..files import cache_folder
     from ..index.pip.settings import Indexes
     from ..index.releases.machines import ProjectJudge

@@ -31,10 +31,10 @@ def upgrade(
     :param source: a path or a JSON text, in one of the forms of `Release`.
     :param name: the name of the metadata in the result and in messages, by default
         the path, or ``metadata`` for a text.
-    :param for_uv: name the provider of ``nvidia`` so that uv uses its own NVIDIA
-        provider.
+    :param for_uv: name the provider of ``nvidia`` in the way that makes uv use its own
+        NVIDIA provider.
     :return: ``text`` is the upgraded document, or ``None`` if the publisher must decide
-        something first; ``losses``, ``notes`` and ``problems`` are the remarks.
+        something first; ``losses``, ``notes`` and ``problems`` have remarks.
     :raises InputError: the metadata cannot be read, is not valid, or has a newer
         version than the current one.
     """
@@ -78,8 +78,8 @@ def write_index(
 
     :param folder: the root of the index, with the files of all projects in it or in
         directories in it.
-    :param write: write the files, those that a page links before the page; otherwise
-        nothing is written.
+    :param write: write the pages, each after the files that it links; otherwise write
+        nothing.
     :param for_uv: as for `upgrade`.
     :return: ``pages`` has the page of each project. If ``files`` has a file with
         ``problems``, nothing was written.
@@ -104,14 +104,14 @@ def validate(
 ) -> list[Finding]:
     """Check metadata, wheels, directories and project pages before they are published.
 
-    The rules NV5xx read all libraries in wheels, which is slow; ignore them to skip
-    that.
+    The rules NV5xx read all libraries in wheels, which is slow; ignore these rules if
+    you do not need them.
 
     :param paths: files, directories or URLs of project pages. An unreadable path is a
         finding, not an error.
     :param select: prefixes of the rules to keep, such as ``NV3``; empty for all rules.
     :param ignore: prefixes of the rules to leave out; ``NV502:cu130_hopper`` ignores
-        one for a label, and ``NV502:cu130_*`` for all labels of that form.
+        the rule for one label, and ``NV502:cu130_*`` for all labels of that form.
     :param hashes: download wheels of a page completely, to compare their SHA-256.
     :param jobs: the number of members of a wheel to read at the same time; by default
         the number of cores, but at most four.
@@ -140,8 +140,8 @@ def validate(
     )
 
 
-# The function has the name of the command, although the standard library has a module
-# "inspect": import this module, not its names.
+# The function has the name of the command, which is also that of a standard module:
+# callers import this module, not the function.
 def inspect(
     path: str | os.PathLike[str] | IO[bytes],
     *,
@@ -174,7 +174,7 @@ def inspect_distribution(
     """Find the GPU code in an installed distribution of this interpreter.
 
     :param name: the name of the distribution, such as ``torch``.
-    :param jobs: how many files are read at the same time.
+    :param jobs: the number of files to read at the same time.
     :param progress: a function that reports the progress, as for `inspect`.
     :raises InputError: the distribution is not installed or does not list its files.
     """
@@ -216,7 +216,7 @@ def census(
     :param every_wheel: read every wheel of a release, not only one for each platform
         and label.
     :param jobs: the number of processes, by default one for each core.
-    :param dask: the address of the scheduler of a Dask cluster to use instead.
+    :param dask: the address of a Dask scheduler, to use its cluster instead.
     :param deadline: the time limit of a wheel in seconds.
     :param per_host: the number of wheels to read from one server at the same time.
     :param max_bytes: start no further wheel after reading this number of bytes.

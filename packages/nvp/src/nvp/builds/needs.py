@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 # GPUs only when a build needs them.
 
 _MINOR = 4
-"""A library is minor if the largest one is more than this many times its size. In torch
-2.0 to 2.15, the linear algebra from MAGMA is an eighth of ``libtorch_cuda.so`` and has
-code for other GPUs."""
+"""A library is minor if the largest one is more than this many times as large. Minor
+libraries alone do not make a build run. In torch 2.0 to 2.15, the linear algebra from
+MAGMA is an eighth of ``libtorch_cuda.so`` and has code for other GPUs."""
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
@@ -61,7 +61,8 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     )
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
-    # A program loads the fitting library out of those for several CUDA versions.
+    # Of libraries for several CUDA versions, a program loads the one that fits: use the
+    # oldest version.
     built = [min(versions) for piece in pieces if (versions := _versions(piece))]
     cuda = max([*(runtime.version for runtime in runtimes), *built], default=None)
     if newest is not None and cuda is not None and cuda > newest.version:
@@ -77,7 +78,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
 
 def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
-    """Return the CUDA versions of alternative libraries, if each has one."""
+    """Return the CUDA versions of alternative libraries; empty if one is unknown."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
 
@@ -116,8 +117,8 @@ def needs_of_name(project: str, release: Version | None = None) -> Needs | None:
     NVIDIA's libraries for CUDA 13 do not have the version in their names; the table of
     libraries has it.
 
-    :param release: ``None`` for any.
-    :returns: ``None`` if there is no CUDA version.
+    :param release: the release of the project; ``None`` for any.
+    :returns: ``None`` if neither the name nor the table has a CUDA version.
     """
     if "cu" not in project and not _is_library(project):
         return None
@@ -201,7 +202,7 @@ def _ptx_needs(versions: Iterable[str]) -> CudaVersion | None:
 
 
 def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
-    """Join files that belong together, such as the loose cubins of a wheel."""
+    """Merge the code of files that belong together, such as the cubins of a wheel."""
     if len(codes) == 1:
         return codes[0]
     ptx: dict[str, CudaVersion | None] = {}
@@ -228,7 +229,7 @@ Abi: TypeAlias = Literal["new", "old"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """The target of a build.
+    """The target of a build, from its label.
 
     :param label: the label as written, such as ``cu128``.
     :param cuda: the CUDA toolkit of a ``cuda`` build, otherwise ``None``.
@@ -245,7 +246,7 @@ class Backend:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the build is for hardware that is not NVIDIA's."""
+        """Whether the build is for GPUs of another vendor than NVIDIA."""
         return self.kind in ("rocm", "xpu")
 
     @property
@@ -286,7 +287,7 @@ _LONGEST = 80
 
 
 def parse_backend(label: str | None) -> Backend | None:
-    """Read a local version label or the name of an index directory.
+    """Return the target for a local version label or the name of an index directory.
 
     There is no standard for the labels of torch extensions. These forms are read, with
     their parts in any order:
@@ -352,8 +353,8 @@ def _torch(parts: dict[str, str], cuda: CudaVersion | None) -> tuple[int, int] |
         major, minor = dotted.split(".")
         return int(major), int(minor)
     digits = parts.get("torch", "")
-    # "torch280" ends with the patch release; "torch27" and "pt28" have none, and
-    # neither has "torch211" next to a CUDA that is newer than torch 2.1.
+    # "torch280" ends with the patch release. "torch27" and "pt28" have none. "torch211"
+    # is 2.11 if the CUDA version is too new for torch 2.1.
     newer = digits[:2] == "21" and cuda is not None and cuda > _LAST_OF_TORCH_2_1
     if len(digits) == 4 or (len(digits) == 3 and not newer):
         digits = digits[:-1]

@@ -1,4 +1,4 @@
-"""Which builds of a project an installer may select, and why not the others.
+"""Decide which builds of a project an installer may select, and why not the others.
 
 An installer without knowledge of GPUs selects the newest release and its highest local
 version. Two kinds of files lead it to a build that runs: a *yanked* file (PEP 592) is
@@ -29,9 +29,9 @@ ANY_PYTHON = frozenset({0})
 class Build:
     """A wheel on the page of a project.
 
-    :param version: with its local version label.
-    :param backend: what the label or the directory says; ``None`` for a wheel without a
-        label and for a label that says nothing.
+    :param version: the version with the local version label.
+    :param backend: the target of the build, from its label or its directory; ``None``
+        without a label, or if the label has no meaning here.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
         any other, and for wheels that run anywhere.
     :param pythons: the minor versions of Python 3 for which an installer could select
@@ -53,12 +53,12 @@ class Build:
     @property
     def release(self) -> Version:
         """The version without its label."""
-        # A page may have 10,000 builds, and parsing a version is slow.
+        # A page may have 10,000 builds, and parsing is slow: skip it without a label.
         version = self.version
         return Version(version.public) if version.local else version
 
     def has_label(self, label: str) -> bool:
-        """Whether the build has a label that a user gives, such as ``cu128``."""
+        """Return whether a label that users pass, such as ``cu128``, is the build's."""
         backend = self.backend
         labels = (
             self.version.local,
@@ -69,7 +69,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visibility:
-    """How a wheel is shown.
+    """Whether a wheel is shown, yanked or hidden, and why.
 
     :param reason: one line for the user; empty for a wheel that is shown.
     """
@@ -88,7 +88,7 @@ class PageVisibility:
 
     :param files: the visibility by file name.
     :param newest: the newest release with a build that runs, or ``None``.
-    :param backends: the shown backend of each release that has several.
+    :param backends: the chosen backend of each release whose builds have labels.
     :param note: why no GPU will be used, if the machine has a driver but no build of
         any release runs.
     """
@@ -110,13 +110,13 @@ def find_visibility(
     """Decide which builds of a project an installer sees.
 
     :param driver: whether the machine has an NVIDIA driver.
-    :param named: local version labels that the user pinned, such as ``xpu``. They
-        are always shown.
-    :param label: the label that the user requested. On a page that has it, its builds
-        are shown unless they cannot run, and all others are hidden, because an exact
-        pin would admit yanked files.
+    :param named: local version labels that the user pinned, such as ``xpu``. Their
+        builds are shown unless they cannot run.
+    :param label: the label that the user requested. On a page with this label, its
+        builds are shown unless they cannot run, and all others are hidden, because an
+        exact pin would admit yanked files.
     :param follow: by release, the backend of the project that this one depends on. A
-        release with a build for it uses that backend.
+        release uses this backend if it has a build for it.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -151,7 +151,7 @@ def find_visibility(
 
 
 class _Known(NamedTuple):
-    """The releases that one version of Python can run.
+    """The newest release that runs under one version of Python.
 
     :param newest: the newest release with a build that runs.
     :param steps_back: whether ``newest`` is older than the newest release, because that
@@ -165,7 +165,7 @@ class _Known(NamedTuple):
 def _find_known(
     releases: Mapping[Version, Sequence[Build]],
 ) -> Mapping[int | None, _Known]:
-    """Find the releases that run, by version of Python; ``None`` is any version."""
+    """Find the newest release that runs for each Python; the key ``None`` is any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
     by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):
@@ -192,12 +192,12 @@ def _find_known(
 def _find_stand_in(
     build: Build, every: Mapping[int | None, _Known], *, steps_back: bool
 ) -> Version | None:
-    """Find the older release that replaces a build, if there is one.
+    """Return the older release to select instead of a build, or ``None``.
 
-    A wheel for several versions of Python is skipped for all of them, unless no release
-    is known to run on one of them.
+    A wheel for several versions of Python is replaced for all of them, if a release
+    runs under each.
 
-    :param steps_back: look only at versions whose newest release cannot run.
+    :param steps_back: replace it only if the newest release cannot run under one.
     """
     pythons = [every[python] for python in build.pythons or (None,)]
     if not all(known.newest for known in pythons):
@@ -212,10 +212,10 @@ def _find_stand_in(
 def _find_last_resorts(
     files: Mapping[str, Visibility], candidates: Sequence[Build]
 ) -> Iterable[str]:
-    """Return the yanked files for each Python for which nothing is shown.
+    """Return the yanked files for each version of Python that has no shown file.
 
-    An index without files would stop every installation. The files may be shown for an
-    old version of Python only.
+    An index without files would stop every installation. The shown files may all be for
+    another version of Python.
     """
     shown = {
         python
@@ -256,7 +256,7 @@ def _choose(
     driver: bool,
     follow: Backend | None,
 ) -> Backend | None:
-    """Choose one backend among the labels of a release; ``None`` if it has none."""
+    """Choose one backend among those of a release; ``None`` to prefer none of them."""
     labelled = [build for build in group if build.backend is not None]
     same = [
         backend
@@ -310,7 +310,8 @@ def _visibility_of(
 ) -> Visibility:
     backend, judgement = build.backend, build.judgement
     is_named = build.version.local is not None and build.version.local in named
-    # An exact pin admits a build that cannot run, and then installers print why.
+    # Yank even a named build that cannot run: under an exact pin, installers select the
+    # yanked file and print the reason.
     if is_named and not (driver and judgement.verdict == "cannot"):
         return _SHOW
     if backend is not None and backend.is_foreign:
@@ -342,7 +343,7 @@ def _visibility_of(
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
-        # An installer prefers the label to the version without one.
+        # An installer prefers a version with a label to the same one without a label.
         reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
     return _SHOW
@@ -367,7 +368,7 @@ def find_visibility_elsewhere(
 ) -> dict[str, Visibility]:
     """Decide the visibility of wheels that this machine cannot install.
 
-    uv, Poetry and pdm lock one version for every platform, and a release is a candidate
+    uv, Poetry and PDM lock one version for every platform, and a release is a candidate
     if one of its files is not yanked. A wheel for Windows would therefore bring in a
     release whose wheel for this machine is yanked, and the lock file would have both.
 
@@ -375,7 +376,7 @@ def find_visibility_elsewhere(
     without a shown wheel for this machine is not shown at all.
 
     :param here: the wheels that this machine can install.
-    :param visibilities: their visibility, by file.
+    :param visibilities: the visibility of these wheels, by file.
     :param driver: whether the machine has an NVIDIA driver.
     :returns: the visibility of the wheels ``elsewhere``, by file. A release without a
         wheel for this machine is unchanged.
@@ -391,7 +392,7 @@ def find_visibility_elsewhere(
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
-            # The other labels of a shown release stay hidden.
+            # In a shown release, builds with another label may still be hidden.
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:

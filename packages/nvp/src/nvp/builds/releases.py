@@ -29,7 +29,7 @@ _RANKS: dict[Verdict, int] = {
     "cpu": 3,
     "cannot": 4,
 }
-"""The rank of each verdict; the lowest among its builds is that of a release."""
+"""The rank of each verdict. A release has the verdict of its lowest-ranked build."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ class ListedRelease:
 
     :param version: the public version, without a local version label.
     :param selected: the wheel that an installer selects from this release, for this
-        interpreter and platform; ``None`` without one.
+        interpreter and platform; ``None`` if no wheel fits.
     :param builds: the builds for the platform of this machine, best first.
     """
 
@@ -84,13 +84,13 @@ class ListedRelease:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The best verdict of its builds; ``None`` without builds."""
+        """The best verdict of the release's builds; ``None`` without builds."""
         verdicts = [build.verdict for build in self.builds]
         return min(verdicts, key=_RANKS.__getitem__, default=None)
 
     @property
     def runs(self) -> bool:
-        """Whether one of its builds runs on the GPU, at least partly."""
+        """Whether a build of the release runs on the GPU, at least partly."""
         return self.verdict in ("runs", "partly")
 
     @property
@@ -112,11 +112,11 @@ class ListedRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuRequirement:
-    """A project with GPU code, required by one without GPU code.
+    """A project with GPU code that another project without GPU code requires.
 
-    :param extras: the extras that require it, such as ``cuda12``; empty if every
-        installation does.
-    :param reason: why it cannot run on the machine, as far as its name shows.
+    :param extras: the extras with this requirement, such as ``cuda12``; empty if no
+        extra is needed.
+    :param reason: why the project cannot run on the machine, judged by its name.
     """
 
     project: str
@@ -124,7 +124,7 @@ class GpuRequirement:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``project``, ``extras``, ``reason``."""
+        """Return the keys ``project``, ``extras`` and ``reason``."""
         return {**asdict(self), "extras": list(self.extras)}
 
 
@@ -136,8 +136,8 @@ class ReleaseTable:
     :param newest: the newest release with a build that runs. Pre-releases, and
         releases that the index has yanked, count only if no other release runs.
     :param releases: newest first.
-    :param notes: sentences about what could not be read.
-    :param elsewhere: newer builds that run, or may run, from indexes of vendors that
+    :param notes: sentences about evidence that could not be read.
+    :param elsewhere: newer builds that run, or may run, on indexes of vendors, which
         were not read.
     :param platform: the target platform, such as ``linux_x86_64``.
     :param sources: the versions that have a source distribution.
@@ -179,19 +179,19 @@ class ReleaseTable:
 
     @property
     def chosen(self) -> ListedRelease | None:
-        """The newest release with a selected wheel."""
+        """The newest final release with a selected wheel, or else the pre-release."""
         taken = [item for item in self.releases if item.selected is not None]
         final = [item for item in taken if not Version(item.version).is_prerelease]
         return next(iter(final or taken), None)
 
     @property
     def gpu_pick(self) -> bool:
-        """Whether an installer takes a build that runs, so no older release counts."""
+        """Whether an installer selects a build that runs without older releases."""
         return self.chosen is not None and self.chosen.selected_runs
 
     @property
     def is_for_any_platform(self) -> bool:
-        """Whether the selected wheel is for any platform, and no build was rejected.
+        """Whether the selected wheel is for any platform, and no verdict is for a GPU.
 
         Such a wheel has no GPU code of its own.
         """
@@ -206,7 +206,7 @@ class ReleaseTable:
 
     @property
     def only_source(self) -> str | None:
-        """The newest release, if only development releases have wheels."""
+        """The newest final release, if it has a source but only pre-releases wheels."""
         final = [x for x in self.releases if not Version(x.version).is_prerelease]
         if not final or any(item.builds for item in final):
             return None
@@ -214,7 +214,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether neither the newest nor an older release is known to have GPU code."""
+        """Whether the newest release has no GPU code, nor any other as far as known."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 
@@ -233,7 +233,7 @@ class ReleaseTable:
 def find_gpu_requirements(
     project: str, requires: Iterable[str], environment: Environment
 ) -> tuple[GpuRequirement, ...]:
-    """Find the projects with the GPU code of a project whose own wheel has none.
+    """Find the required projects with the GPU code that a project itself does not have.
 
     NVIDIA's libraries among the requirements are left out.
 

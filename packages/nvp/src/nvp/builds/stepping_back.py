@@ -40,7 +40,7 @@ _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9]).*?, and none o
 _HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
-"""The form of that reason after `common_reason`."""
+"""The form that `common_reason` gives to a reason with `_REQUIRES`."""
 
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
@@ -114,9 +114,9 @@ def follow(
 def _for_torch(
     own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
 ) -> Backend | None:
-    """Find the label for the newest torch that runs, and for its CUDA.
+    """Return the backend for the newest torch that runs, and for the CUDA of torch.
 
-    If no label has the CUDA version of that torch, one of the same major is used.
+    If no label has this CUDA version, one with the same major is used.
     """
     running = {
         build.release: build.judgement.cuda
@@ -160,7 +160,7 @@ def _labels(builds: Iterable[Build]) -> dict[Version, frozenset[str]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PassedOver:
-    """Consecutive releases that are not shown for one reason.
+    """Consecutive releases that are yanked or hidden for the same reason.
 
     :param versions: newest first.
     :param reason: a sentence without a period, such as ``it needs a driver for
@@ -171,7 +171,7 @@ class PassedOver:
     reason: str
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``versions``, ``reason``."""
+        """Return the keys ``versions`` and ``reason``."""
         return {"versions": list(map(str, self.versions)), "reason": self.reason}
 
 
@@ -182,7 +182,7 @@ def find_passed_over(
     pythons: Collection[int] = (),
     allows: Callable[[Version], bool] = lambda _: True,
 ) -> tuple[PassedOver, ...]:
-    """Find the releases that are newer than ``taken``, and why none was taken.
+    """Find the releases that are newer than ``taken``, and why none was selected.
 
     If no release was selected, return all releases without shown wheels.
 
@@ -202,7 +202,7 @@ def find_passed_over(
         newer = taken is None and bool(build.pythons)
         if taken is not None and release > taken.release:
             own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
-            # A wheel for any platform replaces wheels for this platform.
+            # A newer wheel for any platform also fits the platform of ``taken``.
             fits = taken.platform in (None, build.platform)
             fits = fits or build.file.endswith("-any.whl")
             newer = bool(own) and fits
@@ -218,7 +218,7 @@ def find_passed_over(
 
 
 def fold(said: Iterable[tuple[Version, _T]]) -> list[tuple[tuple[Version, ...], _T]]:
-    """Group consecutive releases with the same text."""
+    """Group consecutive releases with the same value."""
     groups = groupby(said, key=lambda pair: pair[1])
     return [(tuple(version for version, _ in same), what) for what, same in groups]
 
@@ -232,7 +232,7 @@ def say_range(versions: Sequence[Version]) -> str:
 def common_reason(reason: str) -> str:
     """Return a reason without its details, for comparison with adjacent releases."""
     reason = without_source(reason)
-    # Each release may require another version, and have code for other GPUs.
+    # Remove versions and GPUs, which differ between releases.
     *_, cause = _HERE.split(reason)
     cause = f"it {lacks[1]}" if (lacks := _LACKS.match(cause)) else cause
     if required := _REQUIRES.match(reason):
@@ -258,7 +258,7 @@ def say_lacking(
     environment: Environment,
     newest: Version | str | None,
 ) -> str:
-    """Name the GPUs that a build has no code for, and a release that runs on all.
+    """Return a sentence on GPUs that a build has no code for, and a release for all.
 
     :param name: the build, such as ``torch 2.15.0``.
     :param newest: the newest release that runs on every GPU.
@@ -342,10 +342,12 @@ class Limits:
         requirement: str,
         judged: Mapping[Version, Sequence[Judgement]],
     ) -> bool | None:
-        """Return whether a requirement on a project fits the other requirements on it.
+        """Return whether a requirement is compatible with the limits on its project.
 
         :param judged: by release, the judgement of each build of the project.
-        :returns: ``None`` if a build that runs is left.
+        :returns: ``True`` if it allows a build that fits, or a release within limits
+            that leave only builds that cannot run; ``False`` if it excludes all of
+            those; ``None`` if no limit rules out every build that may run.
         """
         parsed = parse_requirement(requirement)
         if parsed is None:
@@ -371,7 +373,7 @@ class Limits:
         """Find the files that an installer must see because no build that runs is left.
 
         :param builds: the builds of a page.
-        :param files: their visibility.
+        :param files: the visibility of these builds, by file.
         :param decide: returns the visibility of a subset of the builds.
         :returns: the new visibility of yanked builds, and the build that the installer
             will select although it cannot run, if any.
@@ -384,7 +386,8 @@ class Limits:
             build.judgement.fits is False or build.judgement.verdict == "cannot"
             for build in ours
         ):
-            # Requirements exclude all that runs, and say nothing of these.
+            # The requirements exclude every build that runs: show those that they do
+            # not concern, if there are any.
             others = [build for build in ours if build.judgement.fits is None]
             fitting = others if len(others) < len(ours) else []
         limits: list[SpecifierSet | None] = [None, *self._known.get(project, ())]
@@ -398,7 +401,8 @@ class Limits:
                 continue
             taken += left
             refused = all(build.judgement.verdict == "cannot" for build in left)
-            # An exact pin admits yanked files, and then installers print the reason.
+            # Leave files yanked under an exact pin: installers select them and print
+            # the reason.
             if limit is None or not (refused and _is_exact(limit)):
                 changed |= decide(left)
         refused_last = [b for b in taken if b.judgement.verdict == "cannot"]

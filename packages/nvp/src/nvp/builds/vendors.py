@@ -1,7 +1,7 @@
 """Builds that a machine can run, from indexes that the user has not configured.
 
 The table of builds covers PyTorch's index. For other indexes, only the URL and the CUDA
-versions of their builds are known, but not the releases; messages say so.
+versions of the builds are known. Messages tell users that the releases are not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .verdicts import Judgement, Verdict, judge
 _RUNNING = ("runs", "partly")
 
 _Judge: TypeAlias = Callable[["Needs | None"], Judgement]
-"""Judges a build for one machine."""
+"""A function that judges a build for one machine."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +42,12 @@ class Elsewhere:
     """A build of a project on an index of its vendor.
 
     :param version: the release; ``None`` if the releases of the index are unknown.
-    :param backend: such as ``cu126``; ``None`` if the project's name contains it.
-    :param url: the URL, with `MISSING` in place of unknown parts.
-    :param urls: further indexes that its requirements need.
-    :param leader: the release of the index's leader, such as torch, that it is for.
-    :param torch: the torch that the page of links is for, as a requirement.
+    :param backend: the target, such as ``cu126``; ``None`` if the name of the project
+        contains it.
+    :param url: the URL of the index, with `MISSING` in place of unknown parts.
+    :param urls: further indexes, for the requirements of the build.
+    :param leader: the release of the leader, such as torch, to which the build belongs.
+    :param torch: the requirement on torch of the builds on this page of links.
     :param verdict: ``unknown`` if ``version`` is ``None``.
     """
 
@@ -80,7 +81,7 @@ class Elsewhere:
         return say_elsewhere([self])[0]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the object of a report."""
+        """Return the build for a JSON report."""
         return {
             "project": self.project,
             "version": self.version,
@@ -103,7 +104,7 @@ class _Candidate(NamedTuple):
 
     @property
     def order(self) -> tuple[object, ...]:
-        """A sort key: the newest release comes last, and its best build."""
+        """A sort key, by which the best build of the newest release comes last."""
         judgement, cuda = self.judgement, self.backend and self.backend.cuda
         nearest = cuda or (0, 0)
         if not judgement.strict:
@@ -128,21 +129,21 @@ def find_elsewhere(
 ) -> tuple[Elsewhere, ...]:
     """Find builds that run on a machine, from indexes that the user has not configured.
 
-    These indexes are not read.
+    The function does not read the indexes.
 
     :param platform: such as ``linux_x86_64``.
     :param newer_than: the newest release that runs from the user's own indexes;
-        ``None`` where none does.
-    :param wanted: the release that the user would have without this GPU or driver.
-        Indexes of which nothing more is known are named only where there is one, or
-        where nothing runs.
-    :param torch: the version that extensions have to be for; without one, what runs
-        of PyPI.
-    :param cuda: the CUDA of that torch, if it is known.
-    :param used: the URLs of the user's indexes. Where one is of a vendor of the
-        project, no index is named of which nothing more is known.
+        ``None`` if no release runs.
+    :param wanted: the release that the user would get if GPUs did not matter. An index
+        whose releases are unknown is named only if it may have this release, and if
+        ``wanted`` is given or ``newer_than`` is ``None``.
+    :param torch: the release of torch for which extensions must be built; by default
+        the newest on PyPI that runs.
+    :param cuda: the CUDA version of that torch, if known.
+    :param used: the URLs of the user's indexes. If one belongs to a vendor of the
+        project, indexes with unknown releases are not named.
     :param allows: whether the user's requirements allow a release of a project.
-    :param beside: the builds named for other projects, which must be compatible.
+    :param beside: the builds found for other projects; those on one index must match.
     :param every_gpu: accept only builds that run on every GPU of the machine.
     """
     if environment.cuda_driver_version is None:
@@ -203,7 +204,7 @@ def _install(words: Sequence[str]) -> str:
 def newest_in_table(
     project: str, environment: Environment, platform: str, *, every_gpu: bool = False
 ) -> str | None:
-    """Return the newest release on PyPI that runs on a machine, by the table.
+    """Return the newest release on PyPI that runs on a machine, from the table.
 
     :param every_gpu: require the release to run on every GPU of the machine.
     """
@@ -236,7 +237,7 @@ def say_source_build(project: str, torch: str | None, cuda: object = None) -> st
 def say_elsewhere(
     found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
 ) -> list[str]:
-    """Return sentences without a period, one for all builds of an index.
+    """Return one sentence for the builds of each index, without a period.
 
     :param command: returns the command line that installs the given arguments.
     """
@@ -287,7 +288,7 @@ def _find_backends(
 def _known(
     index: VendorIndex, project: str, judge_for: _Judge, platform: str
 ) -> Iterator[_Candidate]:
-    """Yield the builds of the table that run; companions follow their leader."""
+    """Yield runnable builds from the table; for a companion, those of its leader."""
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]
     running = [
@@ -309,8 +310,8 @@ def _known(
             continue
         allowed = [x for x in running if requirement.specifier.contains(x[0] or "")]
         if any(item.operator != "==" for item in requirement.specifier):
-            # A build with only a lower bound was built with the release for the same
-            # CUDA on PyPI, and has the builds of that release.
+            # A companion with only a lower bound was built with the leader's newest
+            # release on PyPI for the same CUDA: take only the builds of that release.
             cuda = row.needs.cuda
             built = [Version(x.version) for x in plain if x.needs.cuda == cuda]
             newest = max(built, default=None)
@@ -323,7 +324,7 @@ def _may_have(index: VendorIndex, wanted: str | None) -> bool:
     try:
         allowed = SpecifierSet(index.releases)
         return wanted is None or allowed.contains(wanted, prereleases=True)
-    except ValueError:  # raised for an installed version
+    except ValueError:  # ``wanted`` may be an installed version that is invalid
         return False
 
 

@@ -40,11 +40,11 @@ class Judgement:
     :param cuda: the CUDA toolkit of the build.
     :param strict: whether the driver is as new as that toolkit, so minor-version
         compatibility is not needed.
-    :param asked: whether all evidence was read; METADATA of older releases is not.
+    :param asked: ``False`` if METADATA was not read, such as that of an older release.
     :param lacking: the GPUs of the machine that the build has no code for, although it
         runs on the one with the highest compute capability.
-    :param fits: whether the build fits the user's requirements, if these leave no build
-        that runs of one of its dependencies.
+    :param fits: whether the build fits requirements that leave only builds of a
+        dependency that cannot run; ``None`` without such requirements.
     :param is_silent: whether there is no evidence about the build at all.
     """
 
@@ -303,15 +303,15 @@ def find_refusal(
 
     :param requirement: such as ``torch>=2.14.0``.
     :param judged: by release, the judgement of each of its builds.
-    :returns: ``None`` if one runs or may run, or if none satisfies the requirement,
-        which the installer reports itself.
+    :returns: ``None`` if such a release runs or may run, or if no release satisfies the
+        requirement, which the installer reports itself.
     """
     from ..metadata.requirements import parse_requirement
 
     parsed = parse_requirement(requirement)
     if parsed is None:
         return None
-    # Most requirements allow only a few of a hundred releases.
+    # Filter first: most requirements allow only a few of a hundred releases.
     found = sorted(parsed.specifier.filter(judged, prereleases=True))
     allowed = [version for version in found if judged[version]]
     if not allowed:
@@ -373,7 +373,7 @@ def judge_by_pin(
 def find_lacking(
     requirement: str, judged: Mapping[Version, Sequence[Judgement]]
 ) -> frozenset[ComputeCapability]:
-    """Return the GPUs that everything lacks which satisfies a requirement.
+    """Return the GPUs for which no build that satisfies a requirement has code.
 
     torchvision 0.23 may have code for a GPU for which the ``torch==2.8.0`` that it
     requires has none.
@@ -392,7 +392,7 @@ def find_lacking(
 def leave_out(
     judgement: Judgement, lacking: Mapping[ComputeCapability, str]
 ) -> Judgement:
-    """Return what is known of a build that requires others.
+    """Return the judgement, less the GPUs for which a required project has no code.
 
     :param lacking: by GPU, the required project that has no code for it.
     """
