@@ -1,8 +1,7 @@
 """Check that torch extensions fit the installed torch.
 
 An extension is a distribution with libraries that are linked with those of torch. It
-may need symbols that the installed torch does not define, and its version may name
-another torch.
+may need symbols that the installed torch does not define.
 
 The rules of mangled names are those of the Itanium C++ ABI:
 https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
@@ -28,10 +27,10 @@ from .installation import SYMBOLS
 from .software import Software, kept_path, read_kept, write_kept
 
 OF_TORCH = re.compile(
-    # Functions, and the tables of classes; "N" begins a name inside a namespace, and
-    # "K" says that the function is const.
+    # Functions, and the tables of classes. "N" begins a name inside a namespace, and
+    # "K" marks a const function.
     rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*(?:3c10|2at|5torch|6caffe2)"
-    # The functions of the stable ABI, which C can call, and those for Python.
+    # The functions of torch's stable C ABI, and of its Python bindings (THP).
     rb"|(?:aoti_)?torch_|THP[A-Z]"
 )
 """The prefixes of symbols that belong to torch."""
@@ -55,9 +54,9 @@ _TOKEN = re.compile(
 
 
 def abi_of(name: bytes) -> Abi | None:
-    """Return the C++ ABI of a function, from its parameters and result.
+    """Return the C++ ABI of a function, from its mangled name.
 
-    :returns: ``None`` if the name does not show it, as for most names.
+    :returns: ``None`` if the name does not show the ABI, as for most names.
     """
     # GCC: "in the new ABI ... std::string is std::__cxx11::string", and a function
     # that returns one has the tag in its name.
@@ -67,9 +66,9 @@ def abi_of(name: bytes) -> Abi | None:
 
 
 def with_other_tag(name: bytes) -> bytes | None:
-    """Return the name of the same function in the other ABI.
+    """Return a mangled name with the ABI tag removed, or added if it is missing.
 
-    :returns: ``None`` if more than the tag would differ.
+    :returns: ``None`` for a name that is more than identifiers in namespaces.
     """
     if _TAG in name:
         return name.replace(_TAG, b"")
@@ -90,7 +89,7 @@ def qualified_name(name: bytes) -> str:
 
 
 def _end_of_name(name: bytes) -> int | None:
-    """Return the end of a simple name in namespaces."""
+    """Return the offset after a simple name in namespaces; ``None`` for others."""
     match = _NESTED.match(name)
     if match is None:
         return None
@@ -116,7 +115,7 @@ def _has_old_string(name: bytes) -> bool:
         at = match.end()
         digits = match["length"]
         if digits:
-            # Skip the identifier itself, which may contain the two letters.
+            # Skip the identifier itself, which may contain "Ss".
             at += int(digits[:6])
     return False
 
@@ -130,7 +129,7 @@ class TorchSymbols:
 
     torch 2.15 has 41,000 of them. Each name is stored as 64 bits of its hash.
 
-    :param abi: ``None`` if no name shows it.
+    :param abi: the C++ ABI; ``None`` if no name shows it.
     """
 
     hashes: frozenset[int]
@@ -145,8 +144,8 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
     """Read the symbols of torch from its libraries or from the cache.
 
     :param folder: the directory of the cache; ``None`` disables it.
-    :returns: ``None`` if a library is missing or unreadable, which is a defect of
-        torch.
+    :returns: ``None`` if no symbol is found, or if a library is missing or unreadable,
+        which is recorded as a defect.
     """
     files = [item for item in torch.files if _LIBRARY.fullmatch(item.path)]
     path = kept_path(folder, "symbols", torch, files)
@@ -166,8 +165,8 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
         abis.update(filter(None, map(abi_of, defined)))
     if not hashes:
         return None
-    # Statically linked libraries contribute a few functions with strings of the other
-    # ABI.
+    # Use the most common ABI: statically linked libraries contribute a few functions
+    # with strings of the other ABI.
     common = abis.most_common(1)
     result = TorchSymbols(
         hashes=frozenset(hashes), abi=common[0][0] if common else None
@@ -180,10 +179,10 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
 def read_library(distribution: Distribution, path: str) -> Iterator[Symbol]:
     """Yield the symbols of a library that are in the namespaces of torch.
 
-    :param path: as RECORD has it.
+    :param path: the path in RECORD.
 
-    :raises OSError: it cannot be opened.
-    :raises ValueError: it is not an ELF file, is damaged, or has too many symbols.
+    :raises OSError: the library cannot be opened.
+    :raises ValueError: the library is not ELF, is damaged, or has too many symbols.
     """
     take = partial(distribution.limits.take, SYMBOLS, of=distribution.name)
     with open_regular(distribution.locate(path)) as file:
@@ -213,11 +212,11 @@ _TORCH = ("libtorch", "libc10")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """A library of an extension that needs symbols not defined by torch.
+    """A library of an extension, with the symbols that it needs and torch lacks.
 
     :param path: the path of the library.
-    :param other_abi: the symbols that have a different C++ ABI from torch's.
-    :param missing: the other names.
+    :param other_abi: the lacking symbols with a different C++ ABI from torch's.
+    :param missing: the other lacking symbols.
     """
 
     distribution: Distribution
@@ -229,7 +228,7 @@ class Extension:
 def torch_libraries(software: Software, distribution: Distribution) -> tuple[str, ...]:
     """Return the libraries of a distribution that are linked with torch.
 
-    :returns: paths of RECORD.
+    :returns: their paths in RECORD; empty for torch itself.
     """
     report = None if distribution.name == "torch" else software.code_of(distribution)
     if report is None:
@@ -243,10 +242,10 @@ def torch_libraries(software: Software, distribution: Distribution) -> tuple[str
 
 
 def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
-    """Yield the libraries that are linked with torch, with the paths of RECORD.
+    """Yield the distribution and the path in RECORD of each library linked with torch.
 
-    If there is one library for each release of torch, only that for the installed torch
-    is yielded, because programs load that one.
+    If a distribution has one library for each release of torch, only that for the
+    installed torch is yielded, because programs load that one.
     """
     torch = software.distributions.get("torch")
     own = "".join(torch.version.split(".")[:2]) if torch is not None else ""
@@ -262,7 +261,7 @@ def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, 
 def find_extensions(
     libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
 ) -> Iterator[Extension]:
-    """Yield the libraries that need torch symbols that no library defines.
+    """Yield the libraries that need symbols of torch that no library defines.
 
     A name that another extension defines is not missing: torchaudio has a library for
     its functions, and another one that registers them in Python.
@@ -294,7 +293,7 @@ def find_extensions(
 
 def _missing(symbols: list[Symbol], torch: TorchSymbols) -> Iterator[bytes]:
     for symbol in symbols:
-        # The loader accepts an undefined weak symbol.
+        # Ignore weak symbols, which the loader accepts without a definition.
         wanted = not (symbol.is_defined or symbol.is_weak)
         if wanted and not torch.defines(symbol.name):
             yield symbol.name
@@ -306,6 +305,6 @@ def _is_of_other_abi(name: bytes, torch: TorchSymbols) -> bool:
     abi = abi_of(name)
     if abi is not None:
         return abi != torch.abi
-    # Only in the new ABI does the name of a function that returns a string have a tag.
+    # A function that returns a string has a tag in its name only in the new ABI.
     other = with_other_tag(name)
     return other is not None and torch.defines(other)

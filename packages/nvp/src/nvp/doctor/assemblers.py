@@ -1,9 +1,9 @@
 """Find the ptxas that Triton uses, by Triton's own rules.
 
 Triton 3.9 bundles two: ``ptxas``, and ``ptxas-blackwell`` from a newer CUDA. Its
-function ``get_ptxas`` maps GPUs to programs, and changes between releases: 3.6 and 3.7
-use the newer program from compute capability 10.0, 3.9 from 9.0. The function is
-therefore parsed, but never run.
+function ``get_ptxas`` maps GPUs to programs, and changes between releases: the newer
+program is for compute capability 10.0 and higher in 3.6 and 3.7, and for 9.0 and higher
+in 3.9. The function is therefore parsed, but never run.
 
 The variables ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH`` name
 replacements. Triton falls back to its own program if the replacement does not exist or
@@ -28,13 +28,13 @@ from .programs import Program, find_program
 
 _COMPILER = "triton/backends/nvidia/compiler.py"
 _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
-"""The directories of the programs, since Triton 3.0 and before."""
+"""The directory of the programs since Triton 3.0, and the one before."""
 
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
 _FUNCTION = re.compile(r"^def get_ptxas\(.*\n(?:[ \t)].*\n|\n)*", re.MULTILINE)
 _LONGEST_FUNCTION = 16 * 1024
-"""The longest function in characters; parsing takes a hundred times as much memory."""
+"""The longest function to parse, in characters; parsing needs 100 times the memory."""
 
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[int, int], bool]] = {
     ast.Lt: operator.lt,
@@ -48,13 +48,13 @@ _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assembler:
-    """One of the programs that Triton uses.
+    """One of the programs with which Triton assembles PTX.
 
-    :param tool: its name, such as ``ptxas-blackwell``.
+    :param tool: the name of the program, such as ``ptxas-blackwell``.
     :param variable: the environment variable that names a replacement.
     :param bundled: the program in Triton's distribution.
     :param other: the program from the variable or from torch.
-    :param gpus: the GPUs of the machine that Triton uses it for.
+    :param gpus: the GPUs of the machine for which Triton uses the program.
     """
 
     tool: str
@@ -67,8 +67,8 @@ class Assembler:
     def used(self) -> Program:
         """The program that Triton runs."""
         # Triton: "we still add default as fallback in case the pointed binary isn't
-        # accessible". It also does so if the output of the program has no version, but
-        # it fails if the system cannot run the program.
+        # accessible". Triton also falls back if the output of the program has no
+        # version, but fails if the system cannot run the program.
         if self.other is None or self.other.failure in ("missing", "garbled"):
             return self.bundled
         return self.other
@@ -97,10 +97,10 @@ def find_assemblers(
 ) -> Iterator[Assembler]:
     """Yield the programs that Triton may run, with their GPUs.
 
-    The versions of the programs are not yet known.
+    The programs are not run, so their versions are not known.
 
     :param environ: the environment variables of programs of the stack.
-    :param capabilities: the GPUs of the machine.
+    :param capabilities: the compute capabilities of the machine's GPUs.
     """
     folder = next(
         (item for item in _FOLDERS if os.path.isdir(triton.locate(item))), _FOLDERS[0]
@@ -134,7 +134,7 @@ def _find_other(
     path = environ.get(variable)
     if path:
         if not os.path.dirname(path):
-            # Triton searches PATH for it, as a shell does.
+            # Triton searches PATH for a bare name, as a shell does.
             path = find_program(path, environ) or path
         return Program(path=path, named_by=variable)
     if tool != _PLAIN or torch is None:
@@ -147,7 +147,7 @@ def _find_other(
 
 
 def _read_function(path: str) -> ast.FunctionDef | None:
-    """Parse Triton's function ``get_ptxas``; ``None`` if there is none."""
+    """Parse Triton's function ``get_ptxas``; ``None`` if missing or malformed."""
     match = _FUNCTION.search(read_head(path))
     if match is None or len(match[0]) > _LONGEST_FUNCTION:
         return None
@@ -159,7 +159,7 @@ def _read_function(path: str) -> ast.FunctionDef | None:
 
 
 def _tool_in(body: Iterable[ast.stmt], number: int) -> str | None:
-    """Return the tool that the function returns for a GPU.
+    """Return the tool that the statements of ``get_ptxas`` select for a GPU.
 
     :param number: the compute capability in Triton's form, such as 90.
     :returns: ``None`` if the function has an unknown form.
@@ -192,7 +192,7 @@ def _tool(value: ast.expr, number: int) -> str | None:
 
 
 def _holds(test: ast.expr, number: int) -> bool | None:
-    """Return whether a comparison such as ``arch >= 100`` holds."""
+    """Return whether a test such as ``arch >= 100`` holds; ``None`` for other forms."""
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)):
         return None
     if len(test.ops) != 1 or not isinstance(test.comparators[0], ast.Constant):

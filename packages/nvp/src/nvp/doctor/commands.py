@@ -1,8 +1,8 @@
-"""Commands that fix findings, as data: hints show them, and reports collect them.
+"""Commands that fix findings. Hints contain single commands, and reports merge them.
 
-Each finding has its own commands. If they ran one by one, a later command could undo an
-earlier one: pip replaces torch for one extension, and the next extension no longer
-fits. Therefore obstacles are removed first, and one command installs everything.
+If the commands of all findings ran one by one, a later command could undo an earlier
+one: pip replaces torch for one extension, and the next extension no longer fits.
+Therefore obstacles are removed first, and as few commands as possible install the rest.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _OF_INDEXES = frozenset({"--index-url", "--extra-index-url", "--find-links"})
 class Command:
     """A command line.
 
-    :param program: its first words, such as ``nvp pip --python /env``.
-    :param subcommand: such as ``install``; empty if it is not a command of pip.
+    :param program: the first words, such as ``nvp pip --python /env``.
+    :param subcommand: pip's subcommand, such as ``install``; empty for other programs.
     :param options: each option of the subcommand, with its value.
-    :param names: the requirements, or the rest of the words.
+    :param names: the requirements, or the remaining words.
     :param machine: options that describe the target machine.
     """
 
@@ -45,9 +45,9 @@ class Command:
         *words: str,
         machine: Sequence[str] = (),
     ) -> Command:
-        """Return a command of pip.
+        """Return a command line of pip.
 
-        :param words: options, each followed by its value, and requirements.
+        :param words: requirements, and options, each followed by its value, if any.
         """
         options: list[tuple[str, ...]] = []
         names: list[str] = []
@@ -77,7 +77,7 @@ class Command:
 
     @property
     def _indexes(self) -> tuple[tuple[str, ...], ...]:
-        """The options for indexes; only commands with the same ones can be merged."""
+        """The options for indexes, which must be the same in commands to merge."""
         return tuple(option for option in self.options if option[0] in _OF_INDEXES)
 
 
@@ -100,7 +100,7 @@ class Advice(NamedTuple):
 
     @classmethod
     def first_of(cls, *ways: str | Command | Advice) -> Advice:
-        """Return advice with several ways; the first one is recommended."""
+        """Return advice with alternatives, and the commands of only the first one."""
         advice = [cls.of(way) for way in ways]
         return cls("; or ".join(item.text for item in advice), advice[0].commands)
 
@@ -114,7 +114,7 @@ class Advice(NamedTuple):
 
 
 def merge(commands: Iterable[Command]) -> list[Command]:
-    """Merge commands into fewer with the same effect, in the order to run them."""
+    """Merge the commands that fix findings, and return them in the order to run."""
     removed: dict[str, None] = {}
     others: dict[Command, None] = {}
     groups: dict[tuple[tuple[str, ...], ...], list[Command]] = {}
@@ -142,7 +142,7 @@ def merge(commands: Iterable[Command]) -> list[Command]:
 
 
 def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
-    """Yield one command for several, without projects that are already handled."""
+    """Yield one command for a group; add its projects to ``taken``, and skip those."""
     names: list[str] = []
     for name in (name for command in group for name in command.names):
         same = [x for x in names if project_of(x) == project_of(name)]
@@ -153,7 +153,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
             names.append(name)
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
     if ("--force-reinstall",) in options:
-        # A reinstalled program brings its required libraries.
+        # Leave out libraries, which pip reinstalls with the programs.
         brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
         for name in brought[: len(names) - 1]:
             names.remove(name)
@@ -165,7 +165,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
 
 
 def _with_extras(requirement: str, other: str) -> str:
-    """Return a requirement with the extras of another one of the same project."""
+    """Return a requirement, with the extras of ``other`` if it has none."""
     own, added = (re.search(r"\[(.*?)\]", text) for text in (requirement, other))
     if own is not None or added is None:
         return requirement
@@ -174,5 +174,5 @@ def _with_extras(requirement: str, other: str) -> str:
 
 
 def project_of(requirement: str) -> str:
-    """Return the name of the project in a requirement, unnormalized."""
+    """Return the project in a requirement, in lower case but not normalized."""
     return re.split(r"[\[<>=!~; @]", requirement, maxsplit=1)[0].lower()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 MOST = 100
-"""The number of entries of each kind that are kept; all are counted."""
+"""The maximum number of entries to keep of each kind; the total counts all of them."""
 
 _LONGEST_TEXT = 500
 _LONGEST_RECORD = 400
@@ -68,12 +68,12 @@ _MARKS = tuple(map(str.encode, _HINTS))
 Entry: TypeAlias = dict[str, Any]
 
 _Continue: TypeAlias = Callable[[str], bool]
-"""Reads the next line of a record; returns whether more lines belong to it."""
+"""Reads the next line of a record; returns whether the record continues."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Table:
-    """Entries of one kind, each with how often it occurred."""
+    """Entries of one kind, each with the number of its occurrences."""
 
     entries: dict[object, Entry] = field(default_factory=dict)
     total: int = 0
@@ -92,7 +92,7 @@ class _Table:
 
 @dataclass(kw_only=True, slots=True)
 class CompileLog:
-    """Reads the output of a workload, stream by stream, in pieces of any size."""
+    """Collects entries from the lines of a workload's output streams."""
 
     _breaks: _Table = field(default_factory=_Table)
     _recompilations: _Table = field(default_factory=_Table)
@@ -101,19 +101,19 @@ class CompileLog:
     _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
-        """Return whether complete lines may be relevant, without splitting them.
+        """Return whether complete lines may begin or continue a record.
 
-        Most output is not about compilation, and there may be gigabytes of it.
+        The lines are not split, because there may be gigabytes of irrelevant output.
         """
         return any(mark in data for mark in _MARKS) or any(
             key[0] == stream for key in self._open
         )
 
     def read_line(self, stream: str, line: str) -> None:
-        """Read one line, without its end.
+        """Read one line, without its line ending.
 
-        :param stream: the name of the stream that the line comes from; the lines of a
-            record come from one stream and one process.
+        :param stream: the name of the stream with the line; all lines of a record are
+            from one stream and one process.
         """
         process, text = split_prefix(line)
         key = (stream, process)
@@ -175,7 +175,7 @@ class CompileLog:
                 if not _GENERIC_REASON.match(match[1]):
                     _explain(entry, match[1])
                     return False
-                # The next paragraph names the code that could not be traced.
+                # Use the next line with text: it names the code that was not traced.
                 generic = True
             elif generic and text.strip():
                 _explain(entry, text)
@@ -260,7 +260,7 @@ class CompileLog:
             )
             return False
 
-        # Triton 2 prints all of it on one line.
+        # Triton 2 prints the whole record on one line.
         return read if read(first) else lambda _: False
 
     def _inductor(self, kernel: str, sizes: str) -> _Continue:
@@ -283,17 +283,17 @@ class CompileLog:
 
 
 def split_prefix(line: str) -> tuple[str, str]:
-    """Return the process in torch's prefix of a line, and the text."""
+    """Return the process in torch's prefix of a line, and the text after the prefix."""
     if match := _PREFIX.match(line):
         return match["process"], line[match.end() :]
-    # torch 2.1 and 2.2 name no process.
+    # The prefix of torch 2.1 and 2.2 does not contain the process.
     if match := _OLD_PREFIX.match(line):
         return "", line[match.end() :]
     return "", line
 
 
 def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _Continue:
-    """Return a reader up to the first match of a pattern, which ``act`` handles."""
+    """Return a reader of lines up to the first match, which is passed to ``act``."""
 
     def read(text: str) -> bool:
         match = pattern.match(text)

@@ -43,18 +43,18 @@ _FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
 _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
 _PROJECT = re.compile(rf"\s*({_NAME})(?![A-Za-z0-9._-])")
 _LEFT = re.compile(r"~.+\.dist-info")
-"""pip renames a distribution like this to remove it; an interrupted pip leaves it."""
+"""The name that pip gives a distribution to remove; an interrupted pip leaves it."""
 
 BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
-"""Projects that builds require in one release, besides NVIDIA's and Triton."""
+"""Projects that other builds pin to one release, besides NVIDIA's and Triton."""
 
 _NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
 
 
 def is_built_for(name: str) -> bool:
-    """Return whether builds require exactly one release of a project.
+    """Return whether other packages are built for exactly one release of a project.
 
-    This includes projects named after a CUDA version, such as rmm-cu12.
+    Projects named after a CUDA version count, such as rmm-cu12, but not NVIDIA's.
     """
     own = name in BUILT_FOR or _NAMED.fullmatch(name) is not None
     return own and not name.startswith(_OF_GPUS)
@@ -62,11 +62,11 @@ def is_built_for(name: str) -> bool:
 
 _OF_GPUS = ("nvidia-", "cuda-", "triton", "pytorch-triton")
 TRITON = ("triton", "triton-windows", "pytorch-triton")
-"""The names of distributions with the package ``triton``."""
+"""The names of distributions that contain the package ``triton``."""
 
 _LONGEST = {"METADATA": 1 << 20, "RECORD": 16 << 20}
-"""The largest readable file in bytes. The largest known RECORD has 4 MB; the headers of
-METADATA, which alone are read, have some kilobytes."""
+"""The maximum size of each file in bytes. The largest known RECORD has 4 MB. Only the
+headers of METADATA are read, which have some kilobytes."""
 
 _LONGEST_OTHER = 256 << 10
 """The limit for any other file, such as variant.json with its single variant."""
@@ -80,8 +80,8 @@ _SIZE = re.compile("[0-9]{1,18}", re.ASCII)
 class RecordedFile:
     """One line of a RECORD.
 
-    :param path: relative to the directory of packages, with ``/``.
-    :param digest: such as ``sha256=...``; empty if RECORD has none.
+    :param path: the path relative to the directory of packages, with ``/``.
+    :param digest: the hash, such as ``sha256=...``; empty if RECORD has none.
     """
 
     path: str
@@ -95,8 +95,8 @@ class Distribution:
 
     :param name: the normalized name.
     :param version: the version in the directory's spelling, with the local label.
-    :param folder: its ``*.dist-info``.
-    :param limits: those of the environment.
+    :param folder: the path of its ``*.dist-info``.
+    :param limits: the limits of reading, which the whole environment shares.
     """
 
     name: str
@@ -107,12 +107,12 @@ class Distribution:
 
     @property
     def root(self) -> str:
-        """The directory of packages in which it is installed."""
+        """The directory of packages that contains the distribution."""
         return os.path.dirname(self.folder)
 
     @property
     def title(self) -> str:
-        """Name and version, such as ``torch 2.15.0``."""
+        """The name and the version, such as ``torch 2.15.0``."""
         return f"{self.name} {self.version}"
 
     @property
@@ -122,12 +122,12 @@ class Distribution:
 
     @property
     def is_library(self) -> bool:
-        """Whether it is one of NVIDIA's libraries, which are usually dependencies."""
+        """Whether the distribution is an NVIDIA library, usually a dependency."""
         return self.name.startswith("nvidia-")
 
     @cached_property
     def installer(self) -> str:
-        """The program that installed it, such as ``pip`` or ``conda``."""
+        """The installing program, such as ``pip`` or ``conda``; empty if unknown."""
         return (self.read("INSTALLER") or b"").decode("utf-8", "replace").strip()
 
     @cached_property
@@ -143,7 +143,7 @@ class Distribution:
 
     @cached_property
     def requires(self) -> tuple[tuple[str, str], ...]:
-        """The ``Requires-Dist`` fields, each with its normalized project."""
+        """The normalized project and the text of each ``Requires-Dist`` field."""
         texts = parse_requires(self.metadata)
         return tuple(
             (sys.intern(canonicalize_name(match[1])), text)
@@ -153,7 +153,7 @@ class Distribution:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The normalized names in ``Requires-Dist``, with those of all extras.
+        """The normalized names in ``Requires-Dist``, including those of all extras.
 
         Extras matter: torch requires ``cuda-toolkit[cublas]``, which requires
         nvidia-cublas only for that extra.
@@ -176,7 +176,7 @@ class Distribution:
 
     @property
     def origin_url(self) -> str:
-        """The URL of its origin; empty for a wheel from an index."""
+        """The URL in direct_url.json; empty for a wheel from an index."""
         return str(self.origin.get("url", ""))
 
     @property
@@ -197,7 +197,7 @@ class Distribution:
             return ()
 
     def _parse_record(self, text: str) -> Iterator[RecordedFile]:
-        # Import late: applications that only need METADATA at start avoid this cost.
+        # Import late, because many callers read only METADATA.
         from ..gpu_code.files import MAX_RECORDED, recorded_rows
 
         for number, row in enumerate(recorded_rows(text)):
@@ -221,7 +221,7 @@ class Distribution:
         return os.path.normpath(os.path.join(self.root, *path.split("/")))
 
     def read(self, name: str) -> bytes | None:
-        """Read a file of ``*.dist-info``; only the headers of METADATA.
+        """Read a file in ``*.dist-info``; for METADATA, read only the headers.
 
         :returns: ``None`` if it is unreadable or too long.
         """
@@ -259,9 +259,9 @@ def _read_headers(file: BinaryIO, most: int) -> bytes:
 
 
 def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
-    """Return the distributions in some directories of packages, by normalized name.
+    """Return the distributions in directories of packages, by normalized name.
 
-    Among distributions with one name, the first directory wins, as for imports.
+    If several directories have a distribution, the first one wins, as for imports.
     """
     distributions: dict[str, Distribution] = {}
     limits = Limits()
@@ -288,7 +288,7 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
 
 
 def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
-    """Return the distribution with the package ``triton``."""
+    """Return the distribution that contains the package ``triton``, if any."""
     return next(filter(None, map(distributions.get, TRITON)), None)
 
 
@@ -316,7 +316,7 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """A requirement of an installed distribution whose marker holds here.
+    """A requirement of an installed distribution, with a marker that holds.
 
     :param user: the distribution that has the requirement.
     :param text: the requirement without its marker, such as ``triton==3.9.0``.
@@ -328,12 +328,12 @@ class Need:
     requirement: Requirement
 
     def allows(self, version: str) -> bool:
-        """Return whether a version satisfies it; a malformed version does not."""
+        """Return whether a version satisfies the requirement; see `allows`."""
         return allows(self.requirement, version)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it allows only one version, or only those of one release."""
+        """Whether the requirement pins a version or a series, possibly by two limits."""
         items = list(self.requirement.specifier)
         exact = any(item.operator in ("==", "===", "~=") for item in items)
         return exact or len(items) > len({item.version for item in items})
@@ -344,12 +344,12 @@ def find_needs(
 ) -> Iterator[Need]:
     """Yield the requirements that hold in an environment and lead to GPU code.
 
-    They are requirements on GPU projects and NVIDIA's projects, and on distributions
-    that require these, directly or not. All others are skipped, because the parser is
-    slow.
+    These are requirements on GPU projects, on NVIDIA's projects, and on distributions
+    that require such projects directly or indirectly. All others are skipped, because
+    the parser is slow.
 
-    Requirements of an extra count if another installed distribution requests it, such
-    as torch for ``cuda-toolkit[cublas]``.
+    Requirements of an extra count if another installed distribution requests the extra,
+    as torch requests ``cuda-toolkit[cublas]``.
     """
     variables = installation.marker_variables()
     leading = _leading(distributions.values())
@@ -364,7 +364,7 @@ def find_needs(
             counting = parse_requirements(user, leading.__contains__)
             parsed[user_name] = list(counting)
         for requirement in parsed[user_name]:
-            # A requirement without a marker was already yielded without an extra.
+            # Without a marker, the requirement was yielded before, for the empty extra.
             if requirement.marker is None and extra:
                 continue
             if not user.limits.take(MARKERS, of=user_name):
@@ -384,7 +384,7 @@ def find_needs(
 
 
 def _leading(distributions: Iterable[Distribution]) -> set[str]:
-    """Return the names of projects with GPU code, and of all their dependents."""
+    """Return the required projects with GPU code, and all their dependents, by name."""
     users: dict[str, list[str]] = {}
     for distribution in distributions:
         for name in distribution.required:
@@ -402,9 +402,9 @@ def _leading(distributions: Iterable[Distribution]) -> set[str]:
 def parse_requirements(
     user: Distribution, counts: Callable[[str], bool]
 ) -> Iterator[Requirement]:
-    """Yield the requirements of a distribution on the given projects.
+    """Yield the requirements of a distribution, without malformed ones.
 
-    Malformed requirements are skipped.
+    :param counts: returns whether to yield the requirements on a project.
     """
     for name, text in user.requires:
         if not counts(name):
@@ -422,7 +422,7 @@ def cost_of(text: str) -> int:
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
-    """Return whether the marker of a requirement holds or is missing."""
+    """Return whether a requirement has no marker, or one that holds."""
     if requirement.marker is None:
         return True
     try:
@@ -432,7 +432,7 @@ def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
 
 
 def allows(requirement: Requirement, version: str) -> bool:
-    """Return whether a version satisfies it; a malformed version does not."""
+    """Return whether a version satisfies a requirement; a malformed one never does."""
     # PEP 440: "Local version identifiers are ignored" if the specifier has none.
     try:
         return requirement.specifier.contains(version, prereleases=True)

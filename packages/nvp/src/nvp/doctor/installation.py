@@ -1,10 +1,10 @@
 """The Python environment to check, and the limits of the checks.
 
-No code of the environment is run to find it. Anybody can publish a distribution that
-takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
+The environment is found without running its code. Anybody can publish a distribution
+that takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
 libraries that are linked with hundreds of others and name thousands of directories. All
-checks of a diagnosis share a limit of each kind. Skipped parts are named in a note, and
-never reported as findings.
+checks of a diagnosis share one limit for each kind of work. Skipped parts are named in
+a note, and never reported as findings.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Installation(Reported):
     """A Python environment.
 
     :param prefix: its directory, such as ``/home/me/project/.venv``.
-    :param python: its interpreter, or ``None``.
+    :param python: the path of its interpreter; ``None`` if not found.
     :param folders: the directories of its packages, in the order of its ``sys.path``.
-    :param version: such as ``3.11``, or ``None`` if unknown.
+    :param version: the version of Python, such as ``3.11``; ``None`` if unknown.
     """
 
     prefix: str
@@ -46,9 +46,9 @@ class Installation(Reported):
     version: str | None = None
 
     def marker_variables(self) -> dict[str, str]:
-        """Return the marker variables that differ from this Python's.
+        """Return the marker variables that the environment's Python determines.
 
-        The platform is that of this machine.
+        All others have the values of the running Python.
         """
         if self.version is None:
             return {}
@@ -61,7 +61,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
 
     :param path: an interpreter, or the directory of an environment; by default the
         activated environment, or else the running interpreter.
-    :raises UsageError: there is no environment.
+    :raises UsageError: the path, or the activated environment, is not an environment.
     """
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
     if path is None and not active:
@@ -103,7 +103,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
 
 
 def _running() -> Installation:
-    """Return the environment of this program, using its ``sys.path``."""
+    """Return the environment of the running interpreter."""
     import site
 
     folders = list(site.getsitepackages())
@@ -131,7 +131,7 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
         if os.path.dirname(given)
         else find_program(given, {"PATH": os.defpath, **environ})
     )
-    # The file may lack a suffix, or be for another platform.
+    # Accept any file: an interpreter may lack a suffix, or be for another platform.
     program = given if program is None and os.path.isfile(given) else program
     return None if program is None else os.path.abspath(program)
 
@@ -140,8 +140,8 @@ def _prefix_of(program: str) -> str:
     """Return the directory of an interpreter's environment.
 
     An interpreter is in ``bin`` or ``Scripts`` of its environment, or on Windows,
-    without a virtual environment, in the directory itself. A program outside of
-    environments may be a link to one inside, such as ``/usr/local/bin/python``.
+    without a virtual environment, in the directory itself. A path outside of an
+    environment, such as ``/usr/local/bin/python``, may be a link to its interpreter.
     """
     folder = os.path.dirname(program)
     prefix = _above(folder)
@@ -164,10 +164,10 @@ def _interpreter(prefix: str) -> str | None:
 
 
 def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
-    """Return the directories of packages of an environment, and its version.
+    """Return an environment's directories of packages, and the version of its Python.
 
-    If a virtual environment uses the packages of the system, its ``pyvenv.cfg`` says
-    so, with the directory of the interpreter that created it.
+    If ``pyvenv.cfg`` enables the packages of the system, they are included: it also
+    contains the directory of the interpreter that created the environment.
     """
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
     version = _version(prefix, program, settings)
@@ -196,7 +196,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
     for name in names:
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
-            # lib64 is often a link to lib.
+            # Keep one path of each directory, because lib64 is often a link to lib.
             folders.setdefault(os.path.realpath(folder), folder)
     return list(folders.values())
 
@@ -204,7 +204,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
 def _version(
     prefix: str, program: str | None, settings: Mapping[str, str]
 ) -> str | None:
-    """Return the version, such as ``3.11``; ``None`` if unknown.
+    """Return the version of Python, such as ``3.11``; ``None`` if unknown.
 
     Free-threaded builds add a ``t``: their directory is ``python3.14t``.
     """
@@ -257,11 +257,11 @@ MOST = {
     OPENED: 1 << 30,
     SYMBOLS: 4_000_000,
 }
-"""The limits of each kind. An environment of 104 distributions with 43,000 files needs
+"""The limits by kind of work. An environment of 104 distributions with 43,000 files has
 at most a sixth of each. The libraries of torch 2.15 have 120,000 relevant symbols."""
 
 _NAMED = 5
-"""The number of distributions named in a note."""
+"""The maximum number of distributions named in a note."""
 
 
 class Limits:
@@ -272,9 +272,9 @@ class Limits:
         self._without: dict[str, dict[str, None]] = {}
 
     def take(self, kind: str, amount: int = 1, *, of: str) -> bool:
-        """Use an amount of a kind, and return whether it was available.
+        """Use up an amount of a kind, and return whether it was available.
 
-        :param of: the object to skip otherwise, such as the name of a distribution.
+        :param of: the object to skip if not, such as a distribution; a note names it.
         """
         if amount <= self._left[kind]:
             self._left[kind] -= amount
@@ -288,7 +288,7 @@ class Limits:
         return kind in self._without
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each reached limit."""
+        """Yield a sentence for each limit that has been reached."""
         for kind, names in self._without.items():
             yield (
                 f"only {MOST[kind]:,} {kind} are looked at, and not all of "

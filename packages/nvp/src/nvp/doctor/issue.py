@@ -39,10 +39,9 @@ def issue_lines(
 ) -> list[str]:
     """Return a diagnosis as lines of Markdown.
 
-    :param environ: environment variables, which contain the user and the home
-        directory.
-    :param most: the maximum number of lines; findings come first, and versions are left
-        out.
+    :param environ: environment variables, which name the user and the home directory.
+    :param most: the maximum number of lines; the end is cut off, where the versions of
+        distributions are.
     """
     personal = [*_personal(environ)]
     lines = [_anonymous(line, personal) for line in _lines(diagnosis)]
@@ -62,9 +61,9 @@ def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> st
 
 
 def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield patterns of names of the user and the machine, with replacements."""
+    """Yield patterns for the names of user and machine, with their replacements."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
-    # Paths of an environment have links resolved, such as to a home on a file server.
+    # Paths in a diagnosis may have links resolved, such as to a home on a file server.
     homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
     for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
@@ -80,7 +79,7 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
 
 
 def _account() -> str:
-    """Return the name of the user; a job or a container may lack the variables."""
+    """Return the user's account; variables may be missing in a job or a container."""
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):

@@ -31,10 +31,10 @@ class Loaded:
     """A library that a process has loaded.
 
     :param path: the path with which the loader opens the file.
-    :param place: where it was found: ``RPATH``, ``LD_LIBRARY_PATH``, ``RUNPATH``,
-        ``cache``, ``default``, or ``path`` for a given path.
-    :param real: the file without links: two paths of one file are loaded once.
-    :param loader: the library that needed it first.
+    :param place: how the loader found the file: ``RPATH``, ``LD_LIBRARY_PATH``,
+        ``RUNPATH``, ``cache``, ``default``, or ``path`` for a given path.
+    :param real: the path with links resolved: a file is loaded once, even by two paths.
+    :param loader: the library that requested it first.
     :param names: the names by which it was requested.
     """
 
@@ -47,7 +47,7 @@ class Loaded:
 
     @property
     def chain(self) -> Iterator[Loaded]:
-        """Yield the library, its user, the user of that, and so on."""
+        """Yield the library, the library that requested it, and so on."""
         item: Loaded | None = self
         while item is not None:
             yield item
@@ -59,10 +59,10 @@ class Failure:
     """A library that cannot be loaded.
 
     :param name: the requested name.
-    :param user: the file that needs it, or the library itself if a program requested
-        it.
-    :param reason: why the found file cannot be loaded; empty if none was found.
-    :param path: the found file.
+    :param user: the file that is linked with the library; the path of the library
+        itself if a program requested it.
+    :param reason: why the file cannot be loaded; empty if no file was found.
+    :param path: the file that was found.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Process:
     """A simulated process and its loaded libraries.
 
     :param library_path: the directories of ``LD_LIBRARY_PATH``.
-    :param program: its program, whose RPATH applies to all libraries.
+    :param program: the program of the process; its RPATH applies to all libraries.
     :param preload: the libraries in ``LD_PRELOAD``.
     :param is_supplied: returns whether a missing library may be ignored, such as the
         driver's on a machine without a driver.
@@ -99,11 +99,11 @@ class Process:
         self._by_file: dict[str, Loaded] = {}
         self._searched: dict[Loaded | None, list[tuple[str, str]]] = {}
         if program is not None:
-            # $ORIGIN of a program is the directory of the target of /proc/self/exe.
+            # Resolve links, because $ORIGIN of a program comes from /proc/self/exe.
             path = os.path.realpath(program)
             self._open(path, None, path, [])
             self._program = next(iter(self.loaded), None)
-        # ld.so skips a library that it cannot preload, with a message.
+        # Ignore failures: ld.so prints a message, and skips the library.
         for name in (*preload, *system.preloaded()):
             self._open(name, self._program, name, [])
         self._open_needed(0, [])
@@ -118,8 +118,8 @@ class Process:
     def load(self, path: str) -> list[Failure]:
         """Load a file and its dependencies, as ``dlopen`` does.
 
-        :param path: its path, or a name without a slash to search for.
-        :returns: the failures, after which no library has been loaded.
+        :param path: the path of the file, or a name without a slash to search for.
+        :returns: the failures; if there are any, none of the libraries stays loaded.
         """
         before = len(self.loaded)
         failures: list[Failure] = []
@@ -136,11 +136,11 @@ class Process:
         return failures
 
     def find(self, name: str) -> Loaded | None:
-        """Return the loaded library that has a name."""
+        """Return the loaded library with a name, if any."""
         return self._by_name.get(name)
 
     def _open_needed(self, at: int, failures: list[Failure]) -> None:
-        """Load the dependencies of the libraries loaded since ``at``."""
+        """Load the dependencies of the loaded libraries from index ``at`` on."""
         # The loader works breadth first: libraries appended to the list are visited
         # later.
         while at < len(self.loaded):
@@ -212,7 +212,7 @@ class Process:
                 yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
-        """Yield the directories that are searched first, with their source."""
+        """Yield the sources and paths of the directories to search before the cache."""
         # "Using the directories specified in the DT_RPATH dynamic section attribute of
         # the binary if present and DT_RUNPATH attribute does not exist." DT_RPATH "is
         # applied to searches for all children in the dependency tree".

@@ -1,9 +1,9 @@
 """The libraries that programs of a stack load, by the rules of the loader.
 
-torch and jax preload libraries. Both search for NVIDIA's libraries in the directories
-of the distributions ``nvidia-*``: such as ``nvidia/cublas/lib`` for CUDA 12, and
-``nvidia/cu13/lib`` since CUDA 13. The libraries and their order change between
-releases, so they are parsed from the source code, which is never run.
+torch and jax preload NVIDIA's libraries from the directories of the distributions
+``nvidia-*``, such as ``nvidia/cublas/lib`` for CUDA 12, and ``nvidia/cu13/lib`` since
+CUDA 13. The libraries and their order change between releases, so they are parsed from
+the source code, which is never run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]{0,1000})\]""")
 _JAX_NAME = re.compile(r"""["'](lib[\w-]+\.so[\w.]*)["']""")
 _CUDA = re.compile(r"""^cuda\b[^=\n]*=\s*["']([0-9]{1,3})""", re.MULTILINE)
 _MOST = 100
-"""The maximum number of libraries in a source; torch and jax list fifteen."""
+"""The maximum number of libraries to read from a source; torch and jax list fifteen."""
 
 _GLOBAL_DEPS = "libtorch_global_deps.so"
 
@@ -41,8 +41,8 @@ _GLOBAL_DEPS = "libtorch_global_deps.so"
 def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
     """Load the libraries that ``import torch`` loads.
 
-    :param folders: the ``sys.path``.
-    :returns: the failures; empty without torch.
+    :param folders: the directories of ``sys.path``.
+    :returns: the failures; empty if torch is not installed.
     """
     home = _first(folders, "torch", "lib", _GLOBAL_DEPS)
     if home is None:
@@ -65,8 +65,8 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         if failures:
             return failures
     elif any("libcudart" in item.path for item in process.loaded):
-        # After success, some libraries are loaded to take precedence over other
-        # copies. In older torch, they are those that the function names.
+        # torch then loads some libraries so they take precedence over other copies. In
+        # older torch, the function itself lists these libraries.
         if "_preload_cuda_deps(required=False)" not in loading:
             listed = _pairs(loading)
         _load_listed(process, folders, layout, listed)
@@ -109,7 +109,7 @@ def _load_listed(
 def _places(
     folders: Sequence[str], layout: str | None, folder_name: str, pattern: str
 ) -> Iterator[str]:
-    """Yield the files that torch takes for one library, the preferred one first."""
+    """Yield the candidates for one library, in torch's order of preference."""
     names = [os.path.join("nvidia", folder_name)]
     names += [os.path.join("nvidia", layout)] if layout else []
     for folder in folders:
@@ -140,9 +140,9 @@ _BASE = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loading:
-    """The simulated loading of a library of a distribution.
+    """The simulated loading of one library of a distribution.
 
-    :param alternatives: the files among which a program selects one by its CUDA
+    :param alternatives: the files from which a program selects one for its CUDA
         version; only the library itself if there is no choice.
     """
 
@@ -153,9 +153,9 @@ class Loading:
 
 
 class Libraries:
-    """The processes of a stack, each loaded once.
+    """The simulated processes of a stack; each loads its libraries once.
 
-    :param library_path: ``LD_LIBRARY_PATH``, used only for this machine.
+    :param library_path: the value of ``LD_LIBRARY_PATH``; ignored for another machine.
     """
 
     def __init__(self, software: Software, library_path: str = "") -> None:
@@ -172,7 +172,7 @@ class Libraries:
 
     @cached_property
     def loadings(self) -> tuple[Loading, ...]:
-        """The loading of each library that uses CUDA, one after the other."""
+        """The results of loading each library that uses CUDA, one after the other."""
         if self._start().is_musl:
             self.system.notes.append(
                 "which libraries programs load was not checked: the interpreter is of "
@@ -201,7 +201,7 @@ class Libraries:
 
     @cached_property
     def working(self) -> frozenset[str]:
-        """The distributions with at least one loaded library."""
+        """The names of the distributions with at least one library that loads."""
         return frozenset(x.distribution.name for x in self.loadings if not x.failures)
 
     @property
@@ -211,7 +211,7 @@ class Libraries:
         return tuple(self._processes.values())
 
     def owner(self, path: str) -> Distribution | None:
-        """Return the distribution of an installed library."""
+        """Return the distribution that contains the library at a path, if any."""
         return self._owners.get(os.path.normpath(path))
 
     @cached_property
@@ -244,13 +244,13 @@ class Libraries:
         return self._processes[name]
 
     def _uses(self, distribution: Distribution, project: str) -> bool:
-        """Return whether a distribution is loaded after a project, or by it."""
+        """Return whether a distribution uses a project, or is a library for it."""
         name = distribution.name
         users, needed = self._around(project)
         return name in users or (distribution.is_library and name in needed)
 
     def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
-        """Return a project with its dependents, and its dependencies."""
+        """Return the names of a project and its dependents, and of its dependencies."""
         if project not in self._known:
             software = self._software
             users = {project, *software.required_by(project)}
@@ -285,10 +285,10 @@ class Libraries:
         )
 
     def _is_supplied(self, name: str) -> bool:
-        """Return whether a missing library may be ignored.
+        """Return whether a missing library may be ignored, because the system has it.
 
-        The driver or the system provides it. The system of another machine is unknown,
-        but libraries that only distributions provide must be in the environment.
+        The system of another machine is unknown, so all libraries are ignored there
+        except those that only distributions provide.
         """
         if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
             return True
@@ -305,7 +305,7 @@ def is_of_torch(name: str) -> bool:
 
 
 def _machine(software: Software) -> str:
-    """Return the processor of an environment, by its first library."""
+    """Return the processor of an environment, from its first library."""
     for distribution in software.distributions.values():
         report = software.code_of(distribution)
         for library in () if report is None else report.libraries:

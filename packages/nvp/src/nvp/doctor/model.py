@@ -1,4 +1,4 @@
-"""A stack, the checks of it, their findings, and the commands that fix them."""
+"""A stack, its checks, their findings, and the commands that fix the findings."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Stack(Software):
     def elsewhere(
         self, distribution: Distribution, torch: tuple[int, int] | None = None
     ) -> tuple[Elsewhere, ...]:
-        """Find builds on a vendor's index that run and are newer than on PyPI.
+        """Find runnable builds on vendors' indexes that are newer than those on PyPI.
 
-        :param torch: the release of torch that the builds must be for.
+        :param torch: the minor release of torch for which the builds must be made.
         """
         from ..builds.vendors import find_elsewhere
 
@@ -83,7 +83,7 @@ class Stack(Software):
         )
 
     def newest_on_pypi(self, distribution: Distribution) -> str | None:
-        """Return the newest release that runs on every GPU, by the table."""
+        """Return the newest release in the table that runs on every GPU, if any."""
         from ..builds.vendors import newest_in_table
 
         return newest_in_table(
@@ -95,7 +95,7 @@ class Stack(Software):
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:
-        """The symbols that extensions need from torch."""
+        """The libraries of extensions that need symbols that torch does not define."""
         libraries = tuple(libraries_of_extensions(self))
         torch = self.torch_symbols if libraries else None
         return () if torch is None else tuple(find_extensions(libraries, torch))
@@ -106,7 +106,7 @@ def platform_of_wheel(distribution: Distribution) -> str:
     wheel = distribution.read("WHEEL") or b""
     found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
     tag = found[1].decode("ascii", "replace") if found else ""
-    # A wheel without a tag was made by an outdated tool.
+    # Outdated tools made wheels without a tag: use the platform of this machine.
     return platform_of(tag) or sysconfig.get_platform().replace("-", "_")
 
 
@@ -116,7 +116,7 @@ class Finding(findings.Finding):
 
     :param distribution: the normalized name of the affected distribution.
     :param path: the affected file or directory.
-    :param commands: the commands in the hint that fix it.
+    :param commands: the commands in the hint that fix the problem.
     """
 
     REPORTED: ClassVar[tuple[str, ...]] = (
@@ -159,7 +159,7 @@ class Finding(findings.Finding):
 
 
 def in_order(reported: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order in which to fix them: the machine before builds."""
+    """Return findings, most severe first, then by code: the machine before builds."""
     rank = findings.SEVERITIES.index
     return tuple(sorted(reported, key=lambda item: (rank(item.severity), item.code)))
 
@@ -173,7 +173,7 @@ class Check(NamedTuple):
 
     :param severity: the default severity of its findings.
     :param title: the condition for a finding, in one sentence.
-    :param find: ``None`` for a check that needs more than a stack, such as a GPU.
+    :param find: the function; ``None`` if a stack is not enough for the check.
     """
 
     code: str
@@ -187,7 +187,7 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(code: str, severity: Severity) -> Callable[[Find], Find]:
-    """Declare the check that a function carries out; its docstring is the title."""
+    """Declare a function as a check; the first line of its docstring is the title."""
 
     def declaring(find: Find) -> Find:
         title = (find.__doc__ or "").partition("\n")[0]
@@ -205,7 +205,7 @@ def declare(code: str, severity: Severity, title: str) -> None:
 def commands_of(findings: Iterable[Finding]) -> list[str]:
     """Return the commands that fix all findings, in the order to run them.
 
-    Notes are left to the user.
+    The commands of notes are left out.
     """
     commands = [x for item in findings if item.severity != NOTE for x in item.commands]
     return list(map(str, merge(commands)))

@@ -21,14 +21,14 @@ from .model import Stack
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Library:
-    """A library of NVIDIA that is available as a wheel.
+    """An NVIDIA library that is available as a wheel.
 
-    :param name: such as ``cublasLt`` for ``libcublasLt.so.13``.
+    :param name: the name, such as ``cublasLt`` for ``libcublasLt.so.13``.
     :param project: the project of the wheel, without a CUDA suffix.
     :param sonames: its file names, newest CUDA first.
     :param folders: its directories below ``site-packages``, newest CUDA first.
-    :param each_cuda: whether the project still has a CUDA suffix since CUDA 13. The
-        soname of such a library has the number of its own release.
+    :param each_cuda: whether each CUDA major version has a project with a suffix, even
+        since CUDA 13. The soname of such a library has the library's own major version.
     :param older: the project for CUDA 12, if different.
     :param source: the source of this record.
     """
@@ -43,17 +43,17 @@ class Library:
     date: str
 
     def soname(self, cuda: int) -> str | None:
-        """Return the file name for a CUDA major; ``None`` if unknown."""
+        """Return the file name for a CUDA major version; ``None`` if unknown."""
         if self.each_cuda or not self.sonames or self.sonames[-1].endswith(".so"):
             return self.sonames[0] if self.sonames else None
         return self.sonames[0 if cuda > 12 else -1]
 
     def folder(self, cuda: int) -> str:
-        """Return the directory of the library in the wheel for a CUDA major."""
+        """Return the directory of the library in the wheel for a CUDA major version."""
         return self.folders[0 if cuda > 12 else -1]
 
     def project_for(self, cuda: int) -> str:
-        """Return the project for a CUDA major."""
+        """Return the project for a CUDA major version."""
         if cuda > 12 and not self.each_cuda:
             return self.project
         return f"{self.older or self.project}-cu{cuda}"
@@ -61,7 +61,7 @@ class Library:
 
 @cache
 def libraries() -> Mapping[str, Library]:
-    """Return the table by the names of the libraries, in lower case."""
+    """Return the table of libraries, by name in lower case."""
     records = json.loads(read_resource("knowledge", "nvidia_libraries.json"))
     found = {}
     for record in records:
@@ -77,7 +77,7 @@ _LAYOUT = re.compile(r"nvidia/cu([0-9]{2})/")
 
 
 def library_of(name: str) -> Library | None:
-    """Return the library of a file name; parts of cuDNN and of NPP come with them."""
+    """Return the library with a file name; a part of cuDNN or NPP counts as a whole."""
     match = _STEM.fullmatch(name.lower())
     if match is None:
         return None
@@ -100,7 +100,7 @@ def _purpose(project: str) -> str:
 
 
 def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
-    """Return the purpose and the CUDA major of one of NVIDIA's distributions.
+    """Return the purpose and the CUDA major version of an NVIDIA distribution.
 
     :returns: ``None`` for a distribution without a CUDA library.
     """
@@ -118,10 +118,10 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
 
 
 def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
-    """Return the installed distribution that has a library, and the file's directory.
+    """Return the distribution that contains a library, and the file's directory.
 
     Only NVIDIA's distributions count, which provide libraries for others, and only
-    existing files.
+    files that exist.
     """
     for distribution, recorded in stack.nvidia_files.get(name, ()):
         path = distribution.locate(recorded)
@@ -131,7 +131,7 @@ def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
 
 
 def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
-    """Return the requirement that provides a library to a distribution.
+    """Return the requirement that gives a distribution a library, if any.
 
     :param name: the library, such as ``libcublas.so.13``.
     :param user: the distribution that is linked with the library.
@@ -155,10 +155,10 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
 def project_for(
     stack: Stack, name: str, user: Distribution, cuda: int | None
 ) -> str | None:
-    """Return the project that has a library.
+    """Return the requirement that installs a library, such as its project.
 
     :param user: the distribution that is linked with the library.
-    :param cuda: the CUDA major that the library is for; ``None`` to derive it from the
+    :param cuda: the CUDA major version of the library; ``None`` to derive it from the
         distribution.
     :returns: ``None`` if unknown.
     """
@@ -174,7 +174,7 @@ def project_for(
     library = library_of(name)
     if library is None:
         return None
-    # The soname of a library with a project for each CUDA has its own number.
+    # If each CUDA has a project, the soname has the library's own major version.
     major = name.rpartition(".so.")[2].partition(".")[0]
     pin = f"=={major}.*" if library.each_cuda and major.isdecimal() else ""
     return f"{library.project_for(cuda)}{pin}"
@@ -189,6 +189,6 @@ def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
 
 
 def find_in_system(stack: Stack, name: str) -> str | None:
-    """Return the library that a program gets when it opens the name."""
+    """Return the path of the library that a program gets if it opens a name, if any."""
     folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
     return stack.libraries.system.find(name, folders if stack.is_here else ())

@@ -1,6 +1,6 @@
-"""Find and start programs for the user; none outlives this process.
+"""Find and start programs for the user, and end them with all of their children.
 
-Programs of CUDA are run to get their versions.
+The programs of CUDA toolkits are run to get their versions.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _GRACE = 5.0
 """The time limit for a killed process to end, in seconds."""
 
 _ROUNDS = 10
-"""How often the processes of a family are searched, because a process can start another
-one while they are killed."""
+"""The maximum number of searches for the processes of a family, because a process can
+start another one while they are killed."""
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program, or ``None``.
 
     Only the directories of ``PATH`` are searched, never the current directory, which
-    may be untrusted. On Windows, the system and `shutil.which` search it first.
+    may be untrusted. On Windows, the system and `shutil.which` search it too.
 
-    :param name: its name, or a path with a directory.
+    :param name: the name of the program, or a path with a directory.
     """
     places = places_of_program(name, environ, windows=sys.platform == "win32")
     return next(
@@ -70,7 +70,7 @@ def places_of_program(
     if not flavour.dirname(name):
         entries = environ.get("PATH", "").split(flavour.pathsep)
         entries = [entry.strip('"') if windows else entry for entry in entries]
-        # On Windows, "C:x" and "\\x" depend on the current directory.
+        # Skip entries that depend on the current directory, such as "C:x" and "\\x".
         folders = [
             entry
             for entry in entries
@@ -89,7 +89,7 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in its own session, and end it after the block.
 
-    :param end: ends the program and its children; always called.
+    :param end: ends the program and its children; called even after an error.
     :param options: arguments of `subprocess.Popen`.
     :raises OSError: the program cannot be started.
     """
@@ -155,7 +155,7 @@ def end_family(
 
 
 def end_strays(pipes: Collection[str], variable: str | None) -> None:
-    """Kill the processes with such a pipe or variable, according to /proc.
+    """Kill the processes of a family that have left its process group, using /proc.
 
     The parameters are those of `end_family`.
     """
@@ -181,7 +181,7 @@ def _find_family(variable: bytes | None, pipes: Collection[str]) -> Iterator[int
             continue
         with contextlib.suppress(OSError):
             is_one = _has_variable(name, variable) or _has_pipe(name, pipes)
-            # A zombie has ended, but its parent has not reaped it yet.
+            # Skip a zombie: it has ended, and its parent has not reaped it yet.
             if is_one and not _is_zombie(name):
                 yield int(name)
 
@@ -204,13 +204,13 @@ def _has_pipe(name: str, pipes: Collection[str]) -> bool:
 
 def _is_zombie(name: str) -> bool:
     with open(f"/proc/{name}/stat", "rb") as file:
-        # The second field is the name in brackets, which may contain brackets.
+        # Split after the last bracket: the name, in brackets, may contain brackets.
         return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 DEADLINE = 10.0
-"""The time limit for the versions of programs, in seconds. They need a twentieth of a
-second, but more on a slow file system."""
+"""The time in seconds that programs have to print their versions. They need a twentieth
+of a second, but more on a slow file system."""
 
 _MOST = 64 * 1024
 """The maximum output to read, in bytes; five lines are usual."""
@@ -228,10 +228,10 @@ Failure: TypeAlias = Literal["missing", "refused", "foreign", "hangs", "garbled"
 class Program:
     """A program of a CUDA toolkit; `ask_versions` finds its version.
 
-    :param named_by: the variable or the distribution that names it, or ``PATH``.
-    :param cuda: the CUDA version of its toolkit; ``None`` if unknown.
-    :param release: its full version, such as ``12.9.86``.
-    :param problem: why its version is unknown, as a clause.
+    :param named_by: the variable or the distribution with the path, or ``PATH``.
+    :param cuda: the CUDA version of the toolkit; ``None`` if unknown.
+    :param release: the full version, such as ``12.9.86``.
+    :param problem: why the version is unknown, as a clause.
     :param failure: the kind of the problem. ``foreign`` is a program for another
         processor or system, and ``garbled`` means unexpected output.
     """
@@ -259,7 +259,7 @@ def ask_versions(
 ) -> dict[Program, Program]:
     """Run ``PATH --version`` of all programs, and read the CUDA versions they print.
 
-    They run in parallel, so several hanging programs take no longer than one.
+    The programs run in parallel, so several hanging ones take no longer than one.
 
     :param deadline: seconds after which running programs and their children are killed.
     :returns: each program with its version, or with a ``problem`` if it cannot be run,
@@ -272,7 +272,7 @@ def ask_versions(
         stack.callback(lambda: _close(runs.values()))
         for program in dict.fromkeys(programs):
             path = program.path
-            # Windows would search for a bare name in the current directory.
+            # Reject a bare name, for which Windows would search the current directory.
             named = "\0" in path or not os.path.dirname(path)
             if named or not os.path.exists(path):
                 asked[program] = _failed(program, "missing", "there is no such file")
@@ -298,7 +298,7 @@ def _refused(program: Program, error: OSError) -> Program:
 
 
 def _parse(program: Program, output: bytes | None, deadline: float) -> Program:
-    """Parse the version in the output of a program; ``None`` means that it hangs."""
+    """Parse a program's output, which is ``None`` if the program hangs."""
     if output is None:
         return _failed(program, "hangs", f"it did not reply in {deadline:g} seconds")
     match = _RELEASE.search(output)
@@ -322,8 +322,7 @@ def _failed(program: Program, failure: Failure, problem: str) -> Program:
 class _Run:
     """The output of a program, read by a thread.
 
-    The output is unbounded, and only a thread can wait for it with a deadline on
-    Windows too.
+    On Windows, only a thread can wait for output with a deadline.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -336,7 +335,7 @@ class _Run:
         self._pieces.append(self._stream.read(_MOST))
 
     def wait(self, latest: float) -> None:
-        """Wait until the output is complete or long enough, or until a time."""
+        """Wait until the output is complete or long enough, or until ``latest``."""
         self._reader.join(max(0.0, latest - time.monotonic()))
 
     def output(self) -> bytes | None:

@@ -36,10 +36,10 @@ from .workloads import (
 logger = logging.getLogger(__name__)
 
 _MOST_NOTES = 500
-"""The number of notes about unreadable files."""
+"""The maximum number of notes about unreadable files."""
 
 _NAMED = 5
-"""The number of distributions named in a note."""
+"""The maximum number of distributions named in a note."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class Diagnosis:
     """The problems of a stack, and its content.
 
     :param findings: the findings, most severe first, then by code.
-    :param notes: sentences about unreadable files.
+    :param notes: sentences about other problems, such as unreadable files.
     :param toolchain: the compilers and the assemblers in use.
     :param live: the results of the live proof; ``None`` if not requested.
     :param workloads: the results of the workloads.
@@ -105,7 +105,7 @@ def diagnose_installation(
     machine_options: Sequence[str] = (),
     everything: bool = False,
 ) -> Diagnosis:
-    """Find an environment with what is installed in it, and run the checks.
+    """Find an environment and its distributions, and run the checks.
 
     :param cache: the cache directory; ``None`` disables the cache.
     :param live: the deadline of the live proof in seconds; ``None`` for no proof. The
@@ -168,7 +168,7 @@ def diagnose(stack: Stack) -> Diagnosis:
 
 
 def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
-    """Add the results of running code on the GPUs of this machine.
+    """Run code on the GPUs of this machine, and add the results to a diagnosis.
 
     :param seconds: the deadline for each GPU, and for torch.
     """
@@ -207,7 +207,7 @@ def _unreadable(stack: Stack) -> list[str]:
 def _foreign_provider(stack: Stack) -> list[str]:
     """Return a note if the environment's own ``nvp`` cannot start.
 
-    Installers may replace the provider by another release, or by a successor with the
+    Installers may replace the provider with another release, or with a successor of the
     same name, but ``nvp`` needs the provider of its own version.
     """
     command = stack.distributions.get("nvp")
@@ -222,18 +222,17 @@ def _foreign_provider(stack: Stack) -> list[str]:
 
 
 _NOT_IN_RECEIPTS = ("ND604", "ND605", "ND701")
-"""Checks whose findings are left out of a receipt: its workloads contain the same
-without the output of the user's programs, and a difference from another receipt does
-not belong into it."""
+"""Checks whose findings are left out of a receipt. Its workloads contain the facts of
+ND604 and ND605 without the output of programs, and ND701 is about another receipt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """What to add to a diagnosis.
+    """The requested additions to a diagnosis.
 
     :param workloads: command lines to run in the environment.
-    :param deadline: the time limit of each in seconds; by default that in the receipt,
-        or else `workloads.DEADLINE`.
+    :param deadline: the time limit of each workload in seconds; by default that in
+        ``against``, or else `workloads.DEADLINE`.
     :param reasons: reasons for the receipt; see `receipts.making.parse_reasons`.
     :param with_receipt: whether to make a receipt.
     :param against: a receipt to compare the stack with. Its workloads are run again.
@@ -251,14 +250,14 @@ class Evidence:
 def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     """Run the workloads, make the receipt, and compare it with another one.
 
-    :raises UsageError: a workload or a reason is malformed; raised before running any.
+    :raises UsageError: a workload or a reason is malformed; no workload has been run.
     """
     stack = diagnosis.stack
     reasons = parse_reasons(evidence.reasons, stack)
     against = evidence.against
     notes = list(diagnosis.notes)
     if against is not None and not stack.is_here:
-        # A workload on this machine is no evidence about another one.
+        # Skip the workloads: a run on this machine is no evidence about another one.
         if against["workloads"]:
             notes.append(
                 "the workloads of the receipt were not run: this is not the "
@@ -314,7 +313,7 @@ def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
 
 
 def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
-    """Add the command that restores the version of a distribution in a receipt."""
+    """Add the command that restores a distribution to its version in a receipt."""
     name = finding.distribution
     if name is None:
         return finding

@@ -46,13 +46,13 @@ def kept_path(
     distribution: Distribution,
     files: Iterable[RecordedFile],
 ) -> str | None:
-    """Return the cache path for these files.
+    """Return the path of the cache entry for some files of a distribution.
 
-    RECORD has the hash of each file. A file that was changed after its installation has
-    another size or time.
+    The path depends on the hash of each file in RECORD, and on its size and time, which
+    differ if the file was changed after its installation.
 
     :param folder: the cache directory; ``None`` disables the cache.
-    :param kind: the kind of result.
+    :param kind: the kind of result, such as ``symbols``.
     :returns: ``None`` without a cache, or if a file is missing.
     """
     if folder is None:
@@ -70,7 +70,7 @@ def kept_path(
 
 
 def read_kept(path: str | None) -> Any:
-    """Read the cache entry; ``None`` if unusable."""
+    """Read a cache entry; ``None`` if unusable."""
     content = load(path, _LONGEST)
     if content is None:
         return None
@@ -92,11 +92,11 @@ def write_kept(path: str | None, document: object) -> None:
 
 _CUDA = ("nvidia-", "cuda-")
 _PARTS = 2
-"""The divisor of the budget of one report, for all distributions together."""
+"""All distributions together have the budget of one report, divided by this number."""
 
 _SEARCHED = 4 << 30
-"""The limit of searched bytes. Parts of a library that programs cannot pass to CUDA,
-its GPU code, and holes of a file do not count; the libraries of torch have 400 MB."""
+"""The maximum number of bytes to search, without GPU code, holes of files, and parts of
+libraries that programs cannot pass to CUDA. The libraries of torch have 400 MB."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Called with the name of a distribution; its context yields a progress function."""
@@ -119,7 +119,7 @@ class CodeReader:
     ) -> None:
         self.folder = folder
         self._jobs = jobs
-        # All distributions share the budget, which is used up in seconds.
+        # All distributions share the budget, which limits the work to seconds.
         self._budget = Budget(_PARTS)
         self._budget.searched = _SEARCHED
         self._watch = watch or (lambda _: contextlib.nullcontext())
@@ -127,8 +127,8 @@ class CodeReader:
     def read(self, distribution: Distribution) -> WheelReport | None:
         """Find the GPU code of a distribution.
 
-        :returns: ``None`` if no file could contain any, or without a RECORD. Unreadable
-            files are defects in the report.
+        :returns: ``None`` if no file can contain GPU code, or if RECORD is missing.
+            Unreadable files are defects in the report.
         """
         files = [
             item
@@ -143,7 +143,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The report includes the CUDA version of these requirements.
+        # The report parses these requirements for a CUDA version, so count their cost.
         texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
         cost = sum(map(cost_of, texts[:MAX_PARSED]))
         limits = distribution.limits
@@ -190,12 +190,12 @@ class Software:
     The files of a distribution are read once, on first access.
 
     :param environment: the driver and the GPUs, of this machine or another one.
-    :param is_here: whether ``environment`` is this machine, so the files of its system
-        are checked too.
+    :param is_here: whether ``environment`` describes this machine; if so, the files of
+        its system are checked too.
     :param environ: the environment variables of its programs.
     :param root: the root directory of the system, which tests replace.
     :param machine_options: the command-line options that describe ``environment``.
-    :param everything: check compilers even if they are not used.
+    :param everything: whether to check compilers even if they are not used.
     """
 
     environment: Environment
@@ -222,7 +222,7 @@ class Software:
     def code_of(self, distribution: Distribution) -> WheelReport | None:
         """Return the GPU code of a distribution.
 
-        :returns: ``None`` if no file could contain any, or its files are unknown.
+        :returns: ``None`` if no file can contain GPU code, or the files are unknown.
         """
         name = distribution.name
         if name not in self._reports:
@@ -232,7 +232,7 @@ class Software:
     def needs_of(self, distribution: Distribution) -> Needs | None:
         """Return a distribution's requirements on a machine, from its installed files.
 
-        :returns: ``None`` if its files are not completely readable or irrelevant.
+        :returns: ``None`` if its files are irrelevant, or not completely readable.
         """
         name = distribution.name
         if name not in self._needs:
@@ -246,7 +246,7 @@ class Software:
         return None if needs is None else needs.cuda
 
     def with_gpu_code(self) -> Iterator[tuple[Distribution, WheelReport]]:
-        """Yield the distributions that have GPU code, with the code."""
+        """Yield the distributions that have GPU code, each with the report on it."""
         for distribution in self.distributions.values():
             report = self.code_of(distribution)
             if report is not None and any(i.has_gpu_code for i in report.libraries):
@@ -254,13 +254,13 @@ class Software:
 
     @cached_property
     def requirements(self) -> tuple[Need, ...]:
-        """The requirements of the distributions on each other."""
+        """The requirements of the distributions that lead to GPU code."""
         return tuple(find_needs(self.distributions, self.installation))
 
     def pip(self, subcommand: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
 
-        It installs for the machine that is checked.
+        The command selects builds for the checked machine.
         """
         program = ["nvp", "pip"]
         python = self.installation.python or self.installation.prefix
@@ -272,23 +272,23 @@ class Software:
     def reinstall(self, *names: str, words: Sequence[str] = ()) -> Command:
         """Return the command line that selects builds of projects again.
 
-        For packages from conda, the command uses conda.
+        If conda has installed one of the projects, the command uses conda.
 
         :param words: further arguments of pip.
         """
         installed = [x for n in names if (x := self.distributions.get(project_of(n)))]
         if any(item.installer == "conda" for item in installed):
             prefix = self.installation.prefix
-            # In conda, torch has another name, and also has builds without CUDA.
+            # In conda, torch is named pytorch; the pattern excludes its CPU builds.
             packages = ["pytorch=*=cuda*" if x == "torch" else x for x in names]
             return Command(("conda", "install", "--prefix", prefix), names=(*packages,))
         options = ["--upgrade", "--force-reinstall"]
-        # The checks cover every GPU of the machine.
+        # Install for every GPU, because the checks cover every GPU too.
         options += ["--every-gpu"] if self.has_several_gpus else []
         return self.pip("install", *options, *words, *names)
 
     def restore(self, distribution: Distribution) -> Command:
-        """Return the command line that reinstalls the files of a release."""
+        """Return the command line that reinstalls the files of the same release."""
         wanted = f"{distribution.name}=={distribution.public_version}"
         return self.pip("install", "--force-reinstall", "--no-deps", wanted)
 
@@ -340,9 +340,9 @@ class Software:
 
     @cached_property
     def nvidia_files(self) -> Mapping[str, list[tuple[Distribution, str]]]:
-        """The libraries in NVIDIA's distributions by file name.
+        """The libraries in NVIDIA's distributions, by file name.
 
-        Each has its distribution and its path in RECORD.
+        Each is a pair of the distribution and the path in RECORD.
         """
         files: dict[str, list[tuple[Distribution, str]]] = {}
         for distribution in self.distributions.values():
@@ -364,7 +364,7 @@ class Software:
     def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
         """The requirements on NVIDIA's distributions, by the name of the dependent.
 
-        Each has its index in `requirements`.
+        Each is a pair of the index in `requirements` and the requirement.
         """
         needs: dict[str, list[tuple[int, Need]]] = {}
         for place, need in enumerate(self.requirements):
@@ -376,7 +376,7 @@ class Software:
 def _reached(
     starts: Iterable[str], following: Callable[[str], Iterable[str]]
 ) -> frozenset[str]:
-    """Return the nodes reachable from ``starts``, without ``starts`` themselves."""
+    """Return the nodes that are reachable by at least one step from ``starts``."""
     reached: set[str] = set()
     waiting = list(starts)
     while waiting:

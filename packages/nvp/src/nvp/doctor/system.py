@@ -1,4 +1,4 @@
-"""The libraries of a machine: their directories, their tables, and ``ld.so.cache``.
+"""The libraries of a machine: directories, dynamic sections, and ``ld.so.cache``.
 
 Each directory is listed once, and each file is read once, within the limits of the
 environment.
@@ -31,14 +31,14 @@ _STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME = 20, 100, 10
 is linked with, in units of one lookup in a listing."""
 
 _MOST_NAMES = 20_000
-"""The longest directory listing that is cached; Debian's libraries are 4,000."""
+"""The longest directory listing to cache; Debian's libraries are 4,000 files."""
 
 _DEADLINE = 10.0
 """The time limit of ``ldconfig`` in seconds; it needs a hundredth of a second."""
 
 
 class LibraryError(Exception):
-    """A file that makes the loader fail; the message has the reason."""
+    """A file at which the loader fails; the message is the reason."""
 
 
 class System:
@@ -74,7 +74,7 @@ class System:
         return (f"lib/{_TRIPLETS.get(self.machine, self.machine)}", "lib64", "lib")
 
     def cached(self, name: str) -> Iterator[str]:
-        """Yield the libraries of a name in ``ld.so.cache``, preferred first."""
+        """Yield the paths of a name in ``ld.so.cache``, preferred first."""
         for path in (self._cache or {}).get(name, ()):
             yield os.path.join(self._root, path.lstrip("/"))
 
@@ -82,14 +82,14 @@ class System:
     def is_cache_known(self) -> bool:
         """Whether the libraries in ``ld.so.cache`` are known; if not, a note says why.
 
-        Without them, a library cannot be known to be missing.
+        Without the cache, no library can be reported as missing.
         """
         return self._cache is not None
 
     def default_folders(self) -> Iterator[str]:
-        """Yield ``/lib`` and ``/usr/lib``, by the names that distributions give them.
+        """Yield the default directories, under their names on all Linux distributions.
 
-        Debian's loader searches the directories of its triplets before them.
+        Those with a triplet come first, as in Debian's loader.
         """
         if self._known:
             for folder in self.library_folders:
@@ -128,7 +128,7 @@ class System:
 
     @property
     def is_searched(self) -> bool:
-        """Whether all libraries have been searched for; if not, a note names some."""
+        """Whether all searches were complete; if not, a note names some libraries."""
         return not self._limits.is_used_up(SEARCHES)
 
     def has_folder(self, folder: str) -> bool:
@@ -181,7 +181,7 @@ class System:
         return result
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
-        """Return the library that a program gets when it opens a name.
+        """Return the path of the library that a program gets if it opens a name.
 
         :param library_path: the directories of ``LD_LIBRARY_PATH``.
         """
@@ -213,8 +213,7 @@ def read_cache(
     :param machine: the processor of the libraries, such as ``x86_64``.
     :param program: ``ldconfig``; by default that of this system.
     :returns: the paths of the libraries by name, in order of preference. Copies for
-        certain processors come last, because the loader selects them only on machines
-        where others would select the generic one.
+        certain processors come last, because other processors use the generic library.
     :raises ValueError: there is no ``ldconfig``, or it cannot read the file.
     """
     program = program or find_program("ldconfig", {"PATH": _FOLDERS_OF_LDCONFIG})
@@ -244,7 +243,7 @@ def read_cache(
         if wanted is None or words[0] == f"libc6,{wanted}":
             libraries.setdefault(name, []).append(("hwcap: " in kind, library))
     return {
-        # The sort is stable, because the loader selects the first of equal entries.
+        # The sort must be stable: the loader selects the first of equal entries.
         name: tuple(path for _, path in sorted(paths, key=lambda item: item[0]))
         for name, paths in libraries.items()
     }

@@ -1,14 +1,14 @@
 """The compilers of GPU code for a stack, and their target GPUs.
 
-The CUDA version of the installed torch is read without running its code. The nvcc that
-builds extensions of torch is a program; NVRTC is an installed library.
+The CUDA version of torch is read from its files, without running its code. That of nvcc
+is the output of the program, and that of NVRTC is the version of its distribution.
 
 The tables list the GPUs that a release of CUDA supports. For extensions of torch, the
 variable ``TORCH_CUDA_ARCH_LIST`` lists the targets. Its grammar is that of
 ``torch.utils.cpp_extension`` in torch 2.15. Entries are separated by semicolons or
 spaces. An entry is a compute capability such as ``8.0``, one with a suffix such as
-``9.0a``, or either with ``+PTX``; or it is the name of an architecture, which means
-several of them.
+``9.0a``, or either of them with ``+PTX``. The name of an architecture stands for
+several entries.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .software import Software
 def compiles_for(
     cuda: CudaVersion, capability: ComputeCapability, suffix: str = ""
 ) -> bool | None:
-    """Return whether a release of CUDA makes machine code for exactly one GPU.
+    """Return whether a release of CUDA emits machine code for a compute capability.
 
     :param suffix: ``a`` for the target with the features of only this GPU.
     :returns: ``None`` if the tables have neither the release nor the GPU.
@@ -64,9 +64,9 @@ def is_older_than(cuda: CudaVersion, capability: ComputeCapability) -> bool:
 
 
 def driver_for_ptx(cuda: CudaVersion) -> CudaVersion:
-    """Return the oldest driver that reads the PTX of a release of CUDA.
+    """Return the CUDA version of the oldest driver that reads PTX of a CUDA release.
 
-    CUDA 12.6 has the PTX version of 12.5, so a driver for 12.5 reads it.
+    CUDA 12.6 emits the same PTX version as 12.5, so a driver for 12.5 reads it.
     """
     toolkit = toolkits().get(cuda)
     if toolkit is None:
@@ -103,7 +103,7 @@ _ENTRY = re.compile(r"([0-9]{1,2})\.([0-9])([af]?)(\+PTX)?")
 class ArchitectureList(Reported):
     """The parsed value of ``TORCH_CUDA_ARCH_LIST``.
 
-    :param text: its value.
+    :param text: the value itself.
     :param machine_code: the targets of machine code, such as ``80`` and ``90a``.
     :param ptx: the targets of PTX.
     :param unknown: the entries that torch rejects.
@@ -130,12 +130,12 @@ class ArchitectureList(Reported):
         )
 
     def has_ptx_for(self, capability: ComputeCapability) -> bool:
-        """Return whether an extension gets PTX that is for a GPU."""
+        """Return whether an extension gets PTX that a GPU can run."""
         return any(runs_ptx(name, capability) for name in self.ptx)
 
 
 def parse_architectures(text: str) -> ArchitectureList | None:
-    """Read the value of the variable.
+    """Parse a value of ``TORCH_CUDA_ARCH_LIST``.
 
     :returns: ``None`` if torch selects the targets itself: the value is empty or
         ``native``.
@@ -167,11 +167,11 @@ _PINNED = re.compile(r"==\s*([0-9]{1,3}\.[0-9]{1,3})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchBuild(Reported):
-    """The installed torch.
+    """The installed build of torch.
 
     :param cuda: the CUDA version; ``None`` for a build without CUDA, or if unknown.
-    :param source: the evidence: ``torch/version.py``, ``label``, ``METADATA`` or
-        ``None``.
+    :param source: the evidence for ``cuda``: ``torch/version.py``, ``label``,
+        ``METADATA``, or ``None`` if there is no evidence.
     """
 
     version: str
@@ -180,7 +180,7 @@ class TorchBuild(Reported):
 
     @property
     def is_known(self) -> bool:
-        """Whether its CUDA version, or the lack of one, is known."""
+        """Whether the CUDA version of the build, or the lack of one, is known."""
         return self.source is not None
 
 
@@ -272,7 +272,7 @@ _ELSEWHERE = (
 class Toolchain:
     """The toolchain of a stack.
 
-    Its programs run once, in parallel, when the version of one of them is needed.
+    When the first version of a program is needed, all programs run once, in parallel.
     """
 
     software: Software
@@ -290,7 +290,7 @@ class Toolchain:
 
     @property
     def assemblers(self) -> tuple[Assembler, ...]:
-        """The programs that Triton runs."""
+        """The programs with which Triton may assemble PTX."""
         return self._programs[0]
 
     @property
@@ -324,7 +324,7 @@ class Toolchain:
 
     @cached_property
     def nvrtc(self) -> tuple[Nvrtc, ...]:
-        """The compilers that programs use at run time."""
+        """The installed copies of NVRTC, which programs use at run time."""
         return tuple(
             Nvrtc(distribution=x, cuda=_cuda_of_version(x.version))
             for x in self.software.distributions.values()
@@ -365,7 +365,7 @@ class Toolchain:
     def problems(self, reported: Collection[str | None] = ()) -> list[str]:
         """Return sentences about problems with programs.
 
-        :param reported: the paths of findings, whose programs are left out.
+        :param reported: the paths in findings; their programs are left out.
         """
         programs = [x for item in self.assemblers for x in item.programs]
         return [

@@ -45,9 +45,9 @@ _TORCH_LOGS = ("graph_breaks", "recompiles")
 class Outcome:
     """The outcome of a command.
 
-    :param exit_code: ``None`` if it was killed or never started.
-    :param signal: the number of the signal that ended it.
-    :param error: why it could not be started.
+    :param exit_code: ``None`` if the command was killed or never started.
+    :param signal: the number of the signal that ended the command.
+    :param error: why the command could not be started.
     :param output: the number of bytes printed on both streams.
     :param tails: the end of each stream, by name.
     """
@@ -86,13 +86,13 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
 def environment_of(
     environ: Mapping[str, str], *, prefix: str, python: str | None
 ) -> dict[str, str]:
-    """Return the variables of a program in a Python environment, as if activated.
+    """Return the variables of a workload: an activated environment, and enabled logs.
 
     :param prefix: the directory of the environment.
     :param python: its interpreter, whose directory comes first in ``PATH``.
     """
-    # A process can inherit a variable whose name is empty or contains "=", but cannot
-    # pass it on.
+    # Drop variables whose name is empty or contains "=": a process can inherit such a
+    # variable, but cannot pass it on.
     variables = {k: v for k, v in environ.items() if k and "=" not in k}
     variables.pop("PYTHONHOME", None)
     folder = os.path.join(prefix, "Scripts" if os.name == "nt" else "bin")
@@ -117,12 +117,12 @@ def run_command(
     deadline: float,
     log: CompileLog,
 ) -> Outcome:
-    """Run a command until it ends, and at most for ``deadline`` seconds.
+    """Run a command until it ends, but at most for ``deadline`` seconds.
 
     The output is read continuously, but only its end is kept. After the command has
     ended or the time is over, all its processes are killed.
 
-    :param log: reads the output.
+    :param log: receives the relevant lines of the output.
     """
     outcome = Outcome()
     program = find_program(words[0], variables)
@@ -214,11 +214,11 @@ DEADLINE = 600
 """The default time limit of a workload, in seconds."""
 
 LONGEST_DEADLINE = threading.TIMEOUT_MAX
-"""The longest possible wait for another program, in seconds."""
+"""The longest wait that Python supports, in seconds."""
 
 _LAST_LINES = 20
 _SHOWN = 3
-"""The number of places that a finding names."""
+"""The maximum number of places in a finding."""
 
 logger = logging.getLogger(__name__)
 
@@ -237,8 +237,8 @@ def run_workloads(
 ) -> tuple[Record, ...]:
     """Run commands one after the other in the environment of a stack.
 
-    :param commands: each with its deadline in seconds.
-    :raises UsageError: a command has no words; raised before running any.
+    :param commands: the command lines, each with its deadline in seconds.
+    :raises UsageError: a command has no words; no command has been run.
     """
     split = [(command, split_command(command)) for command in commands]
     variables = environment_of(
@@ -307,7 +307,7 @@ def _signal_name(number: int | None) -> str | None:
 def _last_lines(outcome: Outcome) -> list[str]:
     """Return the end of stderr, or else of stdout, without the lines of torch's logs.
 
-    Skip this for a command that has passed.
+    The result is empty for a command that has passed.
     """
     if outcome.exit_code == 0:
         return []

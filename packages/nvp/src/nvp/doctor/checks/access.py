@@ -30,10 +30,10 @@ from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"
 _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
-"""The variable that each sandbox sets, and its name."""
+"""By the variable that each sandbox sets: its name, and its directory in paths."""
 
 _FIRST_NEAR = Version("0.49")
-"""The first release that accepts a library for another minor version of its CUDA."""
+"""The first bitsandbytes that accepts a library for another CUDA minor version."""
 
 _INSTALLED = {"Snap": "/snap/", "Flatpak": "/var/lib/flatpak/"}
 _GIVEN = "NVIDIA_VISIBLE_DEVICES"
@@ -54,11 +54,11 @@ _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 
 _DRIVER = "libcuda.so.1"
 _SMALLEST_DRIVER = 1024 * 1024
-"""The size that tells a driver's library (20 MB or more) from a stub (about 60 kB)."""
+"""A smaller file is a stub: stubs have about 60 kB, and drivers' libraries 20 MB."""
 
 _CONSUMER = ("GeForce", "TITAN")
-"""CUDA Compatibility: "The forward compatible upgrade is supported on data center GPUs
-and on select NGC-Ready RTX boards"."""
+"""GPUs without support for cuda-compat. CUDA Compatibility: "The forward compatible
+upgrade is supported on data center GPUs and on select NGC-Ready RTX boards"."""
 
 _PART = re.compile(r"jax-cuda([0-9]+)-(plugin|pjrt)")
 _OTHER_PLUGINS = ("jax-rocm", "jax-metal", "libtpu", "intel-extension-for-openxla")
@@ -76,7 +76,7 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
     for code, subject in codes:
         if is_failure(code):
             sentence, step = reasons.explain(code)
-            # A reload of systemd removes the devices of a container.
+            # In a container, the likely cause is systemd, whose reload removes devices.
             if code in _OF_LOST_DEVICES and stack.is_here and _is_container(stack):
                 step = _LOST_DEVICES
             message = f"{subject}{sentence} ({code})"
@@ -86,10 +86,10 @@ def find_unreadable_driver(stack: Stack) -> Iterator[Finding]:
 
 
 def _find_other_driver(stack: Stack) -> Iterator[Finding]:
-    """Report a libcuda from a different driver than the kernel's.
+    """Report a libcuda that is not from the same driver release as the kernel module.
 
-    CUDA then returns 803, or 804 on GPUs without forward compatibility. NVML may still
-    be from the right driver.
+    CUDA then returns the error 803, or 804 on GPUs without forward compatibility. NVML
+    may be from the right driver and work.
     """
     path, loaded = _first_driver(stack), stack.environment.kernel_driver_version
     real = "" if path is None else os.path.realpath(path)
@@ -204,7 +204,7 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
             hint=f"start it with --gpus all, or with -e {_GIVEN}=all",
         )
     python = stack.installation.python or ""
-    # The interpreter of an environment is a link to the one that created it.
+    # Check both paths: the interpreter is a link to the one that created it.
     paths = (python, os.path.realpath(python))
     for variable, (name, folder) in _SANDBOXES.items():
         inside = stack.environ.get(variable) and any(f"/{folder}/" in x for x in paths)
@@ -261,7 +261,7 @@ def find_missing_backends(stack: Stack) -> Iterator[Finding]:
 def _check_jax(stack: Stack) -> Iterator[Finding]:
     jaxlib = stack.distributions.get("jaxlib")
     others = [n for n in stack.distributions if n.startswith(_OTHER_PLUGINS)]
-    # Before the plug-ins, jaxlib itself contained the GPU code.
+    # Skip other backends, and a jaxlib with its own GPU code, from before the plug-ins.
     if jaxlib is None or others or "cuda" in jaxlib.version or find_form(jaxlib):
         return
     parts: dict[int, dict[str, Distribution]] = {}
@@ -331,7 +331,7 @@ def _say_two_plugins(stack: Stack, plugins: Mapping[int, Distribution]) -> Findi
 
 
 def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:
-    """Return the command that adds the plug-in, if possible of this release."""
+    """Return the command that adds a plug-in, of jaxlib's release if possible."""
     driver = stack.environment.cuda_driver_version
     platform = platform_of_wheel(jaxlib)
     running: dict[Version, int] = {}
@@ -398,7 +398,7 @@ def _other_bitsandbytes(
             f"no release of bitsandbytes that nvp knows has a library for CUDA {cuda}: "
             "take a build of torch for another CUDA, or another package"
         )
-    # Start at the first of the last consecutive releases that have it.
+    # Go back to the first release of the newest unbroken series with the library.
     last = releases.index(fitting[-1])
     first = last
     while first > 0 and having[releases[first - 1]]:

@@ -1,8 +1,7 @@
 """ND304 to ND306, ND403 and ND5xx: whether the installed distributions are compatible.
 
-METADATA has the requirements of a distribution, and RECORD its files. If two
-distributions have the same path, the file is that of the last installation. Extensions
-must fit the installed torch.
+The requirements in METADATA must be met. If two RECORDs list the same path, the file is
+from the distribution that was installed last. Extensions must fit the installed torch.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from .replacing import find_companions, replace_extension
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
-"""The largest file to hash when looking for its owner, in bytes."""
+"""The largest file to hash in order to find its owner, in bytes."""
 
 _MOST_HASHED = 4
-"""The number of files of two distributions to hash for that."""
+"""The maximum number of files to hash for the distributions that share them."""
 
 
 @check("ND304", "error")
@@ -90,8 +89,8 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     """A GPU package was built for another release than is installed."""
     unmet: dict[str, list[tuple[Need, Distribution]]] = {}
     for need, installed in _unmet(stack, is_built_for):
-        # pip and the import itself report missing distributions.
-        # ND208 reports parts of jax with different versions.
+        # Skip missing distributions, which pip and the import itself report, and parts
+        # of jax with different versions, which ND208 reports.
         is_other = installed is not None and not need.name.startswith("jax-cuda")
         if installed is not None and is_other and _is_of_gpu(need.user):
             unmet.setdefault(need.name, []).append((need, installed))
@@ -125,16 +124,16 @@ def _is_library(item: RecordedFile) -> bool:
 def _agree(
     stack: Stack, users: list[str], wanted: list[str], installed: Distribution
 ) -> Advice:
-    """Return the commands that replace either side, with their companions.
+    """Return advice to replace the dependents, or the installed distribution.
 
-    A package built from source is left out, because it fits the installed packages.
+    Only wheels of the dependents are allowed: any release fits if built from source.
     """
     name = installed.name
     kept = f"{name}=={installed.public_version}"
     only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
     others = [x for x in find_companions(stack, name) if x.name not in users]
-    # If dependents require different releases, no single release fits all.
+    # Keep the installed release: another may not fit all dependents, or not run here.
     if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
         return Advice(f"{keep}, which keeps {name}", (keep,))
     follow = stack.pip("install", *wanted)
@@ -142,7 +141,7 @@ def _agree(
 
 
 def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
-    """Return whether a required release may run here, by the table."""
+    """Return whether a required release may run on this machine, by the table."""
     needed = parse_requirement(wanted)
     rows = [
         row
@@ -181,7 +180,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         remove = stack.pip("uninstall", "--yes", *names)
         wanted = max(names, key=lambda name: _suitability(stack, name))
         install = stack.pip("install", _required_text(stack, wanted))
-        # Files of one distribution fit together, but a CPU build leaves the GPU unused.
+        # Files of only one distribution work, but a CPU build leaves the GPU unused.
         suits = _suitability(stack, wanted)[:2]
         unsuitable = any(_suitability(stack, name)[:2] < suits for name in winners)
         broken = len(winners) > 1 or (stack.has_gpu and unsuitable)
@@ -202,7 +201,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
 def _find_winner(
     path: str, pairs: Iterable[tuple[Distribution, RecordedFile]]
 ) -> Distribution | None:
-    """Return the owner of the installed file; ``None`` if unknown."""
+    """Return the distribution whose RECORD has the file's hash; ``None`` if unknown."""
     (first, _), *_ = pairs
     try:
         with open_regular(path) as file:
@@ -228,8 +227,8 @@ def _find_winner(
 def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
     """Return a sort key of how well a distribution fits this machine; best is last.
 
-    :return: whether the driver runs its CUDA; whether it uses the GPU, if there is one;
-        and a tiebreaker.
+    :return: whether the driver supports its CUDA; whether it uses the GPU, or, without
+        a driver, only the CPU; and a tiebreaker.
     """
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch
@@ -318,7 +317,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
 
 
 def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
-    """Yield one library of each distribution with symbols of a kind."""
+    """Yield one library with symbols of a kind for each distribution."""
     seen: set[str] = set()
     for extension in stack.extensions:
         name = extension.distribution.name
@@ -328,7 +327,7 @@ def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
 
 
 def _is_extension(stack: Stack, distribution: Distribution, label: Backend) -> bool:
-    # torch-scatter and its siblings do not name torch in METADATA.
+    # METADATA is not enough: torch-scatter and its siblings do not require torch there.
     if label.torch is not None or "torch" in distribution.required:
         return True
     return bool(torch_libraries(stack, distribution))

@@ -29,13 +29,13 @@ _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing
 """The ways in which a GPU can run a piece of code, best first."""
 
 _MOST_TOGETHER = 20
-"""The number of programs that one command replaces, to keep hints short."""
+"""The maximum number of programs that one command replaces, to keep hints short."""
 
 
 class _Piece(NamedTuple):
     """How one GPU runs one piece of a build.
 
-    :param needed: the driver's minimum CUDA version to compile its PTX.
+    :param needed: for ``newer ptx``, the minimum CUDA version of a driver for the PTX.
     """
 
     code: LibraryCode
@@ -45,7 +45,7 @@ class _Piece(NamedTuple):
 
 
 def _of_programs(find: Find) -> Find:
-    """Omit findings about a library if the program that requires it has one too.
+    """Omit findings about a library if a program that requires it has one too.
 
     Replacing the program also replaces NVIDIA's libraries. One command replaces the
     programs of several findings, because most require each other; beyond
@@ -101,7 +101,7 @@ def find_builds_without_code(stack: Stack) -> Iterator[Finding]:
     left_out: dict[str, list[tuple[ComputeCapability, list[_Piece]]]] = {}
     for distribution, capability, pieces in _pieces_by_gpu(stack):
         bad = _in_state(pieces, "nothing")
-        # PTX that is newer than the driver is ND205.
+        # ND205 reports PTX that is newer than the driver.
         if (
             bad
             and not _runs_a_larger_one(pieces)
@@ -174,7 +174,7 @@ def find_partial_builds(stack: Stack) -> Iterator[Finding]:
 def find_only_ptx(stack: Stack) -> Iterator[Finding]:
     """A build has only PTX for a GPU."""
     for distribution, capability, pieces in _pieces_by_gpu(stack):
-        # A required library is not the choice of the user.
+        # Skip a required library, because the user has not selected it.
         if distribution.is_library and stack.is_required(distribution.name):
             continue
         if ptx := _in_state(pieces, "ptx"):
@@ -242,7 +242,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
-        # ND208 reports a project that has another form for GPUs, or none here.
+        # Skip a project that has no GPU build under its name, which ND208 reports.
         if not _is_cpu_build(stack, distribution) or find_form(distribution):
             continue
         yield Finding.of(
@@ -257,7 +257,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
 
 def _replace_cpu_build(stack: Stack, distribution: Distribution) -> Advice:
     torch = stack.toolchain.torch
-    # Do not report an extension of a torch that uses the GPU.
+    # An extension must fit the installed torch, so look for a build for that release.
     if torch is not None and torch.cuda is not None:
         linked = torch_libraries(stack, distribution)
         if linked and distribution.name not in PROJECTS:
@@ -291,7 +291,7 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
 
 
 def find_refused(stack: Stack) -> frozenset[str]:
-    """Return the names of the builds that the driver cannot start."""
+    """Return the names of the distributions that cannot start with the driver."""
     driver = stack.environment.cuda_driver_version
     return frozenset(
         distribution.name
@@ -311,10 +311,10 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
 def _pieces_by_gpu(
     stack: Stack,
 ) -> Iterator[tuple[Distribution, ComputeCapability, list[_Piece]]]:
-    """Yield how each GPU runs the pieces of each build.
+    """Yield, for each build and GPU, how the GPU runs the pieces of the build.
 
-    A build that the driver cannot start is left out, with its libraries. NVIDIA's own
-    libraries select kernels from several files at run time, such as a file of cuDNN
+    A build that cannot start with the driver is left out, with its libraries. NVIDIA's
+    own libraries select kernels from several files at run time, such as a file of cuDNN
     only for Blackwell, so their best file counts.
     """
     driver = stack.environment.cuda_driver_version

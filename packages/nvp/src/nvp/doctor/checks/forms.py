@@ -17,9 +17,9 @@ from ..model import Finding, Stack, platform_of_wheel
 
 @cache
 def _forms() -> Mapping[str, Mapping[str, Any]]:
-    """Return the table by project, with distributions for CPUs and for GPUs.
+    """Return the table of CPU-only distributions, by project.
 
-    If ``gpu`` is missing, the platform has none, and ``advice`` explains it.
+    ``gpu`` is the requirement for GPUs; if it is missing, ``advice`` has the hint.
     """
     rows = json.loads(read_resource("knowledge", "cpu_forms.json"))
     return {row["project"]: row for row in rows}
@@ -50,7 +50,7 @@ def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
             continue
         wanted = row.get("gpu", "")
         other = wanted.partition("[")[0]
-        # Another finding reports both distributions of one project.
+        # Skip a project with both distributions, which another finding reports.
         if other in stack.distributions:
             continue
         message = f"{own.title} computes without the GPU of this machine"

@@ -1,4 +1,4 @@
-"""ND301 to ND303: whether programs find CUDA's libraries, and which they load."""
+"""ND301 to ND303: whether programs find CUDA's libraries, and which copies load."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .builds import find_refused
 from .replacing import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
-"""The project with which others search for NVIDIA's libraries on demand."""
+"""The project that other programs use to find NVIDIA's libraries on demand."""
 
 
 @check("ND301", "error")
@@ -42,13 +42,13 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
     groups: dict[tuple[str, str, Severity], dict[str, Failure]] = {}
     refused = find_refused(stack)
     for loading, failure in _failures(stack):
-        # ND201 replaces a build that cannot start, whatever it lacks.
+        # Skip a build that cannot start with the driver, which ND201 reports.
         if loading.distribution.name in refused:
             continue
-        # A missing dependency of a library affects all that load the library.
+        # Report the owner of the library once, for all programs that load the library.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
-            # NVIDIA's libraries include optional plug-ins, such as for networks.
+            # Skip optional plug-ins of NVIDIA's libraries, such as those for networks.
             continue
         severity = _severity_of_missing(stack, owner, loading, failure)
         place = find_installed(stack, failure.name)
@@ -102,7 +102,7 @@ def _keep_apart(stack: Stack, installed: Iterable[Distribution]) -> Advice:
 
 
 def _loaded_together(stack: Stack, purpose: str) -> str:
-    """Return the libraries of different CUDA majors that one process loads, if any."""
+    """Return a clause on libraries of two CUDA versions in one process, or ``""``."""
     for process in stack.libraries.processes:
         by_cuda: dict[int, str] = {}
         for item in process.loaded:
@@ -199,7 +199,7 @@ def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | 
 
 
 def _search_outcome(stack: Stack, failures: Sequence[Failure]) -> str:
-    """Return why libraries are not loaded, if the reason is the same for all."""
+    """Return a clause on why libraries are not loaded, all for the same reason."""
     if failures[0].reason:
         return failures[0].reason
     places = [find_installed(stack, failure.name) for failure in failures]
@@ -216,14 +216,14 @@ def _severity_of_missing(
     if need_of(stack, failure.name, owner) is not None or failure.reason:
         return "error"
     if find_installed(stack, failure.name) is not None:
-        # A program that is imported earlier may load it.
+        # A program that is imported earlier may load the library.
         return "warning"
     other = _find_other_cuda(stack, owner, loading.failures)
     if other is None and not stack.is_here:
-        # Another machine may have the library in its system.
+        # The checked machine is another one, whose system may have the library.
         return "note"
     if loading.distribution.name in stack.libraries.working:
-        # onnxruntime-gpu works without its optional part for TensorRT.
+        # The part may be optional: onnxruntime-gpu works without that for TensorRT.
         return "warning"
     is_possible = other is not None and other.runs and not stack.is_here
     return "warning" if is_possible else "error"
@@ -252,7 +252,7 @@ def _hint_for_missing(
     for failure, need in zip(failures, needs, strict=True):
         known = None if need is None else stack.distributions.get(need.name)
         if known is not None and _has_recorded(known, failure.name):
-            # Installed, but the file is missing.
+            # The distribution is installed, but its file is missing.
             return stack.restore(known)
         if need is not None and known is None:
             texts[need.text] = None
@@ -264,7 +264,7 @@ def _hint_for_missing(
         )
     install = stack.pip("install", *sorted(texts))
     if not any(needs) and not owner.is_library:
-        # No METADATA shows that the program searches there.
+        # Without a requirement, the program may not search NVIDIA's distributions.
         later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
         path = os.pathsep.join(dict.fromkeys(later))
         added = f", and add its directory to LD_LIBRARY_PATH: {shlex.quote(path)}"
@@ -280,13 +280,13 @@ def _hint_for_missing(
 
 
 def _has_recorded(distribution: Distribution, name: str) -> bool:
-    """Return whether RECORD lists a library, or cannot list any."""
+    """Return whether RECORD lists a library, or no library at all."""
     names = {item.path.rpartition("/")[2] for item in distribution.files}
     return name in names or not any(".so" in item for item in names)
 
 
 def _say_preloading(owner: Distribution) -> str:
-    # ONNX Runtime has such a function since 1.21.
+    # ONNX Runtime has had this function since 1.21.
     package = owner.name.partition("-")[0]
     if "\ndef preload_dlls(" in read_head(owner.locate(f"{package}/__init__.py")):
         return f"call {package}.preload_dlls() first, which loads them, or import torch"
@@ -294,11 +294,11 @@ def _say_preloading(owner: Distribution) -> str:
 
 
 class _OtherCuda(NamedTuple):
-    """A build for a different CUDA than the packages that it works with.
+    """A mismatch of a build's CUDA with that of torch or of the driver.
 
     :param names: the distributions to replace.
-    :param runs: whether it runs anyway, with libraries of its own CUDA.
-    :param way: another way to fix it.
+    :param runs: whether the build runs anyway, with libraries for its own CUDA.
+    :param way: another way to fix the mismatch.
     """
 
     sentence: str
@@ -310,10 +310,10 @@ class _OtherCuda(NamedTuple):
 def _find_other_cuda(
     stack: Stack, owner: Distribution, failures: Sequence[Failure]
 ) -> _OtherCuda | None:
-    """Return the mismatch of a build's CUDA with torch or the driver.
+    """Return the mismatch of a build's CUDA with torch or the driver, if any.
 
     torch and its extensions share one process, so an extension with libraries of
-    another CUDA does not work. A driver also runs builds for older CUDA majors.
+    another CUDA does not work. A driver also runs builds for older CUDA major versions.
     """
     wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
@@ -356,7 +356,7 @@ def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
 
 
 def _other_torch(stack: Stack, cuda: int) -> str | None:
-    """Return the command that installs the same torch for another CUDA."""
+    """Return advice to install the same torch for another CUDA, if one runs here."""
     torch, driver = stack.distributions["torch"], stack.environment.cuda_driver_version
     if driver is None or driver.major < cuda:
         return None
@@ -392,7 +392,7 @@ def _with_users(stack: Stack, distribution: Distribution) -> str:
 
 
 def _loaded(libraries: Libraries) -> Iterator[tuple[str, Loaded]]:
-    """Yield the loaded libraries, under each of their names."""
+    """Yield each name of each loaded library, with the library."""
     for process in libraries.processes:
         for item in process.loaded:
             for name in {*item.names, item.dynamic.soname}:

@@ -53,23 +53,23 @@ _OVERLAP = 64
 """The overlap of two pieces in bytes, for a name that spans them."""
 
 _MOST_NAMES = 1000
-"""The maximum number of names in a file; programs have ten."""
+"""The maximum number of names in a file; programs contain about ten."""
 
 _LARGEST = ("cublas", "cudnn")
-"""The libraries of CTranslate2 to check; its others belong to these or to other
-programs."""
+"""The only libraries of CTranslate2 to check: the others that its code names belong to
+these, or to other programs."""
 
 
 class _Record(NamedTuple):
     """The libraries that programs open, and where they search.
 
-    :param projects: the programs.
+    :param projects: the projects of the programs.
     :param source: the source of this record.
     :param extra: the extra whose requirements contain the libraries.
-    :param opens: the names of the libraries; empty if they are in the program's code.
+    :param opens: the names of the libraries; empty if they must be found in the code.
     :param looks: the locations, in order: ``wheels``, ``conda``, ``system`` and
         ``toolkit``. Programs with cuda-pathfinder search all of them.
-    :param install: the requirement with the libraries, with placeholders for names.
+    :param install: a requirement with the placeholders ``{project}`` and ``{cuda}``.
     """
 
     projects: list[str]
@@ -85,7 +85,7 @@ class _Opened(NamedTuple):
     """A library that a program cannot open.
 
     :param problem: such as ``libnvvm.so.4, which is found nowhere``.
-    :param folder: its directory, if the program only needs to search there.
+    :param folder: the directory of the library, if the program does not search it.
     """
 
     name: str
@@ -117,11 +117,11 @@ def find_missing_opened(stack: Stack) -> Iterator[Finding]:
 
 
 def _cuda_of(stack: Stack, own: Distribution) -> int | None:
-    """Return the CUDA major whose libraries a program opens."""
+    """Return the CUDA major version whose libraries a program opens."""
     named = needs_of_name(own.name)
     if named is not None and named.cuda is not None:
         return named.cuda.major
-    # The bindings of a CUDA major version load the libraries of that one.
+    # cuda-bindings loads the libraries of its own CUDA major version.
     bindings = stack.distributions.get("cuda-bindings")
     if bindings is not None and _has_pathfinder(stack, own):
         major = bindings.version.partition(".")[0]
@@ -168,9 +168,9 @@ def _find_missing(
 def _places(stack: Stack, library: Library, wanted: str, place: str) -> Iterator[str]:
     """Yield the files of a library in one kind of location, in search order.
 
-    cuda-pathfinder's search_steps.py: site-packages, then CONDA_PREFIX, then the
-    loader, then CUDA_PATH or CUDA_HOME, and the toolkit whose libcudart the loader
-    finds.
+    The locations are those in cuda-pathfinder's search_steps.py: site-packages, then
+    CONDA_PREFIX, then the loader, then CUDA_PATH or CUDA_HOME, and the toolkit whose
+    libcudart the loader finds.
     """
     if place == "wheels":
         roots, folders = [*stack.installation.folders], library.folders
@@ -285,7 +285,7 @@ def _is_of_extra(
 
 
 def _missing_of_names(stack: Stack, own: Distribution) -> Iterator[_Opened]:
-    """Yield the libraries that the code of a program names, and that are missing.
+    """Yield the missing libraries whose names are in the code of a program.
 
     Like the loader, the program does not search NVIDIA's distributions.
     """
@@ -311,7 +311,7 @@ def _names_in(own: Distribution, path: str) -> Iterator[str]:
     try:
         with open_regular(own.locate(path)) as file:
             rest = b""
-            # Some Linux files have no size and no end: /proc/kmsg waits for more.
+            # Read at most the size, because files such as /proc/kmsg never end.
             left = os.fstat(file.fileno()).st_size
             while piece := file.read(min(_PIECE, left)):
                 left -= len(piece)

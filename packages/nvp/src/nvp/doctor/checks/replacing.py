@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
-    """Return the command that replaces builds, and newer builds on other indexes.
+    """Return advice to replace builds, which names newer builds on vendors' indexes.
 
-    Companions of exactly these releases are replaced too. An index of a vendor is named
-    if it has a newer build that runs than PyPI, or if no build on PyPI is known to run.
+    Companions of exactly these releases are replaced too. A vendor's index is named if
+    it has a newer runnable build than PyPI, or if no build on PyPI is known to run.
 
     :param beside: further projects to select again, which may remain unchanged.
     """
@@ -71,7 +71,7 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
         return command
     again = ("--upgrade", "--force-reinstall")
     there = _elsewhere(stack, elsewhere, again)
-    # If no build on PyPI runs, an index such as PyPI would return the same build.
+    # If no build on PyPI runs, the user's own index would return the same build.
     if not any(map(stack.newest_on_pypi, installed)):
         return there
     return command.after(f"{there.text}; or from your own index: ")
@@ -84,9 +84,9 @@ def _elsewhere(
     instead: Mapping[str, str] = MappingProxyType({}),
     also: Sequence[str] = (),
 ) -> Advice:
-    """Return indexes with builds, and the commands that install them.
+    """Return advice on indexes with builds, and the command for the first index.
 
-    :param instead: by project, the requirement to use in its place.
+    :param instead: the requirements that replace plain names of projects, by name.
     :param also: further requirements.
     """
     from ...builds.vendors import say_elsewhere
@@ -102,7 +102,7 @@ def _elsewhere(
 
 
 def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | None:
-    """Return the command for companions of a torch that may stay unchanged."""
+    """Return the command that replaces companions and keeps torch, if possible."""
     torch, build = stack.distributions.get("torch"), stack.toolchain.torch
     if torch is None or build is None or build.cuda is None:
         return None
@@ -118,9 +118,9 @@ def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | No
 
 
 def find_companions(stack: Stack, *names: str) -> list[Distribution]:
-    """Return the companions of some projects, built for exactly their releases.
+    """Return the distributions that are built for exactly these installed projects.
 
-    A companion requires one version of them, or is linked with torch.
+    They pin a project or each other, or are linked with torch.
     """
     found: dict[str, Distribution] = {}
     waiting = list(names)
@@ -147,7 +147,7 @@ def _is_in_table(distribution: Distribution) -> bool:
 
 
 def _nothing_runs(stack: Stack, distribution: Distribution) -> bool:
-    """Return whether the table has a project, but no release that runs here."""
+    """Return whether the table lists a project, but none of its releases runs here."""
     if stack.newest_on_pypi(distribution) is not None:
         return False
     return _is_in_table(distribution) and distribution.variant_json is None
@@ -170,7 +170,7 @@ _FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
 
 
 def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
-    """Return the advice if no release of a project runs, such as a sibling project."""
+    """Return advice for projects without a runnable release: sibling projects, if any."""
     driver = stack.environment.cuda_driver_version
     others: dict[str, str] = {}
     for item in stuck:
@@ -210,8 +210,8 @@ def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
 def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
     """Return the advice to replace an extension with one for the installed torch.
 
-    For projects with a vendor's index, PyPI has only the source, which needs a
-    compiler.
+    If a project has a vendor's index, PyPI usually has only the source, which needs a
+    compiler: PyPI is suggested only if the table lists its wheels.
     """
     from ...builds.vendors import say_source_build
 
@@ -248,7 +248,7 @@ def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
 
 
 def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
-    """Return the URL of the wheel for a torch and the Python of the environment."""
+    """Return the URL of the wheel for a torch and the environment's Python, if any."""
     build, minor = stack.toolchain.torch, _minor(torch)
     cuda = None if build is None else build.cuda
     python = _minor(stack.installation.version or "")

@@ -34,12 +34,12 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
     triton = stack.toolchain.triton
     for assembler in stack.toolchain.assemblers:
         program = assembler.used
-        # torch's own program takes precedence over Triton's.
+        # The program may be torch's own, which takes precedence over Triton's.
         owner = stack.distributions.get(program.named_by)
         if triton is None or owner is None:
             continue
         if program.problem is not None:
-            # A program for another platform may be right on that machine.
+            # If another machine is checked, its platform may be that of the program.
             elsewhere = program.failure == "foreign" and not stack.is_here
             if assembler.gpus and not elsewhere:
                 yield Finding.of(
@@ -202,7 +202,7 @@ def find_newer_toolchain(stack: Stack) -> Iterator[Finding]:
         return
     yield from _newer_assemblers(stack, driver)
     yield from _newer_nvrtc(stack, driver)
-    # Only extensions of torch are built with these compilers here.
+    # Check nvcc only if extensions of torch are built on this machine.
     if stack.toolchain.torch is not None and stack.builds_here:
         for program in stack.toolchain.nvcc[:1]:
             if program.cuda is not None:
@@ -245,9 +245,9 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
 
 
 def _has_nvrtc(stack: Stack) -> bool:
-    """Return whether torch has an NVRTC of its own, or METADATA asks for one.
+    """Return whether torch bundles NVRTC, or requires an installed distribution of it.
 
-    Some builds bundle it. ND304 checks the one that METADATA requires.
+    ND304 reports a required one that is missing or has the wrong version.
     """
     torch = stack.distributions["torch"]
     if any(item.path.startswith("torch/lib/libnvrtc") for item in torch.files):
@@ -259,10 +259,10 @@ def _has_nvrtc(stack: Stack) -> bool:
 
 
 def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
-    """Check the machine code that Triton makes.
+    """Report assemblers of Triton whose machine code the driver cannot load.
 
-    A driver loads machine code of any minor version of its own CUDA major version, and
-    none of a newer major version.
+    A driver loads machine code from any minor version of its own CUDA major version,
+    but not from a newer major version.
     """
     for assembler in stack.toolchain.assemblers:
         cuda = assembler.used.cuda
@@ -281,7 +281,7 @@ def _newer_assemblers(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
 
 
 def _newer_nvrtc(stack: Stack, driver: CudaVersion) -> Iterator[Finding]:
-    """Check GPUs that NVRTC does not support, and for which it makes only PTX."""
+    """Report GPUs newer than NVRTC, if the driver is too old for the PTX from NVRTC."""
     for item in stack.toolchain.nvrtc:
         if item.cuda is None or driver_for_ptx(item.cuda) <= driver:
             continue
@@ -344,11 +344,11 @@ def _only_ptx(
 
 
 def _newer_gpus(stack: Stack, cuda: CudaVersion) -> list[ComputeCapability]:
-    """Return the GPUs that a release of CUDA is too old for."""
+    """Return the GPUs that are newer than a release of CUDA."""
     capabilities = stack.environment.compute_capabilities
     return [gpu for gpu in capabilities if is_older_than(cuda, gpu)]
 
 
 def _wanted(stack: Stack) -> str:
-    """Return a value of the variable that has machine code for all GPUs."""
+    """Return a value of TORCH_CUDA_ARCH_LIST with machine code for all GPUs."""
     return ";".join(map(str, reversed(stack.environment.compute_capabilities)))

@@ -36,8 +36,8 @@ _PTX = "ptx"
 class _CudaError(Exception):
     """A failed call of the driver.
 
-    :param text: such as ``CUDA_ERROR_OUT_OF_MEMORY``.
-    :param code: its number; -1 for other errors.
+    :param text: the name of the error, such as ``CUDA_ERROR_OUT_OF_MEMORY``.
+    :param code: the number of the error; -1 for an error that is not the driver's.
     """
 
     def __init__(self, text: str, code: int) -> None:
@@ -54,7 +54,7 @@ def main(index: int, seconds: int, file: str) -> None:
     """Run the tasks of a file on a GPU, and end the process.
 
     :param index: the number of the GPU.
-    :param seconds: the number of seconds that the parent waits.
+    :param seconds: the time limit of this process, slightly longer than the parent's.
     :param file: a JSON list of objects with ``name``, ``kind`` (``ptx``, ``link`` or
         ``load``) and ``path``.
     """
@@ -91,7 +91,7 @@ def _version() -> str:
 def _carry_out(
     index: int, tasks: list[Mapping[str, str]], say: Callable[..., None]
 ) -> bool:
-    """Return whether all tasks were tried."""
+    """Run the tasks on a GPU; return false if a failed kernel has prevented some."""
     count = -1
 
     def make_context() -> dict[str, object]:
@@ -123,7 +123,7 @@ def _try(
     say: Callable[..., None],
     count: Callable[[], int] | None = None,
 ) -> bool:
-    """Run a task, and print its outcome."""
+    """Run a task, print its outcome, and return whether it succeeded."""
     say(begin=name)
     started = time.monotonic()
     outcome: dict[str, object] = {"error": None, "code": 0}

@@ -121,7 +121,7 @@ def _find_blocked(
             needed = unit.jit_toolkit(capability)
             if needed is not None and ptx_versions()[needed] >= oldest:
                 blocked.append((unit.libraries[0].path, needed))
-        # NVIDIA's own libraries select among several files.
+        # An NVIDIA library selects among several files, so all of them must be blocked.
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
             continue
         path, needed = blocked[0]
@@ -143,7 +143,7 @@ def _find_kernels(item: GpuProof) -> Iterator[Finding]:
     """ND603: the kernel of doctor does not run."""
     if item.machine_code.failed:
         yield _broken("machine code that the driver linked", item, item.machine_code)
-    # One cause usually breaks all versions.
+    # Report versions with the same error together: they usually have one cause.
     groups: dict[tuple[str, str | None], list[str]] = {}
     for version, trial in item.ptx.items():
         if trial.failed:
@@ -191,7 +191,7 @@ def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
                 hint=_torch_hint(stack, name, trial),
             )
     loaded, available = steps["import"], steps.get("available")
-    # ND207 reports a build without CUDA.
+    # Skip a build without CUDA, which ND207 reports.
     if (
         available is not None
         and available.more.get("available") is False

@@ -1,8 +1,8 @@
-"""Watch the memory in use on each GPU. This module runs only in the child.
+"""Watch the memory in use on each GPU. This module runs only in a child process.
 
 `processes.watch_memory` starts the child. The child prints a line of JSON at the
-start and whenever a peak has grown; the last complete line counts. It ends with its
-parent, or when its seconds are over.
+start and whenever a peak has grown; the last complete line counts. The child ends with
+its parent, or after its time limit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INTERVAL = 0.1
 def main(seconds: float) -> None:
     """Print the memory in use at the start, and each new peak.
 
-    If NVML cannot report the memory, its error code is printed instead.
+    If NVML cannot report the memory of any GPU, the error code is printed instead.
     """
     parent = os.getppid()
     end = time.monotonic() + seconds
@@ -48,7 +48,7 @@ def main(seconds: float) -> None:
 def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
     """Yield each GPU whose memory is readable, with its handle.
 
-    A GPU that cannot be read never hides the others.
+    :raises NVMLError: there are GPUs, but the memory of none is readable.
     """
     failure: pynvml.NVMLError | None = None
     readable = False

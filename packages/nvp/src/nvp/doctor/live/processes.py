@@ -1,7 +1,7 @@
 """The child processes of `doctor`, and their reports.
 
-One runs code on a GPU, one runs torch, and one watches the memory of the GPUs. The
-process of `doctor` itself loads neither the driver nor torch. A child that hangs,
+One child runs code on a GPU, one runs torch, and one watches the memory of the GPUs.
+The process of `doctor` itself loads neither the driver nor torch. A child that hangs,
 crashes or prints garbage is an outcome like any other.
 """
 
@@ -68,11 +68,11 @@ class Task:
 class ChildReport:
     """The report of a child.
 
-    :param first: its first line.
+    :param first: the first line of the child.
     :param ends: the lines of the steps that ended, by the name of the step.
     :param unfinished: the step that began and did not end.
     :param done: false if the child must be started again for the other steps.
-    :param stopped: why it did not finish; ``None`` if it did.
+    :param stopped: why the child did not finish; ``None`` if it did.
     """
 
     first: Mapping[str, Any] = field(default_factory=dict)
@@ -106,7 +106,7 @@ def check_possible(environment: Environment, *, is_here: bool) -> None:
 def bindings_folders() -> list[str]:
     """Return the directories from which the child imports cuda-python.
 
-    :raises MissingExtraError: it is not installed, or too old.
+    :raises MissingExtraError: cuda-python is not installed, or too old.
     """
     folder = _folder_of("cuda.bindings.driver")
     if folder is None:
@@ -139,7 +139,7 @@ def ask_driver(
 ) -> ChildReport:
     """Start a child that creates a context on a GPU, and runs tasks there.
 
-    :param index: the number of the GPU, in the order of the bus.
+    :param index: the number of the GPU, in the order of the PCI bus.
     :param seconds: the deadline.
     :param folder: the directory for the list of tasks.
     """
@@ -148,9 +148,9 @@ def ask_driver(
         json.dump(list(map(asdict, tasks)), file)
     variables = {
         **child_variables(environ, complete=True),
-        # Otherwise the driver would cache compiled code.
+        # Make the driver compile the PTX instead of using its cache.
         "CUDA_CACHE_DISABLE": "1",
-        # By default, CUDA 12.2 and newer load a kernel at its first call.
+        # Load kernels immediately: CUDA 12.2 and newer would wait for the first call.
         "CUDA_MODULE_LOADING": "EAGER",
     }
     command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP]
@@ -190,7 +190,7 @@ def _ask(
 ) -> ChildReport:
     end = time.monotonic() + seconds
     try:
-        # The compilers of torch start programs, which must not outlive it.
+        # End the whole group, because the compilers of torch start programs.
         output, in_time = run(command, variables, seconds, group=True)
     except (OSError, ValueError) as error:
         logger.info("the child process cannot be started: %s", error)
@@ -200,7 +200,7 @@ def _ask(
 
 
 def _parse(output: bytes, stopped: Stop) -> ChildReport:
-    """Parse the lines of a child, and skip all others.
+    """Parse the lines of a child, and skip other output.
 
     :param stopped: why the child ended, if its last line is missing.
     """
@@ -208,7 +208,7 @@ def _parse(output: bytes, stopped: Stop) -> ChildReport:
     ends: dict[str, Mapping[str, Any]] = {}
     begun: str | None = None
     for text in output.split(b"\n"):
-        # Endless output has millions of lines, and parsing each would take a minute.
+        # Skip other lines quickly: parsing each line of endless output takes a minute.
         if not text.startswith(b"{"):
             continue
         try:
@@ -233,19 +233,19 @@ sys.path += sys.argv[2:]
 from nvp.doctor.live.memory import main
 main(float(sys.argv[1]))
 """
-"""The program of the child process; see `detection.probe.BOOTSTRAP`."""
+"""The program of the child that watches the memory; see `detection.probe.BOOTSTRAP`."""
 
 _START = 5
-"""The time limit for the start of NVML in seconds; without persistence mode it can take
-longer."""
+"""The longest wait for the start of NVML, in seconds; without persistence mode, the
+start can take longer."""
 
 _LATE = 60
-"""The seconds after which a forgotten child ends by itself."""
+"""The seconds by which a forgotten child outlives its deadline."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Memory:
-    """The memory usage from NVML, complete after the context has ended.
+    """The memory usage from NVML, complete after the context of `watch_memory`.
 
     :param gpus: for each GPU its ``index``, and the bytes that all programs together
         used: ``before`` at the start, and ``peak`` as the maximum. ``None`` without a
@@ -286,7 +286,7 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
             yield memory
             return
         try:
-            # Otherwise the program could use memory before the first sample.
+            # Wait, or the program could use memory before the first sample.
             _await_first_line(child, output)
             yield memory
         finally:
@@ -308,7 +308,7 @@ def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None
 
 
 def _fill(memory: Memory, output: bytes, *, has_crashed: bool) -> None:
-    # The text after the last line end is an unfinished line.
+    # Drop the text after the last line end, which is an unfinished line.
     lines = output.split(b"\n")[:-1]
     if not lines:
         memory.reason = "NVML has crashed" if has_crashed else "NVML has not replied"

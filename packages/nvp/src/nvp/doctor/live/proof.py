@@ -1,10 +1,10 @@
 """Trials on each GPU: a context, a kernel in each form, the cubins of libraries.
 
-The kernel is PTX in every version. This package contains no machine code: the driver's
-linker makes it from the PTX (``cuLink...``) for the actual GPU. Cubins from a toolkit
-would be binaries that nobody can review, only for GPUs that the toolkit knows, and only
-for drivers of the same or a newer CUDA major version. One cubin of each installed
-library shows that machine code from toolkits loads.
+The kernel is tried as PTX of every version. This package contains no machine code: the
+driver's linker (``cuLink...``) makes it from the PTX for the actual GPU. Cubins from a
+toolkit would be binaries without reviewable source, only for GPUs that the toolkit
+supports, and only for drivers of the same or a newer CUDA major version. Loading one
+cubin of each installed library tries machine code from toolkits too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ..model import Stack
 from .processes import ChildReport, Task, ask_driver, ask_torch
 
 _OLDEST_TARGET = 50
-"""The target of the kernel: every PTX version since 4.0 has it, and every newer GPU
-runs it."""
+"""The target of the kernel: every PTX version since 4.0 supports it, and every newer
+GPU runs it."""
 
 
 def isa_versions() -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def isa_versions() -> tuple[str, ...]:
 
 
 def ptx_of(isa: str, capability: ComputeCapability) -> str:
-    """Return the kernel in a version of PTX, for a GPU or an older target."""
+    """Return the test kernel in a PTX version, for a target not newer than the GPU."""
     target = str(min(_OLDEST_TARGET, int(capability.sm)))
     kernel = read_resource("doctor", "live", "kernel.ptx")
     return kernel.replace("@isa", isa).replace("@target", target)
@@ -53,9 +53,9 @@ class Library:
     """A library and the cubin to load from it.
 
     :param path: the library, in its distribution.
-    :param target: the target of the cubin; ``None`` without one.
-    :param task: the task that loads it; ``None`` without a cubin.
-    :param why: why there is nothing to load.
+    :param target: the target of the cubin; ``None`` if there is no cubin to load.
+    :param task: the task that loads the cubin; ``None`` if there is none.
+    :param why: why there is no cubin to load.
     """
 
     distribution: str
@@ -101,7 +101,7 @@ def _library(
         return Library(distribution=name, path=unit.name, why=why)
     library = fitting[0]
     if unit.by_cuda and driver is not None:
-        # Programs load the library for their CUDA.
+        # Prefer a library that the driver supports, as programs do.
         supported = [
             x for x in fitting if max(x.cuda_runtime, default=0) <= driver.major
         ]
@@ -144,10 +144,10 @@ Status: TypeAlias = Literal[
 class Trial:
     """The outcome of a trial.
 
-    :param status: ``refused`` if the PTX is newer than the driver.
+    :param status: the kind of outcome; ``refused`` if the PTX is newer than the driver.
     :param error: the name of the driver's error, or a clause; ``None`` if it passed.
     :param code: the number of the driver's error; -1 for other errors.
-    :param seconds: the duration; ``None`` if it did not end.
+    :param seconds: the duration; ``None`` if the trial did not end.
     """
 
     status: Status
@@ -158,7 +158,7 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether something is wrong."""
+        """Whether the trial found a problem; ``refused`` and ``skipped`` are none."""
         return self.status in ("failed", "timeout", "crashed")
 
     def to_dict(self) -> dict[str, object]:
@@ -173,7 +173,7 @@ class GpuProof:
     :param count: the number of GPUs that the driver shows; ``None`` if unknown.
     :param bindings: the version of cuda-python; ``None`` if the child did not report
         it.
-    :param ptx: by version of PTX, ascending.
+    :param ptx: the trials of the kernel as PTX, by version of PTX, ascending.
     """
 
     gpu: Gpu
@@ -263,11 +263,11 @@ _UNSUPPORTED_PTX = 222
 unsupported toolchain"."""
 
 _MOST_STARTS = 8
-"""The number of children for one GPU: after a failed kernel or a crash, the remaining
-tasks need a new child."""
+"""The maximum number of children for one GPU: after a failed kernel or a crash, the
+remaining tasks need a new child."""
 
 _STEP = re.compile("import|arch_list|available|matmul [0-9]{1,4}|compile|end")
-"""The steps of `torch_program`, and the name of the part after them in `_trials`."""
+"""The steps of `torch_program`, and ``end``, which stands for the exit after them."""
 
 _LONGEST = 500
 """The maximum length of an error in characters."""
@@ -314,7 +314,7 @@ def _prove_gpu(
         with open(path, "w", encoding="ascii") as file:
             file.write(ptx_of(version, capability))
         tasks.append(Task(name=f"ptx {version}", kind="ptx", path=path))
-    # The oldest PTX is what every driver reads.
+    # Link the oldest PTX version, which every driver reads.
     linked = Task(name="machine code", kind="link", path=tasks[0].path)
     loads = [item.task for item in libraries if item.task is not None]
     trials, report = _run(
@@ -359,8 +359,8 @@ def _run(
         )
         news = _trials(report, (CONTEXT,), seconds)
         has_context = news[CONTEXT].status == "passed"
-        # The first context gives the duration. A later one counts only if it fails,
-        # because the GPU may have been lost.
+        # Keep the trial of the first context, which has the duration. A later one
+        # replaces it only if it fails, because the GPU may have been lost.
         if start == 0:
             first = report
         elif has_context:
@@ -380,7 +380,7 @@ def _trials(
 ) -> dict[str, Trial]:
     """Return the trials of a child by name.
 
-    :param expected: the first task of a child.
+    :param expected: the tasks with which every child begins.
     """
     trials = {name: _ended(line) for name, line in report.ends.items()}
     stuck = report.unfinished

@@ -18,7 +18,7 @@ _SIZE = 64
 
 def main(seconds: int) -> None:
     """Run the steps, and end the process."""
-    # Remove the directory of this program from the path: its modules are not for torch.
+    # Remove the directory of this program from the path: torch must not import from it.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [item for item in sys.path if os.path.abspath(item or ".") != here]
     if sys.platform != "win32":
@@ -80,7 +80,7 @@ def _ask() -> dict[str, Any]:
     available = bool(torch.cuda.is_available())
     why = None
     if not available and torch.version.cuda:
-        # `is_available` hides the reason, which this function raises.
+        # `is_available` hides the reason, but `init` raises it.
         try:
             torch.cuda.init()
         except Exception as error:  # noqa: BLE001  # the driver may raise anything

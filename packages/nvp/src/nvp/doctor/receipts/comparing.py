@@ -1,7 +1,7 @@
 """Compare two receipts, fact by fact.
 
-A fact is one property of a stack, such as the version of a distribution, or one
-workload that has run on it.
+A fact is one property of a stack, such as the version of a distribution, or the result
+of one workload.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WORSE = {
 """Problems of a workload, in the singular and in the plural."""
 
 _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
-"""Facts whose changes never matter.
+"""The names of facts whose changes never matter.
 
 A driver from another branch with the same CUDA version runs the same code, and so does
 a program of the same version in another directory.
 """
 
 _SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
-"""Values of the toolchain that are distributions, which have facts of their own."""
+"""Values of the toolchain that describe distributions, which have their own facts."""
 
 _HINTS = {
     "machine": "make a receipt for each kind of machine",
@@ -54,8 +54,8 @@ _HINT = "find out what has changed, or write a new receipt"
 class Fact:
     """A fact with its values in both receipts.
 
-    :param kind: such as ``distribution``.
-    :param name: such as ``torch``; kind and name identify the fact.
+    :param kind: the kind of fact, such as ``distribution``.
+    :param name: the name, such as ``torch``; kind and name identify the fact.
     :param old: the value in the old receipt as text; ``None`` if missing.
     :param new: the value in the new receipt.
     :param matters: whether the difference is relevant for the stack.
@@ -142,7 +142,7 @@ def _fact(kind: str, name: str, old: str | None, new: str | None) -> Fact:
     change: Change = "gained" if old is None else "lost" if new is None else "changed"
     if old == new:
         change = "same"
-    # A live proof that was not repeated is no difference of the stack.
+    # A live proof that is only in the old receipt was not repeated, so ignore it.
     matters = kind in ("distribution", "override") or not (
         _WITHOUT_MATTER.fullmatch(name) or (kind == "live" and new is None)
     )
@@ -195,9 +195,9 @@ def _distribution(item: Mapping[str, Any]) -> str:
 
 
 def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of a document with their paths, without measurements.
+    """Yield the paths and values in a document, without measurements.
 
-    A version is a text and a count is a whole number; only times have a point.
+    Floats are skipped, because only measured times are floats.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -226,7 +226,7 @@ def _name_of(item: object) -> str | None:
     if not isinstance(item, Mapping):
         return None
     if isinstance(item.get("distribution"), str):
-        # A loaded library has a target. Other paths depend on the machine.
+        # Only a library with a target has a path that is the same on every machine.
         path = item.get("path") if "target" in item else None
         return " ".join(str(word) for word in (item["distribution"], path) if word)
     for key in ("index", "version", "name"):

@@ -24,7 +24,7 @@ def check_target(path: str) -> None:
     A workload may take hours, and its results must not be lost.
 
     :raises UsageError: the name has an unknown suffix.
-    :raises InputError: there is no such directory, or it cannot be written to.
+    :raises InputError: the path is not a file, or its directory is not writable.
     """
     if not path.lower().endswith((_JSON, _MARKDOWN)):
         hint = f"end the name with {_JSON} or {_MARKDOWN}"
@@ -46,7 +46,7 @@ def check_target(path: str) -> None:
 
 
 def to_text(receipt: Receipt, path: str) -> str:
-    """Return the text of a receipt, in the form of the file's suffix."""
+    """Return a receipt as Markdown or as JSON, by the suffix of ``path``."""
     if path.lower().endswith(_MARKDOWN):
         return "\n".join(receipt_lines(receipt)) + "\n"
     # Use ASCII, because a command line need not be valid UTF-8.
@@ -225,7 +225,7 @@ def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]
 
 def _sorted(comparison: Comparison, *, with_same: bool) -> list[Fact]:
     facts = [fact for fact in comparison.facts if with_same or fact.change != "same"]
-    # The sort is stable, so workloads stay last among facts with one change.
+    # The sort is stable, so workloads stay last among facts with the same change.
     return sorted(facts, key=lambda fact: CHANGES.index(fact.change))
 
 

@@ -1,4 +1,4 @@
-"""Make the receipt of a stack, a JSON document, and read and validate receipts."""
+"""Make the receipt of a stack as a JSON document, and read and validate receipts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Reasons:
     """The reasons for the content of a stack.
 
     :param general: the reasons for the whole stack.
-    :param of: the reason for one distribution or one environment variable, by name.
+    :param of: the reasons for single distributions and environment variables, by name.
     """
 
     general: tuple[str, ...] = ()
@@ -87,7 +87,7 @@ def parse_reasons(texts: Sequence[str], stack: Stack) -> Reasons:
     """Parse the values of ``--reason``.
 
     ``torch=TEXT`` is about a distribution, ``TRITON_PTXAS_PATH=TEXT`` about a variable,
-    and every other text about the whole stack. ``=TEXT`` is always about the stack.
+    and a text without a name, or ``=TEXT``, about the whole stack.
 
     :raises UsageError: the name before ``=`` is unknown, or the text is empty.
     """
@@ -249,7 +249,7 @@ def _overrides(
 
 
 def _abi(stack: Stack) -> dict[str, object] | None:
-    """Return the C++ ABI of torch, by its symbols, and the extensions that need it."""
+    """Return torch's C++ ABI from its symbols, and the extensions linked with torch."""
     symbols = stack.torch_symbols
     if symbols is None:
         return None
@@ -262,15 +262,15 @@ def _abi(stack: Stack) -> dict[str, object] | None:
 
 
 MAX_RECEIPT = 32 * 1024 * 1024
-"""The largest receipt in bytes. A workload with the maximum of details has 500 kB."""
+"""The largest receipt in bytes. A workload with all possible details has 500 kB."""
 
 _HINT = "give a receipt that doctor --receipt FILE.json has written"
 
 
 def read_receipt(path: str) -> Receipt:
-    """Read a receipt, or the report of ``doctor --json`` that has one.
+    """Read a receipt, or a report of ``doctor --json`` that contains one.
 
-    :raises InputError: the file cannot be read, or has no receipt of a known version.
+    :raises InputError: the file cannot be read, or contains no valid receipt.
     """
     try:
         data = read_bytes(path, limit=MAX_RECEIPT)
@@ -300,7 +300,7 @@ def receipt_of(document: object, path: str | None = None) -> Receipt:
     try:
         _check(receipt)
     except InputError as error:
-        # Errors of values have a place, but no file name.
+        # Add the file name: errors of values have only a place.
         raise InputError(
             error.message, path=path, place=error.place, hint=error.hint or _HINT
         ) from None
@@ -333,7 +333,7 @@ def _check(receipt: Mapping[str, Any]) -> None:
 
 
 def _look(value: object, place: str, shape: _Shape) -> None:
-    """Check that a value has a shape."""
+    """Raise `InputError` if a value does not have a shape."""
     if isinstance(shape, dict):
         document = as_object(value, place)
         for name, inner in shape.items():
