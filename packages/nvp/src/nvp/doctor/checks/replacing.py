@@ -170,7 +170,7 @@ _FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
 
 
 def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
-    """Return advice for projects without a runnable release: sibling projects, if any."""
+    """Return advice for projects without a runnable release: siblings, if any."""
     driver = stack.environment.cuda_driver_version
     others: dict[str, str] = {}
     for item in stuck:
