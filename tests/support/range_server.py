@@ -28,7 +28,8 @@ class Answer:
     :param parts: the body that ranges are taken from, where it is another one.
     :param fault: ``hang`` (send nothing until the server stops), ``cut`` (stop after
         half of the body), ``drip`` (send a byte at a time, until the server stops),
-        ``lie`` (send another range than the one that was asked for).
+        ``lie`` (send another range than the one that was asked for), ``whole`` (send
+        ranges at the end alone).
     """
 
     body: bytes = b""
@@ -109,7 +110,8 @@ def serve_answers(
             ):
                 body, status = b"", 304
             asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-            if asked and answer.ranges and status == 200:
+            is_wanted = not asked or not asked[1] or answer.fault != "whole"
+            if asked and answer.ranges and status == 200 and is_wanted:
                 body = body if answer.parts is None else answer.parts
                 start, end = _bounds(asked[1], asked[2], len(body))
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"

@@ -14,6 +14,7 @@ import os
 import re
 import time
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -214,6 +215,35 @@ def test_a_small_wheel_is_compared_before_its_metadata_is_sent(tmp_path: Path) -
         reply = ask(f"{url}.metadata")
         assert (reply.status, "evil" in reply.text) == (502, False)
         assert "its sha256 is not the one that the page gives" in reply.text
+
+
+def test_a_whole_file_tells_nothing_of_the_parts_before_it(tmp_path: Path) -> None:
+    """A server that stops to serve parts may have sent another list of members."""
+    path = stub_wheel(tmp_path, "kern", "1.0", tag=TAG, requires=["needed"])
+    text = zipfile.ZipFile(path).read("kern-1.0.dist-info/METADATA")
+    shorter = text[: text.index(b"Requires-Dist")]
+    bodies = []
+    for size, crc in ((len(text), None), (len(shorter), zlib.crc32(shorter))):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("kern-1.0.dist-info/METADATA", text)
+            archive.writestr("kern.bin", PAD["kern.bin"])
+            entry = archive.getinfo("kern-1.0.dist-info/METADATA")
+            entry.file_size = entry.compress_size = size
+            entry.CRC = entry.CRC if crc is None else crc
+        bodies.append(file.getvalue())
+    path.write_bytes(bodies[0])
+    answers = page("kern", path)
+    answers[KERN] = replace(answers[KERN], parts=bodies[1], fault="whole")
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
+        assert "Requires-Dist" not in ask(f"{url}.metadata").text
+        with pytest.raises(http.client.IncompleteRead):
+            ask(url)
+        assert "its METADATA was read from another file" in running.warnings[-1]
 
 
 @given(st.data())

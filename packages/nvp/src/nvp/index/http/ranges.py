@@ -78,7 +78,7 @@ class Parts:
         self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
 
     def are_all_of(self, sha256: str | None) -> bool:
-        """Return whether one part is the whole file, with this hash.
+        """Return whether each part is the whole file, with this hash.
 
         :raises ChangedFileError: a part is the whole file, but has another hash.
         """
@@ -89,7 +89,8 @@ class Parts:
             return False
         if whole != {sha256.lower()}:
             raise ChangedFileError("its sha256 is not the one that the page gives")
-        return True
+        # A server that sends the whole file later may have sent other parts before.
+        return all(end - start == self.size for start, end, _ in self.hashes)
 
 
 class Comparison:
