@@ -147,11 +147,43 @@ class TestRecords:
         assert compared >= 15
 
     def test_requirements_are_on_projects_of_the_table(self) -> None:
-        assert build_records().keys() == PROJECTS
+        others = {"lightgbm", "paddlepaddle-gpu", "triton"}
+        assert build_records().keys() == PROJECTS | others
+        assert PROJECTS.isdisjoint(others)
         required = {text for record in RECORDS for text in record.needs.requires}
         assert required
         for text in required:
             assert canonicalize_name(Requirement(text).name) in PROJECTS
+
+
+class TestCodeOfOtherKinds:
+    @pytest.mark.parametrize(
+        ("build", "driver", "gpu", "verdict"),
+        [
+            # OpenCL, for any driver and GPU
+            ("lightgbm 4.7.0 linux_x86_64", "11.4", "6.1", "runs"),
+            ("lightgbm 4.7.0 win_amd64", "13.0", "8.0", "cpu"),
+            # the ptxas of triton, and its second one for compute capability 10.0
+            ("triton 3.9.0 linux_x86_64", "12.4", "8.0", "runs"),
+            ("triton 3.9.0 linux_x86_64", "12.4", "9.0", "runs"),
+            ("triton 3.9.0 linux_x86_64", "12.8", "12.0", "cannot"),
+            ("triton 3.9.0 linux_x86_64", "13.0", "12.0", "runs"),
+            ("triton 3.6.0 linux_x86_64", "12.8", "12.0", "runs"),
+            ("triton 3.2.0 linux_x86_64", "12.8", "12.0", "cannot"),
+            ("triton 3.9.0 linux_x86_64", "11.8", "8.0", "cannot"),
+            ("triton 3.9.0 linux_x86_64", "12.8", "6.1", "cannot"),
+            # the CUDA version that paddle names
+            ("paddlepaddle-gpu 2.6.2 linux_x86_64", "11.4", "8.0", "runs"),
+            ("paddlepaddle-gpu 2.6.2 linux_x86_64", "12.8", "12.0", "unknown"),
+            ("paddlepaddle-gpu 2.6.2 win_amd64", "10.2", "7.5", "cannot"),
+            ("paddlepaddle-gpu 2.4.2 win_amd64", "10.2", "7.5", "runs"),
+        ],
+    )
+    def test_is_judged(self, build: str, driver: str, gpu: str, verdict: str) -> None:
+        project, version, platform = build.split()
+        record = find_record(project, version, platform)
+        assert record is not None
+        assert judge(record.needs, machine(driver, gpu)).verdict == verdict
 
 
 class TestFind:

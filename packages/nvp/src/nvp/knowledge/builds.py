@@ -43,7 +43,11 @@ PROJECTS = frozenset(
         *("torchvision", "vllm", "xformers", "xgboost"),
     }
 )
-"""The projects in the table. Whether a build runs may depend on those it requires."""
+"""The projects in the table. Whether a build runs may depend on those it requires.
+
+The table also has lightgbm, paddlepaddle-gpu and triton, on which no build depends:
+torch runs without the GPU code of triton.
+"""
 
 
 class CudaMajor(CudaVersion):

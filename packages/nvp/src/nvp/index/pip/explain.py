@@ -49,7 +49,8 @@ class InstalledBuild:
         runs, with the project that has it.
     :param cpu_because: why a build without GPU code was installed, if known.
     :param note: why no build of any release uses the GPU.
-    :param brought: whether it was installed only for another build that cannot run.
+    :param brought: whether it was installed only for another build, which cannot run,
+        or which runs without its GPU code, as torch does without that of triton.
     :param lacking: a sentence about GPUs of the machine for which it has no code.
     :param for_all: the newest release that runs on every GPU, if this one does not.
     """
@@ -164,13 +165,14 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
             )
         )
     asked = {item.project for item in run.command.asked if not item.is_constraint}
-    return tuple(
-        replace(item, brought=True)
-        if item.project not in asked
-        and refused & {who for who, _ in requirements.get(item.project, ())}
-        else item
-        for item in explained
-    )
+
+    def is_brought(item: InstalledBuild) -> bool:
+        by_table = item.build.judgement.evidence == "table"
+        users = {who for who, _ in requirements.get(item.project, ())}
+        optional = by_table and item.project not in PROJECTS
+        return item.project not in asked and (optional or bool(refused & users))
+
+    return tuple(replace(item, brought=is_brought(item)) for item in explained)
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
