@@ -77,7 +77,7 @@ def test_a_release_of_which_nothing_is_known(pip: Pip, url: str) -> None:
     done = pip("install", "--dry-run", "-i", url, "--no-deps", "silent", *MACHINE)
     assert done.code == 0, done.text
     assert "Would install silent-2.0" in done.out
-    assert done.out.splitlines()[-2] == (
+    assert done.out.splitlines()[-1] == (
         "silent 2.0: 3.0 needs a driver for CUDA 13, but this one is for CUDA 12.8; "
         "2.0 is not known to run here either"
     )
@@ -86,13 +86,29 @@ def test_a_release_of_which_nothing_is_known(pip: Pip, url: str) -> None:
 def test_the_newest_release_may_not_run_either(pip: Pip, url: str) -> None:
     words = ("install", "--dry-run", "-i", url, "--no-deps", "fresh-cu12")
     done = pip(*words, "--cuda-driver", "12.8", "--sm-arch", "12.0")
-    assert done.out.splitlines()[-2] == (
+    assert done.out.splitlines()[-1] == (
         "fresh-cu12 1.0 (CUDA 12) is not known to run here: CUDA 12.8 is the first to "
         "compile for compute capability 12.0, and it is unknown which CUDA 12 the "
         "build is of (the project is named fresh-cu12)"
     )
     done = pip(*words, *MACHINE)
     assert "known" not in done.text
+    assert done.out.splitlines()[-1].startswith("Next: nvp pip install ")
+
+
+def test_torch_runs_without_triton(pip: Pip, tmp_path: Path) -> None:
+    stub_wheel(tmp_path / "triton", "triton", "2.0.0", tag=HERE)
+    requires = ["triton==2.0.0"]
+    stub_wheel(tmp_path / "torch", "torch", "2.0.1", tag=HERE, requires=requires)
+    for project in ("torch", "triton"):
+        write_page(tmp_path / project)
+    with serve(tmp_path) as url:
+        words = ("install", "--dry-run", "-i", url, "--cuda-driver", "11.8")
+        done = pip(*words, "--sm-arch", "8.0", "torch")
+        assert "Would install torch-2.0.1 triton-2.0.0" in done.out
+        assert "warning" not in done.text
+        done = pip(*words, "--sm-arch", "8.0", "triton")
+        assert "warning: triton 2.0.0: the GPU will not be used" in done.err
 
 
 def test_nothing_is_passed_over_where_nothing_runs(pip: Pip, url: str) -> None:

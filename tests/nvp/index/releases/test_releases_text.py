@@ -25,9 +25,11 @@ HERE = "py3-none-manylinux_2_17_x86_64"
 LACKS = ["no", "code", "for", "compute", "capability", "7.0"]
 
 
-def make_machine(folder: Path) -> Path:
-    """Write a snapshot of a machine with a V100 and a B200."""
-    gpus = [("Tesla V100", "7.0"), ("NVIDIA B200", "10.0")]
+MIXED = (("Tesla V100", "7.0"), ("NVIDIA B200", "10.0"))
+
+
+def make_machine(folder: Path, *gpus: tuple[str, str]) -> Path:
+    """Write a snapshot of a machine with GPUs."""
     snapshot = {
         "cuda_driver_version": "13.0",
         "kernel_driver_version": None,
@@ -35,7 +37,7 @@ def make_machine(folder: Path) -> Path:
         "reason": None,
         "gpus": [
             {"index": i, "name": name, "compute_capability": text, "reason": None}
-            for i, (name, text) in enumerate(gpus)
+            for i, (name, text) in enumerate(gpus or MIXED)
         ],
     }
     path = folder / "machine.json"
@@ -111,6 +113,48 @@ def test_several_gpus(tmp_path: Path, run: Run) -> None:
     assert report[0]["lacking"] == ["7.0"]
 
 
+def test_every_gpu_takes_no_release_that_runs_partly(tmp_path: Path, run: Run) -> None:
+    """torch 2.14.1 has a library without code for 7.5, vllm no release without one."""
+    gpus = {"torch": ("Tesla T4", "7.5"), "vllm": ("GeForce GTX 1080", "6.1")}
+    index = write_index(tmp_path, "torch", "2.14.1", "2.10.0")
+    write_index(tmp_path, "vllm", "0.9.2", "0.6.3.post1")
+    found = {}
+    for project, gpu in gpus.items():
+        machines = make_machine(tmp_path, gpu, ("A100", "8.0"))
+        words = ("releases", project, "-i", index, "--environment", machines)
+        data = json.loads(run(*words, "--every-gpu", "--json").out)["data"]
+        verdicts = [release["builds"][0]["verdict"] for release in data["releases"]]
+        found[project] = (data["newest"], verdicts)
+    assert found == {
+        "torch": ("2.10.0", ["cannot", "runs"]),
+        "vllm": ("0.9.2", ["partly", "cannot"]),
+    }
+
+
+@pytest.mark.parametrize("tag", ["linux_aarch64", "win_amd64", "linux_x86_64"])
+def test_a_platform_without_wheels(tmp_path: Path, run: Run, tag: str) -> None:
+    wheels = ("manylinux_2_28_aarch64", "manylinux_2_28_x86_64", "win_amd64")
+    for it in wheels:
+        python = "py27" if it == tag else "py3"
+        tags = f"{python}-none-{it}"
+        stub_wheel(tmp_path / "torch", "torch", "2.15.0", tag=tags)
+    write_page(tmp_path / "torch")
+    words = ("releases", "torch", "-i", tmp_path, "--cuda-driver", "13.2")
+    lines = run(*words, "--platform", tag).out.splitlines()
+    python = "this Python" if tag == "win_amd64" else tag
+    assert f"no wheel for {python}" in " ".join(lines), lines
+
+
+def test_the_last_line_says_that_the_pick_is_not_known_to_run(
+    tmp_path: Path, run: Run
+) -> None:
+    index = write_index(tmp_path, "torch", "2.90.0")
+    words = ("releases", "torch", "-i", index, "--cuda-driver", "12.8")
+    lines = run(*words, "--sm-arch", "8.0").out.splitlines()
+    assert lines[-1] == "torch 2.90.0, which pip takes, is not known to run here."
+    assert "Next:" not in " ".join(lines)
+
+
 def test_a_project_without_gpu_code_names_what_has_it(tmp_path: Path, run: Run) -> None:
     requires = [
         "numpy>=2",
@@ -128,7 +172,7 @@ def test_a_project_without_gpu_code_names_what_has_it(tmp_path: Path, run: Run) 
     assert done.code == 0
     lines = done.out.splitlines()[:-1]
     assert lines == [
-        "jax 0.10.2 is a wheel for any platform, which has no GPU code of its own.",
+        "jax 0.10.2 is a wheel for any platform, which has no library with GPU code.",
         "jax[cuda12] requires jax-cuda12-plugin: nvp releases jax-cuda12-plugin",
         "jax[cuda13] requires jax-cuda13-plugin: nvp releases jax-cuda13-plugin; "
         "it needs a driver for CUDA 13, but this one is for CUDA 12.8",

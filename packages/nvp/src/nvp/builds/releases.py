@@ -47,7 +47,8 @@ class ListedBuild:
         ``None`` if the build does not run or its code is unknown.
     :param evidence: the source of the verdict; ``None`` without evidence.
     :param reasons: why the build does not run or is not selected.
-    :param installable: whether ``file`` is for this Python.
+    :param installable: whether ``file`` is for this Python and platform.
+    :param fits_platform: whether it is for the platform; not in the JSON report.
     :param lacking: the compute capabilities of GPUs of the machine that the build has
         no code for, although it runs on the highest one.
     """
@@ -61,11 +62,14 @@ class ListedBuild:
     reasons: tuple[str, ...] = ()
     installable: bool = True
     lacking: tuple[ComputeCapability, ...] = ()
+    fits_platform: bool = True
 
     def to_dict(self) -> dict[str, object]:
         """Return the build for the report of ``releases --json``."""
         lists = {"reasons": list(self.reasons), "lacking": list(map(str, self.lacking))}
-        return {**asdict(self), **lists}
+        report = {**asdict(self), **lists}
+        del report["fits_platform"]
+        return report
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,6 +187,15 @@ class ReleaseTable:
         taken = [item for item in self.releases if item.selected is not None]
         final = [item for item in taken if not Version(item.version).is_prerelease]
         return next(iter(final or taken), None)
+
+    @property
+    def unknown_pick(self) -> str | None:
+        """The selected release, if its build is not known to run on the GPU."""
+        chosen = self.chosen
+        if chosen is None or self.is_for_any_platform:
+            return None
+        verdicts = {x.verdict for x in chosen.builds if x.file == chosen.selected}
+        return chosen.version if verdicts == {"unknown"} else None
 
     @property
     def gpu_pick(self) -> bool:

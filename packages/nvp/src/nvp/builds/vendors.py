@@ -208,13 +208,15 @@ def newest_in_table(
 
     :param every_gpu: require the release to run on every GPU of the machine.
     """
-    running = [
-        Version(row.version)
+    judged = {
+        Version(row.version): judge(row.needs, environment, every_gpu=every_gpu).verdict
         for row in build_records().get(canonicalize_name(project), ())
-        if row.label is None
-        and row.platform == platform
-        and judge(row.needs, environment, every_gpu=every_gpu).verdict in _RUNNING
-    ]
+        if row.label is None and row.platform == platform
+    }
+    several = every_gpu and len(environment.compute_capabilities) > 1
+    whole = [release for release, verdict in judged.items() if verdict == "runs"]
+    partly = [release for release, verdict in judged.items() if verdict == "partly"]
+    running = whole if several and whole else [*whole, *partly]
     return str(max(running)) if running else None
 
 

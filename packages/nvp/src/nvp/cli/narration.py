@@ -52,6 +52,7 @@ class Narration:
         self.selected: dict[tuple[str, str], tuple[ShownRelease, str | None]] = {}
         self.warnings: list[str] = []
         self.notes: list[str] = []
+        self.unknown: list[str] = []
 
     def start(self, places: Mapping[str, str]) -> None:
         """Print the indexes behind the local URLs in pip's output."""
@@ -125,7 +126,11 @@ class Narration:
             for item in outcome.installed
             if item.label or (item.project, item.version) in self.selected
         ]
-        self.notes += filter(None, map(_why_not_newest, outcome.builds))
+        for item in outcome.builds:
+            is_unknown = item.build.judgement.verdict == "unknown"
+            note = _why_not_newest(item)
+            self.notes += [note] if note and not is_unknown else []
+            self.unknown += [note] if note and is_unknown else []
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
         rest = [x for x in outcome.builds if x.note and not x.brought][1:]
@@ -156,6 +161,12 @@ class Narration:
         self.notes += lines
         if not self._quiet:
             say(lines, aside=self._aside)
+
+    def close(self) -> None:
+        """Print, after everything else, which builds are not known to run."""
+        self.notes += self.unknown
+        if not self._quiet:
+            say(self.unknown, aside=self._aside)
 
     def _tell(self, line: str) -> None:
         with self._lock:

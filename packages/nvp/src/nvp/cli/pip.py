@@ -253,8 +253,10 @@ def _run(
         installs = command.command == "install" and not command.options.dry_run
         own = [*options.ours, *(["--upgrade"] if installs else [])]
         narration.tell_elsewhere(outcome.elsewhere, partial(_say_command, command, own))
+    narration.close()
     result = _result(outcome.status, narration, outcome, command)
-    if "-" not in (report, command.options.output_file) and not command.options.quiet:
+    prints = "-" not in (report, command.options.output_file) and not narration.unknown
+    if prints and not command.options.quiet:
         result = result.replace(following=_following(options, command, outcome.status))
     # pip has succeeded, but without the requested label.
     unused = find_unused(outcome, pins)

@@ -91,7 +91,7 @@ def say_releases(
     has_driver = environment.cuda_driver_version is not None
     text: list[str | Table] = []
     if table.newest is not None:
-        text += _say_newest(table, environment, facts, every_gpu=every_gpu)
+        text += _say_newest(table, environment, facts, where, every_gpu=every_gpu)
     elif not own:
         text += _say_open(table, facts, where, has_driver=has_driver)
     status = 0 if text else _NOTHING_RUNS
@@ -111,6 +111,9 @@ def say_releases(
             start = ["nvp", "pip", "download", "--only-binary", ":all:", *other]
         lines = say_elsewhere(table.elsewhere, lambda words: join([*start, *words]))
         text += ["", *lines]
+    if has_driver and table.unknown_pick is not None:
+        name = f"{table.project} {table.unknown_pick}"
+        text += ["", f"{name}, which pip takes, is not known to run here."]
     return text, status
 
 
@@ -124,7 +127,10 @@ def _say_rows(
         shown = final or shown
     # Merge consecutive releases with the same row.
     said = [
-        (Version(r.version), tuple(_row(b, briefly=not everything) for b in r.builds))
+        (
+            Version(r.version),
+            tuple(_row(b, where, briefly=not everything) for b in r.builds),
+        )
         for r in shown
     ]
     groups: _Groups = fold(said)
@@ -174,7 +180,12 @@ def _table(
 
 
 def _say_newest(
-    table: ReleaseTable, environment: Environment, facts: str, *, every_gpu: bool
+    table: ReleaseTable,
+    environment: Environment,
+    facts: str,
+    where: str,
+    *,
+    every_gpu: bool,
 ) -> Iterator[str]:
     """Yield the newest release that runs, with remarks about it."""
     version = table.taken or table.newest
@@ -188,12 +199,14 @@ def _say_newest(
         f"on {each}a machine with {facts}"
     )
     if newest.selected is None:
-        says += ", but it has no wheel that pip takes for this Python"
+        taker = _taker(newest.builds, where)
+        says += f", but it has no wheel that pip takes for {taker}"
     yield f"{says}."
     if table.newest not in (None, version):
+        newer = next(r for r in table.releases if r.version == table.newest)
         yield (
             f"{table.project} {table.newest} would run here too, but has no wheel that "
-            "pip takes for this Python."
+            f"pip takes for {_taker(newer.builds, where)}."
         )
     if build.lacking:
         title = f"{table.project} {newest.version}"
@@ -221,8 +234,8 @@ def _say_open(
         return
     elif table.is_for_any_platform:
         yield (
-            f"{project} {chosen.version} is a wheel for any platform, which has no GPU "
-            "code of its own."
+            f"{project} {chosen.version} is a wheel for any platform, which has no "
+            "library with GPU code."
         )
         required = table.gpu_requirements
         wanted = {*table.extras}
@@ -286,7 +299,12 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
     return " and ".join(facts) + where
 
 
-def _row(build: ListedBuild, *, briefly: bool) -> _Row:
+def _taker(builds: Sequence[ListedBuild], where: str) -> str:
+    """Return what builds are not for: the platform, or else this Python."""
+    return "this Python" if any(build.fits_platform for build in builds) else where
+
+
+def _row(build: ListedBuild, where: str, *, briefly: bool) -> _Row:
     # The name of the library without code shows which part does not run.
     is_common = briefly and (build.verdict != "partly" or build.lacking)
     shorten = common_reason if is_common else without_source
@@ -296,7 +314,7 @@ def _row(build: ListedBuild, *, briefly: bool) -> _Row:
         why.insert(0, "PTX, compiled at the first start")
     if not build.installable:
         known = why if build.verdict == "cannot" else []
-        why = ["no wheel for this Python", *known]
+        why = [f"no wheel for {_taker([build], where)}", *known]
     word = _WORDS[build.verdict]
     return _Row(
         label=build.label or "plain",

@@ -87,6 +87,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         watch=progress_bar,
     )
     errors = detection_errors(environment)
+    # The last line says so of a release that is not known to run.
+    is_unknown = environment.cuda_driver_version and table.unknown_pick
     text, status = say_releases(
         table,
         environment,
@@ -100,7 +102,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=table.to_dict(),
         text=text,
         notes=[*table.notes, *map(str, errors)],
-        following=None if errors else _following(options, status),
+        following=None if errors or is_unknown else _following(options, status),
         errors=errors,
     )
 

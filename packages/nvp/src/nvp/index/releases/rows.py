@@ -312,7 +312,9 @@ def _list_builds(
         # A wheel for another Python represents the build if there is none for this one.
         takes = found is not None
         takes = takes and interpreter.is_allowed(name.file.requires_python)
-        rank = found if takes and found is not None else len(interpreter.ranks)
+        rank = len(interpreter.ranks) + (not here)
+        if takes and found is not None:
+            rank = found
         place = name.version, key
         if place not in best or rank < best[place][0]:
             best[place] = rank, name
@@ -327,7 +329,9 @@ def _list_builds(
         else:
             file = name.file.filename
             listed = _list_ordinary(name, judged[file], visibility.get(file))
-        yield version, key, replace(listed, installable=rank < len(interpreter.ranks))
+        last = len(interpreter.ranks)
+        listed = replace(listed, installable=rank < last, fits_platform=rank <= last)
+        yield version, key, listed
 
 
 def _list_ordinary(

@@ -163,6 +163,9 @@ class PageJudge:
         until = asyncio.get_running_loop().time() + self._patience
         reading = Reading(wheels=_MOST_READ if asks else 0, until=until)
         builds = await self._judge_all(project, files, asked_by, reading)
+        gpus = reading.environment.compute_capabilities
+        if self._every_gpu and len(gpus) > 1:
+            builds = self._only_whole(builds)
         return builds, reading.required.get(project, {})
 
     async def _judge_all(
@@ -224,12 +227,30 @@ class PageJudge:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
                     # With several GPUs, search for a release that runs on each.
-                    waiting -= _NO_PYTHON if judgement.lacking else taker
+                    is_part = verdict == "partly" and self._every_gpu
+                    waiting -= _NO_PYTHON if judgement.lacking or is_part else taker
                 elif verdict == "unknown" and taker & waiting:
                     # A release that replaces a newer one must be known to run: one that
                     # may run ends the search only at the newest release.
                     waiting &= refused
         return builds
+
+    def _only_whole(self, builds: list[Build]) -> list[Build]:
+        """Refuse builds that run partly, for each Python that has one that runs."""
+        here = [x for x in builds if x.platform == self._platform]
+        whole = [x.pythons for x in here if x.judgement.verdict == "runs"]
+        has_whole = _NO_PYTHON.union(*whole)
+        refused = {
+            x.file
+            for x in here
+            if x.judgement.verdict == "partly" and x.pythons <= has_whole and whole
+        }
+        return [
+            replace(x, judgement=replace(x.judgement, verdict="cannot"))
+            if x.file in refused
+            else x
+            for x in builds
+        ]
 
     def _may_hold_builds(self, project: str, wheels: Sequence[OrdinaryWheel]) -> bool:
         """Return whether any of the wheels may get another verdict than unknown."""
