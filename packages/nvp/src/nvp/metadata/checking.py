@@ -1,12 +1,13 @@
 """Checking and writing metadata documents, for publishers.
 
 `check_document` returns all defects of a document, and the parts that could be read.
-`find_unanswered` finds labels that fit no machine, because no provider is ever queried
-for them and the document has no static answer. Versions 0.0.2 and 0.0.3 keep such
-answers apart from the provider, where they are easily forgotten.
+`find_unanswered` finds labels that fit no machine: their provider is never queried, and
+the document does not list supported values. Versions 0.0.2 and 0.0.3 keep these values
+apart from the provider, so publishers can forget them.
 
 Documents are written in one version of the format, and equal metadata gives equal
-bytes. The layout is variantlib's: four spaces, sorted keys, ASCII, and a final newline.
+bytes. The layout is that of variantlib: four spaces, sorted keys, ASCII, and a final
+newline.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
 """PEP 817, "API endpoint": an import path, optionally with an object path."""
 
 _MAX_SHOWN = 300
-"""Maximum length in characters of an answer in a hint."""
+"""The maximum length in characters of the values in a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """One defect.
+    """One defect of a document.
 
     :param place: the place in the document, such as ``variants.cu126.nvidia``.
-    :param message: what is wrong.
-    :param hint: what to do next.
-    :param tolerated: whether reading accepts a document with the defect.
+    :param message: the defect, in words.
+    :param hint: the next step.
+    :param tolerated: whether readers accept a document with the defect.
     """
 
     kind: Kind
@@ -58,7 +59,7 @@ class CheckedDocument:
     """The contents of a parsed document, even an invalid one.
 
     :param metadata: the parts of the document that could be read.
-    :param defects: every defect, in the order of the walk.
+    :param defects: every defect, in the order in which the document is read.
     """
 
     metadata: VariantsMetadata
@@ -73,8 +74,8 @@ class CheckedDocument:
 def check_document(document: object) -> CheckedDocument:
     """Return all defects of a parsed document, and the parts that could be read.
 
-    Labels and providers that contain a value of the wrong type are left out of the
-    metadata. Those with other defects stay in.
+    The metadata lacks labels and providers that contain a value of the wrong type, but
+    has those with other defects.
     """
     report = _Collector()
     metadata = read_document(document, report)
@@ -82,7 +83,7 @@ def check_document(document: object) -> CheckedDocument:
 
 
 class _Collector(Reporter):
-    """Collects the defects and lets the walk continue."""
+    """Collects all defects, instead of stopping at the first one."""
 
     thorough = True
 
@@ -126,11 +127,11 @@ def _is_marker(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
-    """A namespace whose provider is never queried, without an answer in the metadata.
+    """A namespace without supported values, whose provider is never queried.
 
     :param labels: the labels that use the namespace and therefore fit no machine.
-    :param answer: the answer that would make these labels fit.
-    :param key: the key for such answers in the version of the document.
+    :param answer: the supported values with which all of these labels would fit.
+    :param key: the key for supported values in the version of the document.
     """
 
     namespace: str
@@ -140,12 +141,12 @@ class Unanswered:
 
     @property
     def place(self) -> str:
-        """The place of the provider."""
+        """The place of the provider in the document."""
         return join("providers", self.namespace)
 
     @property
     def message(self) -> str:
-        """What is wrong."""
+        """The defect, in words."""
         count = len(self.labels)
         labels = "label that uses it fits" if count == 1 else "labels that use it fit"
         return (
@@ -155,7 +156,7 @@ class Unanswered:
 
     @property
     def hint(self) -> str:
-        """What to add to the document."""
+        """The supported values to add to the document."""
         answer = json.dumps(
             {name: list(values) for name, values in self.answer.items()}
         )
@@ -165,7 +166,7 @@ class Unanswered:
 
 
 def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
-    """Yield the namespaces that labels use and that no machine can support."""
+    """Yield the namespaces that labels use but no machine supports."""
     # In later versions, a provider without any source is a separate defect.
     if metadata.schema.one_source:
         return
@@ -188,7 +189,7 @@ def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
 
 
 def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
-    """Return the values of all labels, those with a priority first."""
+    """Return the values that labels use, those with a priority first."""
     values: dict[str, set[str]] = {}
     for properties in metadata.variants.values():
         for feature, wanted in properties.get(namespace, {}).items():
@@ -206,7 +207,7 @@ def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
     }
 
 
-# variantlib 0.2.2 refuses any other text. uv 0.13.8 accepts more.
+# variantlib 0.2.2 rejects any other text; uv 0.13.8 accepts more.
 _REQUIREMENT = re.compile(r"[\S ]+")
 _PLUGIN_API = re.compile(r"[\w.]+(\s*:\s*[\w.]+)?")
 
@@ -256,7 +257,7 @@ def find_defects(metadata: VariantsMetadata) -> list[InputError]:
         return [InputError(message, place="$schema", hint="upgrade it first")]
     defects = list(_find_inexpressible(metadata))
     defects += _find_missing_providers(metadata)
-    # The reader checks the other rules of the format.
+    # Reading the new document checks the other rules of the format.
     defects += [
         InputError(defect.message, place=defect.place, hint=defect.hint)
         for defect in check_document(_document(metadata)).defects

@@ -1,7 +1,7 @@
 """Parsing requirements, and resolving their variant markers.
 
-Requirements are untrusted: an invalid one gives ``None``, never an exception, even if
-it is nested too deeply for the parser of `packaging`.
+Requirements are untrusted. `parse_requirement` returns ``None`` for an invalid one,
+even if its marker is nested too deeply for the parser of `packaging`.
 
 A dependency may be conditional on the variant of its wheel (PEP 825, "Environment
 markers")::
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
-"""More digits than Python converts under every limit
+"""More digits than Python always converts to a number
 (``sys.int_info.str_digits_check_threshold``).
 
-`packaging` accepts such a version, and fails when comparing it.
+`packaging` accepts a version with such a number, but cannot compare it.
 """
 
 
@@ -59,7 +59,7 @@ def explain_requirement(text: str) -> str | None:
     try:
         Requirement(text)
     except (ValueError, RecursionError) as error:
-        # The other lines of the message only point at the position.
+        # The other lines of the message only show the position.
         return str(error).partition("\n")[0]
     return None
 
@@ -81,7 +81,7 @@ _TOKEN = re.compile(
 )
 
 _DEEPEST = 100
-"""Maximum nesting of parentheses. Real metadata has two levels; too many end in a
+"""The maximum depth of parentheses. Real metadata has two levels; too many cause a
 RecursionError here or in the installer."""
 
 
@@ -99,7 +99,7 @@ class SelectedVariant:
     properties: frozenset[tuple[str, str, str]] = frozenset()
 
     def values(self, marker: str) -> frozenset[str]:
-        """Return the members of a set-valued marker, with ``::`` separators."""
+        """Return the members of a set-valued marker, with ``::`` without spaces."""
         length = {
             "variant_properties": 3,
             "variant_features": 2,
@@ -110,7 +110,7 @@ class SelectedVariant:
 
     @classmethod
     def of(cls, label: str, resolution: Resolution) -> SelectedVariant:
-        """Return the variant of a label on the machine of a resolution."""
+        """Create the values for a label on the machine of a resolution."""
         return cls(
             label=label,
             properties=frozenset(
@@ -128,12 +128,12 @@ set-valued markers are empty sets"."""
 
 
 _Expression: TypeAlias = "bool | tuple[str, str]"
-"""A known result, or ``(operator, text)`` for the installer: the operator joins the
-parts of the text, and is empty for a single comparison."""
+"""A known result, or ``(operator, text)`` of a marker for the installer. The operator
+joins the parts of the text, and is empty for a single comparison."""
 
 
 def has_variant_markers(requirement: str) -> bool:
-    """Whether a dependency has a variant marker outside quoted strings."""
+    """Return whether a dependency has a variant marker outside quoted strings."""
     _, marker = _split(requirement)
     unquoted = re.sub(r"\"[^\"]*\"|'[^']*'", "", marker)
     return any(re.search(rf"\b{name}\b", unquoted) for name in _NAMES)
@@ -153,7 +153,7 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
     expression = _Parser(marker, variant).parse()
     if isinstance(expression, bool):
         return head.rstrip() if expression else None
-    # The separator stays as it is: a URL needs white space before the semicolon.
+    # Keep a space before the semicolon: a URL needs it.
     gap = " " if head != head.rstrip() or "@" in head else ""
     return f"{head.rstrip()}{gap}; {expression[1]}"
 
@@ -169,7 +169,7 @@ def _split(requirement: str) -> tuple[str, str]:
 
 
 class _Parser:
-    """Parse a marker, and evaluate each comparison with a variant marker."""
+    """Parses a marker, and evaluates each comparison with a variant marker."""
 
     def __init__(self, marker: str, variant: SelectedVariant) -> None:
         self._marker = marker
@@ -302,11 +302,11 @@ _EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
 def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
     """Return the requirements that apply on a platform.
 
-    torch requires CUDA packages only on Linux. Requirements that apply to some Python
-    versions or extras are kept.
+    For example, torch requires CUDA packages only on Linux. Requirements that apply to
+    some Python versions or extras are kept.
 
-    :param platform: such as ``linux_x86_64``; if it is unknown, all requirements are
-        kept.
+    :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
+        are kept.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:

@@ -1,4 +1,4 @@
-"""Helpers of the readers: typed values of documents, and lines of packages."""
+"""Helpers for the readers of pins: typed values, and the lines of packages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 MOST_PINS = 20_000
-"""Maximum packages in a file. Lock files of large workspaces have about 1,500."""
+"""The maximum number of packages in a file. Large workspaces have about 1,500."""
 
 MOST_OF_ONE = 200
-"""Maximum pins of one project. Pins are compared in pairs; each fork has one."""
+"""The maximum number of pins of one project, because pins are compared in pairs. A lock
+file has one for each fork."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -31,7 +32,7 @@ _LONG_NUMBER = re.compile("[0-9]{20}")
 def read_name(table: Mapping[str, Any], place: str) -> str:
     """Return the normalized name of a package.
 
-    :raises InputError: the name is missing, or is not that of a project.
+    :raises InputError: the name is missing or invalid.
     """
     name = text_at(table, "name", place)
     return check_name(as_string(name, join(place, "name")), place)
@@ -40,7 +41,7 @@ def read_name(table: Mapping[str, Any], place: str) -> str:
 def check_name(name: str, place: str) -> str:
     """Return a normalized name.
 
-    :raises InputError: the text is not the name of a project.
+    :raises InputError: the text is not a valid project name.
     """
     if not name.isascii() or not _NAME.fullmatch(name):
         raise InputError(f"{shown(name)} is not the name of a project", place=place)
@@ -110,7 +111,7 @@ def lists_at(
 def read_wheel(table: Mapping[str, Any], place: str, *keys: str) -> PinnedWheel | None:
     """Return the wheel that a table describes; ``None`` for other files.
 
-    :param keys: the keys that may have its name, URL or path, in order of preference.
+    :param keys: the keys for the name, URL or path of the file, best first.
     :raises InputError: a value has the wrong type.
     """
     texts = [text for key in keys if (text := text_at(table, key, place)) is not None]
@@ -150,20 +151,20 @@ def file_name(url: str) -> str:
 
 
 def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
-    """Return the origin of a package that is not from an index: the first value.
+    """Return the first value among ``keys``: the origin of a package not from an index.
 
-    :raises InputError: the value is not a string.
+    :raises InputError: a value is not a string.
     """
     texts = (text_at(source, key, place) for key in keys)
     return next((text for text in texts if text is not None), None)
 
 
 def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
-    """Return the line of the name in each table of a list, in usual TOML layout.
+    """Return the line of ``name`` in each table of a list, in the usual TOML layout.
 
     :param header: the name of the list.
-    :param count: the number of tables. If the text has another number of headers, for
-        example inside multi-line strings, no line is known.
+    :param count: the number of tables. If the text has another number of headers, such
+        as some in multi-line strings, every line is ``None``.
     """
     pattern = rf"^[ \t]*\[\[[ \t]*{header}[ \t]*\]\](?:[^\n]*\n(?=[ \t]*name\b))?"
     ends = [match.end() for match in re.finditer(pattern, text, re.MULTILINE)]

@@ -1,4 +1,4 @@
-"""Reading the installed packages of an environment from its ``*.dist-info`` only."""
+"""Reading the installed packages of an environment from ``*.dist-info``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> PinnedFile:
-    """Return the installed packages of an environment, without running its code.
+    """Return the pins of the installed packages, without running their code.
 
     :param python: an interpreter, or the directory of an environment; by default the
         activated environment, else the running interpreter.
-    :param environ: the environment variables, for the activated environment.
+    :param environ: the environment variables, which name the activated environment.
     :raises UsageError: no environment is found.
     """
     from ..doctor.distributions import find_distributions

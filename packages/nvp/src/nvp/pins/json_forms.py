@@ -33,7 +33,7 @@ _NAME = re.compile(r'"name":[ \t]*"([^"]+)"')
 
 
 def read_json_form(document: object, text: str, path: str) -> PinnedFile:
-    """Read a JSON document in any of these forms.
+    """Read a ``Pipfile.lock``, or JSON output of pip.
 
     :raises InputError: the form is unknown, or the document is not valid.
     """
@@ -66,7 +66,7 @@ def _read_pipfile(document: Mapping[str, Any], text: str, path: str) -> PinnedFi
     for category, items in document.items():
         if category == "_meta":
             continue
-        # pipenv defines "default" and "develop" itself.
+        # pipenv always installs "default"; all other categories are optional.
         choice = None if category == "default" else Choice("group", category)
         choices += [choice] if choice else []
         for name, item in as_object(items, category).items():
@@ -155,7 +155,7 @@ def _read_installed(
 
 
 def _installed_pin(item: Mapping[str, Any], place: str) -> Pin:
-    """Return an installed package; ``pip list`` gives only its version."""
+    """Return the pin of an installed package; ``pip list`` gives only the version."""
     key = join(place, "metadata")
     metadata = as_object(item.get("metadata", item), key)
     origin = item.get("direct_url") or item.get("download_info") or {}
@@ -186,7 +186,7 @@ def _platform(environment: Mapping[str, Any]) -> str | None:
 
 
 def _named_lines(text: str) -> dict[str, int]:
-    """Return the line of the first mention of each package."""
+    """Return the line on which each package is named first."""
     lines: dict[str, int] = {}
     line, at = 1, 0
     for match in _NAME.finditer(text):

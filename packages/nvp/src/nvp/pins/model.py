@@ -1,9 +1,9 @@
 """The pins of a lock file, a requirements file or an environment.
 
-Every form becomes the same graph: `PinnedFile.roots` are the packages that the project
-itself requires, always or for one of its extras and groups, and `Pin.edges` those that
-each package requires. Forms that state for each package when it is installed have only
-roots.
+Every form becomes the same graph. `PinnedFile.roots` are the packages that the project
+itself requires, always or for one of its extras and groups. `Pin.edges` are the
+packages that each package requires. Forms that record for each package when it is
+installed have only roots.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Edge(NamedTuple):
 
     :param pin: the index of the package in `PinnedFile.pins`.
     :param marker: the condition; empty for always.
-    :param choice: the choice of the project that activates the edge; for roots only.
+    :param choice: the extra or group of the project that activates a root.
     :param extra: the extra of the requiring package that activates the edge.
-    :param extras: the requested extras of the package.
+    :param extras: the extras of the package that the edge requires.
     """
 
     pin: int
@@ -56,7 +56,7 @@ class Edge(NamedTuple):
 class PinnedWheel:
     """A wheel that a lock file lists.
 
-    :param url: the URL or the path that the lock file gives.
+    :param url: the URL or the path in the lock file.
     """
 
     filename: str
@@ -77,13 +77,13 @@ class Pin:
     :param requires: the requirements of the package in the file; ``None`` if the form
         does not record them. In uv.lock and pylock.toml they have no versions.
     :param index: the URL of the index that the file records.
-    :param origin: the URL or path that it comes from, if not from an index.
+    :param origin: the URL or path of the package, if it is not from an index.
     :param path: the file with the pin, which may be a nested one.
-    :param line: its line in the file, from 1.
-    :param marker: when the package is installed; empty for always. `PinnedFile.select`
-        evaluates the markers of roots.
-    :param edges: its dependencies, in forms that are a graph.
-    :param is_project: whether this is the project of the lock file itself.
+    :param line: the line of the pin in the file, from 1.
+    :param marker: the condition of the installation; empty for always.
+        `PinnedFile.select` evaluates the markers of roots.
+    :param edges: the dependencies, in forms that are a graph.
+    :param is_project: whether the package is the project of the lock file itself.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Pin:
 
     @property
     def is_open(self) -> bool:
-        """Whether an installer selects the version."""
+        """Whether the version is not pinned, so an installer selects one."""
         return self.version is None and self.origin is None and not self.is_project
 
     @property
@@ -126,12 +126,12 @@ class SelectedPin(NamedTuple):
 class PinnedFile:
     """The pins of a file or an environment.
 
-    :param form: such as ``uv.lock``, ``requirements.txt`` or ``environment``.
-    :param choices: all extras and groups.
+    :param form: the form, such as ``uv.lock``, ``requirements.txt`` or ``environment``.
+    :param choices: all extras and groups of the project.
     :param defaults: the groups that are installed by default.
     :param conflicts: sets of choices of which at most one can be selected.
-    :param requires_python: such as ``>=3.10``.
-    :param environments: markers, one of which has to hold if there are any.
+    :param requires_python: the supported Python versions, such as ``>=3.10``.
+    :param environments: the markers of the supported environments; empty for all.
     :param platform: the platform tag, if the file records one.
     :param indexes: the URLs of the indexes that the file names for all packages.
     :param notes: a sentence for each item that cannot be checked.
@@ -158,9 +158,10 @@ class PinnedFile:
     ) -> PinTarget:
         """Return the target of the installation, with `find_target`.
 
-        pip locks for one Python version, but does not record which.
+        If the file does not record a Python version, the names of its wheels may tell:
+        pip locks for one version.
 
-        :raises UsageError: a value cannot be understood.
+        :raises UsageError: an option has an invalid value.
         """
         from .targets import find_target
 
@@ -179,7 +180,7 @@ class PinnedFile:
         return f"==3.{found.pop()}.*" if len(found) == 1 else None
 
     def why_not(self, target: PinTarget) -> str | None:
-        """Return why the file cannot be installed on a target; ``None`` if it can."""
+        """Return why the file does not support a target; ``None`` if it does."""
         from packaging.specifiers import SpecifierSet
 
         try:
@@ -198,12 +199,12 @@ class PinnedFile:
     def choose(
         self, extras: Collection[str] = (), groups: Collection[str] = ()
     ) -> frozenset[Choice]:
-        """Return the choices that a user names, with the default groups.
+        """Return the named extras and groups, with the default groups.
 
-        Some tools call every choice a group, so only the name counts if the file has no
-        choice of the same kind.
+        Some tools call every extra a group, so only the name counts if the file has no
+        choice of that kind.
 
-        :raises UsageError: the file has no such choice, or two of them conflict.
+        :raises UsageError: the file has no such choice, or two named ones conflict.
         """
         chosen = set(self.defaults)
         named: set[Choice] = set()
@@ -230,8 +231,9 @@ class PinnedFile:
     def alternatives(self) -> tuple[frozenset[Choice], ...]:
         """Return the selections that are checked if the user selects nothing.
 
-        These are the default, and the default plus each other choice, unless it
-        conflicts with an extra that a project of the workspace requires anyway.
+        These are the default groups, and the default groups with each other choice. A
+        choice is left out if it conflicts with an extra that a project of the workspace
+        requires anyway.
         """
         edges = [edge for pin in self.pins if pin.is_project for edge in pin.edges]
         always = [x for x in edges if not x.extra and self.pins[x.pin].is_project]
@@ -252,10 +254,10 @@ class PinnedFile:
     def select(
         self, chosen: frozenset[Choice], target: PinTarget
     ) -> tuple[SelectedPin, ...]:
-        """Return what some choices install on a target, in file order.
+        """Return the packages that choices install on a target, in file order.
 
-        uv's markers also name extras of workspace projects, which other projects of the
-        workspace may require.
+        Markers of uv may name an extra of a workspace project. The graph is followed
+        again until all extras that other projects require are active in markers.
         """
         extras = frozenset(x.name for x in chosen if x.kind == "extra")
         groups = frozenset(x.name for x in chosen if x.kind == "group")
@@ -293,7 +295,7 @@ class PinnedFile:
 
         def follow(edge: Edge) -> None:
             if edge.marker:
-                # In the marker of an edge, uv treats the extras of that edge as chosen.
+                # In the marker of an edge, uv treats the extras of the edge as active.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
@@ -319,7 +321,7 @@ class PinnedFile:
         return frozenset(f"extra-{len(name)}-{name}-{x}" for x in extras if x)
 
     def _best(self, pin: Pin, target: PinTarget) -> PinnedWheel | None:
-        if self.form == "environment":  # Installed, whatever its tags say.
+        if self.form == "environment":  # The wheel is installed, so it needs no match.
             return next(iter(pin.wheels), None)
         name = target.best(wheel.filename for wheel in pin.wheels)
         return next((wheel for wheel in pin.wheels if wheel.filename == name), None)

@@ -1,4 +1,4 @@
-"""Reading any file that pins packages; the form is detected from the content."""
+"""Reading a file that pins packages, whose form is detected from the content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT = 16 * 1024 * 1024
 """Maximum size of a file in bytes. Lock files of large workspaces have about 8 MB."""
 
 _MOST_CHOICES = 2000
-"""Maximum number of extras and groups. The file is evaluated once for each."""
+"""The maximum number of extras and groups: the file is evaluated once for each."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -34,7 +34,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""Byte order marks of Windows text files: PowerShell redirects as UTF-16."""
+"""Byte order marks, which text files of Windows have: PowerShell writes UTF-16."""
 
 _TOML = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
@@ -47,7 +47,7 @@ _NOT_READ = (
 
 
 def read_pins(path: str) -> PinnedFile:
-    """Read the pins of a file. Nothing is run or downloaded.
+    """Read the pins of a file, without running or downloading anything.
 
     :param path: ``pylock.toml``, ``uv.lock``, ``poetry.lock``, ``pdm.lock``,
         ``Pipfile.lock``, a requirements file, a script (PEP 723), or the output of
@@ -56,7 +56,7 @@ def read_pins(path: str) -> PinnedFile:
     """
     try:
         if path == "-":
-            # Paths in the text are relative to the current directory.
+            # Without a directory, paths in the text are relative to the current one.
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
@@ -77,7 +77,7 @@ def read_pins(path: str) -> PinnedFile:
 
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
-"""The hint of an error about the size of a file, which does not apply here."""
+"""The hint of `read_bytes` for a file that is too large. It does not fit pins."""
 
 
 def _limit(file: PinnedFile) -> None:
@@ -135,7 +135,7 @@ def _read_toml(text: str, path: str) -> PinnedFile:
 
 
 def _settings(path: str) -> Mapping[str, Any]:
-    """Return the ``pyproject.toml`` next to a lock file; empty if it cannot be read."""
+    """Return the ``pyproject.toml`` next to a lock file; empty if unreadable."""
     beside = os.path.join(os.path.dirname(path), "pyproject.toml")
     try:
         return parse_toml(read_bytes(beside).decode())

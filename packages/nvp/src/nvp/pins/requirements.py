@@ -1,7 +1,7 @@
 """Reading requirements files, the output of ``pip freeze``, and script metadata.
 
-pip's own parser takes a second to load, and users of uv may not have it, so the grammar
-is implemented here:
+The grammar is implemented here, because pip's own parser takes a second to load, and
+users of uv may not have pip:
 https://pip.pypa.io/en/stable/reference/requirements-file-format/. A test compares the
 result with pip's. Environment variables are not expanded.
 """
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _DEEPEST = 20
 _MOST_FILES = 200
 _LONGEST = 8 * 1024 * 1024
-"""Maximum characters in a file and the files that it names. With hashes, 200 packages
-take 400,000."""
+"""The maximum number of characters in a file and the files that it names. 200 packages
+with hashes have 400,000."""
 
 _LONGEST_LINE = 20_000
-"""Maximum characters in a requirement, without its hashes."""
+"""The maximum number of characters in a requirement, without its hashes."""
 
 _MOST_BLOCKS = 100
 _LONGEST_BLOCK = 256 * 1024
@@ -57,7 +57,7 @@ _SCRIPT = re.compile(
 """The regular expression of PEP 723."""
 
 _PATH = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]|[^<>=!~;\[ ]+[/\\]")
-"""Matches the beginning of a path to install from."""
+"""Matches the beginning of a requirement that is a path."""
 
 _HINT = "correct the line"
 
@@ -69,7 +69,7 @@ Read = Callable[[str], str]
 class _Reading:
     """The contents read so far from a file and the files that it names.
 
-    :param unpinned: the requirements without a version, each with its line.
+    :param unpinned: the requirements without a version, each with a pin of its line.
     :param constraints: the pins in constraints files, by project.
     """
 
@@ -87,8 +87,8 @@ class _Reading:
 def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
     """Read the text of a requirements file.
 
-    :param read: reads the files it names.
-    :raises InputError: the file, or one it names, is not valid.
+    :param read: reads the files that the text names.
+    :raises InputError: the file, or one that it names, is not valid.
     """
     reading = _Reading(read=read)
     _read_text(text, path, reading, constrains=False, above=())
@@ -98,7 +98,7 @@ def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
 def read_script(text: str, path: str) -> PinnedFile | None:
     """Read the dependencies in a script (PEP 723).
 
-    :returns: ``None`` if the script has no such block.
+    :returns: ``None`` if the script has no block of metadata.
     :raises InputError: the block is not valid.
     """
     if text.count("# /// ") > 2 * _MOST_BLOCKS:
@@ -138,7 +138,7 @@ def _finished(
     counts = Counter(pin.name for pin in pins)
     for requirement, place in reading.unpinned:
         if {(place.name, place.marker), (place.name, "")} & settled:
-            continue  # Another line pins it.
+            continue  # Another line pins the project.
         fitting = [
             replace(pin, marker=_joined(place.marker, pin.marker))
             for pin in reading.constraints.get(place.name, ())
@@ -245,7 +245,7 @@ def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
             first = number if first is None else first
             parts.append(given.strip("\\"))
             continue
-        # In a joined line, a comment needs a space before it.
+        # pip recognizes a comment in a joined line only after a space.
         parts.append(f" {given}" if comment else given)
         line = _COMMENT.sub("", "".join(parts)).strip()
         if line:
@@ -260,7 +260,8 @@ def _read_line(
 ) -> tuple[str, bool] | None:
     """Read a line.
 
-    :returns: the file it names, and whether that contains constraints.
+    :returns: the file that the line names, and whether it contains constraints;
+        otherwise ``None``.
     :raises InputError: the line is not valid.
     """
     if not line.startswith("-"):
@@ -322,7 +323,7 @@ def _hashes(options: str) -> list[str]:
 def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
     """Add a requirement: a pin, a constraint, or a note.
 
-    :param where: a pin with the line and the hashes of the requirement.
+    :param where: a pin without a name, with the line and hashes of the requirement.
     """
     reading.asked += 1
     check_count(reading.asked)
@@ -364,7 +365,7 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
 
 
 def _at_url(url: str, pin: Pin) -> Pin | None:
-    """Return the pin of a wheel at a URL or a path; ``None`` for a source archive."""
+    """Return the pin of a wheel at a URL or a path; ``None`` for other files."""
     address, _, fragment = url.partition("#")
     name = file_name(address)
     parts = name.split("-")

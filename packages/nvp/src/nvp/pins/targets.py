@@ -39,7 +39,7 @@ class PinTarget:
     :param variables: the variables of environment markers.
     :param ranks: the accepted wheel tags, such as
         ``cp313-cp313-manylinux_2_28_x86_64``, each with its rank; 0 is the best.
-    :param platform: such as ``linux_x86_64``; otherwise the first platform tag.
+    :param platform: the platform, such as ``linux_x86_64``, or the first platform tag.
     """
 
     variables: Mapping[str, str]
@@ -55,10 +55,9 @@ class PinTarget:
     def holds(
         self, marker: str, extras: frozenset[str], groups: frozenset[str]
     ) -> bool:
-        """Return whether a marker holds with some extras and groups of the project.
+        """Return whether a marker holds if some extras and groups are chosen.
 
-        A marker that cannot be evaluated counts as true, so that its package is
-        checked.
+        A marker that cannot be evaluated counts as true, so its package is checked.
         """
         from packaging.markers import Marker
 
@@ -68,7 +67,7 @@ class PinTarget:
 
         marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
         marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
-        # Markers without these sets have the same result for each selection.
+        # The result of a marker without these sets does not depend on the choices.
         is_same = "extras" not in marker and "dependency_groups" not in marker
         if is_same and marker in self._known:
             return self._known[marker]
@@ -90,7 +89,7 @@ class PinTarget:
         return min(ranked, key=lambda item: item[0])[1] if ranked else None
 
     def rank(self, name: str) -> int | None:
-        """Return the rank of a wheel by name; ``None`` if it is for other targets."""
+        """Return the rank of the wheel ``name``; ``None`` if the wheel does not fit."""
         sets = tags_of(name)
         ranks = (self.ranks.get("-".join(tag)) for tag in product(*sets))
         return min((rank for rank in ranks if rank is not None), default=None)
@@ -99,8 +98,8 @@ class PinTarget:
 def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> bool:
     """Return whether a name in a marker is that of a chosen extra or group.
 
-    uv joins the kind, the project and the name of a choice:
-    ``extra-7-project-cu128``, with the length of the project's name.
+    The names in markers of uv consist of the kind, the length of the project's name,
+    that name, and the name of the choice: ``extra-7-project-cu128``.
     """
     if name in extras:
         return True
@@ -133,13 +132,13 @@ def find_target(
 ) -> PinTarget:
     """Return the target for some options; by default, this platform and Python.
 
-    :param requires_python: the Python versions that a file allows. If this Python is
-        not among them, the target has one that is.
-    :param platforms: platform tags in pip's form: ``manylinux_2_28_x86_64``,
-        ``win_amd64``; ``linux_x86_64`` is any Linux.
-    :param python_version: such as ``3.12``, ``3.12.4`` or ``312``.
-    :param abis: such as ``cp312``.
-    :raises UsageError: a value cannot be understood.
+    :param requires_python: the Python versions that a file allows. If they exclude the
+        running one, the target has an allowed version.
+    :param platforms: platform tags as for pip, such as ``manylinux_2_28_x86_64`` or
+        ``win_amd64``; ``linux_x86_64`` allows every glibc.
+    :param python_version: the Python, such as ``3.12``, ``3.12.4`` or ``312``.
+    :param abis: the ABI tags, such as ``cp312``.
+    :raises UsageError: an option has an invalid value.
     """
     from packaging import markers, tags
 
@@ -191,12 +190,12 @@ def _allowed(requires_python: str | None, here: tuple[int, int]) -> tuple[int, i
             return here
     except ValueError:
         return here
-    # With only a lower bound, take the oldest version: it has wheels.
+    # With only a lower bound, take the oldest version, which surely has wheels.
     return 3, (minors[0] if minors[-1] == 30 else minors[-1])
 
 
 def _expand(platform: str) -> list[str]:
-    """Return the platform tags that pip accepts for one, the best first."""
+    """Return the platform tags that pip accepts for ``platform``, best first."""
     name = platform.replace("-", "_").replace(".", "_").lower()
     legacy = {"2014": 17, "2010": 12, "1": 5}
     match = re.fullmatch(

@@ -1,8 +1,8 @@
 """Reading ``pylock.toml``, ``poetry.lock`` and ``pdm.lock``.
 
-All three state for each package when it is installed, so only `PinnedFile.roots` are
-needed. Lock files of Poetry before 2.0 state only which extra requires the first of
-several optional packages, and become a graph.
+All three record for each package when it is installed, so only `PinnedFile.roots` are
+needed. Lock files of Poetry before 2.0 record only the optional packages that an extra
+requires directly, so their dependencies are read as a graph.
 
 `packaging.pylock` implements
 https://packaging.python.org/en/latest/specifications/pylock-toml/; Poetry and PDM
@@ -48,7 +48,7 @@ def read_pylock(
 ) -> PinnedFile:
     """Read the document of a ``pylock.toml``.
 
-    :raises InputError: it is not valid.
+    :raises InputError: the document is not valid.
     """
     from packaging.pylock import Pylock, PylockValidationError
 
@@ -123,7 +123,7 @@ def read_pylock(
 
 
 def _unlabeled(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield the names of the wheels, with variant wheels renamed for `packaging`.
+    """Yield the names of the wheels, and remove variant labels from ``table``.
 
     `packaging` does not support the variant labels of PEP 825.
     """
@@ -153,7 +153,7 @@ def read_poetry(
 ) -> PinnedFile:
     """Read the document of a ``poetry.lock``.
 
-    :raises InputError: it is not valid.
+    :raises InputError: the document is not valid.
     """
     tables = list(tables_at(document, "package"))
     check_count(len(tables))
@@ -238,7 +238,7 @@ def _poetry_roots(number: int, table: Mapping[str, Any], place: str) -> Iterator
 
 
 def _poetry_requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield the requirements in the form of PEP 508, without inexpressible versions."""
+    """Yield the requirements as in PEP 508, without versions that it cannot express."""
     here = join(place, "dependencies")
     for name, value in as_object(table.get("dependencies", {}), here).items():
         for item in value if isinstance(value, list) else [value]:
@@ -261,7 +261,7 @@ def _specifier_of(version: object) -> str:
 
 
 def _specifier(text: str | None) -> str | None:
-    """Return a specifier for Python; ``None`` for operators of Poetry."""
+    """Return a specifier for Python; ``None`` for ``*`` and Poetry's own operators."""
     return None if text is None or re.search(r"[\^|]|~(?!=)|^\*$", text) else text
 
 
@@ -285,9 +285,9 @@ def read_pdm(
 ) -> PinnedFile:
     """Read the document of a ``pdm.lock``.
 
-    PDM calls extras groups too; ``pyproject.toml`` distinguishes the two.
+    PDM records extras as groups, so ``pyproject.toml`` must distinguish the two.
 
-    :raises InputError: it is not valid.
+    :raises InputError: the document is not valid.
     """
     tables = list(tables_at(document, "package"))
     check_count(len(tables))
@@ -299,7 +299,7 @@ def read_pdm(
         kind = "extra" if group in extras else "group"
         return None if group == "default" else Choice(kind, group)  # type: ignore[arg-type]
 
-    # PDM adds an entry for a package that is required with extras.
+    # PDM adds a second entry for a package that is required with extras: join the two.
     first: dict[tuple[object, ...], int] = {}
     pins: list[Pin] = []
     roots: list[Edge] = []
@@ -361,4 +361,4 @@ def _at(settings: Settings, *keys: str) -> Mapping[str, Any]:
 
 
 ReadLock: TypeAlias = Callable[[Mapping[str, Any], str, str, Settings], PinnedFile]
-"""Reads a document, given its text, its path and the settings next to it."""
+"""Reads a lock file from its document, text and path, and the settings next to it."""

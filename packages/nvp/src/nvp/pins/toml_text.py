@@ -2,8 +2,8 @@
 
 `tomllib` takes two seconds for a lock file of 400 packages with all their wheels. Tools
 write each file of a package on its own line, as an inline table of simple strings. Such
-lists are read with regular expressions, and `tomllib` reads the rest, including lists
-with any other line, so that the result is always the same.
+lists are read with regular expressions. `tomllib` reads the rest, including lists with
+any other line, so the result is the same as that of `tomllib` alone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ else:
 AGAIN = "make the lock file again"
 
 _MOST_SIGNS = 500_000
-"""Maximum number of characters that begin a value, outside the lists of files: each
-costs memory and time. A lock file of 200 packages has 30,000."""
+"""The maximum number of characters that begin a value, outside the lists of files: each
+value costs memory and time. A lock file of 200 packages has 30,000."""
 
 _DEEPEST = 50
-"""Maximum parts of a dotted key, for which `tomllib` takes quadratic time."""
+"""The maximum number of parts of a dotted key: `tomllib` takes quadratic time."""
 
 _LONGEST = 4000
-"""Maximum digits of a number. Python reads longer numbers only in hexadecimal form, and
-cannot print them. `tomllib` takes 150 bytes of memory per digit."""
+"""The maximum number of digits. Python reads longer numbers only in hexadecimal form,
+and cannot print them. `tomllib` takes 150 bytes of memory per digit."""
 
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -50,7 +50,7 @@ _MARK = "\x7fset aside\x7f"
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse TOML.
 
-    :raises InputError: it is not TOML, or would need too much memory.
+    :raises InputError: the text is not TOML, or would need too much memory.
     """
     lists: list[list[dict[str, Any]]] = []
 
@@ -64,7 +64,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         lists.append(found)
         return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
 
-    # In a multi-line string, the list is part of the string.
+    # In a multi-line string, text that looks like a list is part of the string.
     plain = '"""' in text or "'''" in text or "set aside" in text
     rest = text if plain else _LIST.sub(set_aside, text)
     check_toml(rest)

@@ -1,8 +1,8 @@
 """Reading the ``uv.lock`` of a project, a workspace or a script.
 
 The file is a graph: it has the dependencies of each package, and the requirements of
-the projects themselves, always and for each of their extras and groups. Where extras
-conflict, markers have names such as ``extra-7-project-cu128``, which `targets`
+the projects themselves, always and for each of their extras and groups. If extras
+conflict, markers contain names such as ``extra-7-project-cu128``, which `targets`
 evaluates. https://docs.astral.sh/uv/concepts/projects/layout/#the-lockfile
 """
 
@@ -40,7 +40,7 @@ def read_uv(
 ) -> PinnedFile:
     """Read the document of a ``uv.lock``.
 
-    :param settings: the ``pyproject.toml`` next to it.
+    :param settings: the ``pyproject.toml`` next to the lock file.
     :raises InputError: the document is invalid.
     """
     if document.get("version") != 1:
@@ -101,7 +101,7 @@ class _Graph:
     ) -> Iterator[Edge]:
         """Yield the edges of a list of dependencies.
 
-        The version and the source are present only if several packages have the name.
+        An item has a version and a source only if several packages have its name.
         """
         for place, item in items:
             found = self.numbers.get(read_name(item, place), [])
@@ -160,7 +160,7 @@ def _requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
 def _roots(
     graph: _Graph, pins: Sequence[Pin], manifest: Mapping[str, Any]
 ) -> Iterator[Edge]:
-    """Yield what the projects require; for a script, the manifest has it."""
+    """Yield the requirements of the projects, or of a script, from the manifest."""
     for number, pin in enumerate(pins):
         if not pin.is_project:
             continue
@@ -197,7 +197,7 @@ def _conflicts(document: Mapping[str, Any]) -> Iterator[frozenset[Choice]]:
 
 
 def _defaults(settings: Mapping[str, Any]) -> list[Choice]:
-    """Return the groups that uv installs by default: ``dev``, unless configured."""
+    """Return the default groups of uv: the configured ones, otherwise ``dev``."""
     tool = settings.get("tool")
     uv = tool.get("uv") if isinstance(tool, dict) else None
     groups = uv.get("default-groups", ["dev"]) if isinstance(uv, dict) else ["dev"]
