@@ -1,14 +1,13 @@
 """The build that each machine gets, for every driver-GPU pair.
 
-A pair is a driver's CUDA version with a compute capability, and a cell is the
-build for machines of that pair. Sets of pairs are described as rectangles:
+A pair is a driver's CUDA version with a compute capability, and a cell is the build for
+machines of that pair. Sets of pairs are described as rectangles:
 ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
-Every value of a
-namespace other than ``nvidia`` counts as supported, in the order in which the
-metadata lists the values, so the cells depend only on the driver and the GPU.
-Namespaces that name hardware of other vendors are absent, because these machines have
-NVIDIA GPUs; the caller can assume some of them.
+Every value of a namespace other than ``nvidia`` counts as supported, in the order in
+which the metadata lists the values, so cells depend only on the driver and the GPU.
+Namespaces of other vendors' hardware count as absent, because the machines have NVIDIA
+GPUs; callers can name exceptions.
 """
 
 from __future__ import annotations
@@ -38,19 +37,17 @@ Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver's CUDA version and a GPU's compute capability."""
 
 CPU = "cpu"
-"""`Cell.how` of a build that does not use the GPU; see `knowledge.tables.NATIVE`."""
+"""`Cell.how` of a build that does not use the GPU."""
 
 NO_BUILD, UNKNOWN = "none", "unknown"
-"""`Cell.how` for regular wheels: no build runs, or it is unknown whether one does.
-"""
-
+"""`Cell.how` for regular wheels: no build runs, or it is unknown whether one does."""
 
 OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
 """Namespaces of other vendors' hardware.
 
-``amd`` and ``intel`` are those of the published providers (amd-variant-provider,
-intel-variant-provider), which torch's metadata has since 2.9; the others are
-names in labels and projects for such hardware.
+``amd`` and ``intel`` are the namespaces of published providers (amd-variant-provider,
+intel-variant-provider), which the metadata of torch has contained since 2.9. The others
+are names in labels and projects for such hardware.
 """
 
 
@@ -58,11 +55,11 @@ names in labels and projects for such hardware.
 class Cell:
     """The build that one machine gets.
 
-    :param label: the label, or ``None`` when no label fits and an installer takes the
+    :param label: the label, or ``None`` if no label fits, so an installer selects the
         non-variant wheel.
-    :param how: `NATIVE`: the build has machine code for the GPU, or has no
-        such property; `PTX`: the driver must compile the build's PTX; `CPU`: the build
-        does not use the GPU; `NO_BUILD` and `UNKNOWN`, only for regular wheels.
+    :param how: `NATIVE` if the build has machine code for the GPU, or declares no
+        targets; `PTX` if the driver must compile PTX; `CPU` if the build does not use
+        the GPU; `NO_BUILD` or `UNKNOWN`, only for regular wheels.
     """
 
     cuda: CudaVersion
@@ -72,7 +69,7 @@ class Cell:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether the build runs on the GPU, as far as known."""
+        """Whether the build runs on the GPU, or may do so."""
         return self.how not in (CPU, NO_BUILD)
 
     @property
@@ -81,7 +78,7 @@ class Cell:
         return can_exist(self.cuda, self.capability)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields, and the key ``exists``."""
+        """Return the cell as in the JSON reports."""
         return {
             "cuda": str(self.cuda),
             "sm": str(self.capability),
@@ -98,13 +95,13 @@ class Matrix:
     :param metadata: the metadata of the release; ``None`` for a release on an index.
     :param cells: a cell for each driver with each GPU that it supports: all GPUs of the
         oldest driver first, both ascending.
-    :param minor_version_compatibility: whether builds for a newer minor version of
-        the driver's CUDA major version were accepted.
-    :param absent: the namespaces of the metadata that were treated as absent.
+    :param minor_version_compatibility: whether builds for a newer CUDA minor version
+        than the driver's were accepted.
+    :param absent: the namespaces of the metadata that count as absent.
     :param left_out: the number of pairs without a cell, because the driver does not
         support the GPU.
     :param title: the name of a release on an index.
-    :param builds: the requirements of its builds as text, by label.
+    :param builds: the requirements of the builds on an index in words, by label.
     :param notes: sentences about unreadable files.
     """
 
@@ -141,18 +138,18 @@ def list_pairs(*, all_pairs: bool = False) -> tuple[Pair, ...]:
 
 
 def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environment:
-    """Return the environment of a cell.
+    """Return the environment of a machine.
 
-    :param capability: the GPU's, or ``None`` for a machine without a GPU.
+    :param capability: the compute capability, or ``None`` for a machine without a GPU.
     """
     gpus = () if capability is None else (Gpu(index=0, compute_capability=capability),)
     return Environment(cuda_driver_version=cuda, source="forced", gpus=gpus)
 
 
 def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
-    """Return provider answers that support every value of the other namespaces.
+    """Return every value of other namespaces that labels use.
 
-    The shape is ``{namespace: {feature: [value, ...]}}``.
+    The shape is ``{namespace: {feature: [value, ...]}}``, as for supported values.
     """
     answers: dict[str, dict[str, dict[str, None]]] = {}
     for properties in metadata.variants.values():
@@ -171,9 +168,10 @@ def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
 def assumed_values(
     metadata: VariantsMetadata, assume: Collection[str] = ()
 ) -> dict[str, dict[str, list[str]]]:
-    """Return `every_value`, but without values for other vendors' hardware.
+    """Return `every_value`, with other vendors' namespaces empty.
 
-    Without the empty answers, an installed plugin would be queried.
+    They are empty rather than missing, because the plugin of a missing namespace would
+    be queried if it is installed.
 
     :param assume: namespaces of other vendors that keep their values.
     """
@@ -217,7 +215,8 @@ def find_cells(
 ) -> list[Cell]:
     """Return the cells of all drivers, each with all GPUs; both ascending.
 
-    :param supported: the answers of other namespaces, instead of `assumed_values`.
+    :param supported: the supported values of other namespaces; by default
+        `assumed_values`.
     """
     answers = assumed_values(metadata) if supported is None else supported
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
@@ -239,7 +238,7 @@ def find_cells(
 def _find_how(
     metadata: VariantsMetadata, label: str | None, capability: ComputeCapability
 ) -> str:
-    """Return how a GPU runs the build of a label that fits: see `Cell`."""
+    """Return `Cell.how` for the selected label."""
     features = metadata.variants[label].get(NAMESPACE) if label is not None else None
     if features is None:
         return CPU
@@ -255,17 +254,17 @@ def span(band: Sequence[object]) -> str:
 
 
 def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str]:
-    """Return rectangles that make up ``pairs``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
+    """Return rectangles that cover ``pairs``: ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
-    A rectangle covers no other pair of ``known``. It may cover drivers with GPUs that
-    are not known, because no machine has both.
+    A rectangle covers no other pair of ``known``. It may cover a driver with a GPU that
+    is not in ``known``, because no machine has both.
 
     :param known: all pairs of the matrix.
     """
     drivers = sorted({cuda for cuda, _ in known})
     gpus = sorted({gpu for _, gpu in known})
-    # For each rectangle, its GPUs, the drivers that it must cover, and those that it
-    # may cover.
+    # Each rectangle has its GPUs, the drivers that it must cover, and the drivers that
+    # it may cover.
     rows: list[tuple[list[ComputeCapability], set[CudaVersion], set[CudaVersion]]] = []
     for gpu in gpus:
         needed = {cuda for cuda in drivers if (cuda, gpu) in pairs}
@@ -282,7 +281,7 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
             rows.append(([gpu], needed, allowed))
     described = []
     for members, columns, _ in rows:
-        # A range may skip versions that no machine of the rectangle has.
+        # A range such as 12.6-12.9 may span versions that no machine of it has.
         versions = {*columns, *(cuda for cuda, gpu in known if gpu in members)}
         models = {*members, *(gpu for cuda, gpu in known if cuda in columns)}
         described.append(
@@ -293,7 +292,7 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
 
 
 def list_gpus(pairs: Iterable[Pair], gpus: Sequence[ComputeCapability]) -> str:
-    """Return the GPUs of ``pairs``, as ``GPUs 8.7-8.8, 10.1``."""
+    """Return the GPUs of ``pairs`` in words, such as ``GPUs 8.7-8.8, 10.1``."""
     return _listed("GPU", sorted({gpu for _, gpu in pairs}), gpus)
 
 

@@ -1,8 +1,8 @@
 """The machines that get a different build from a new release, and why.
 
-A pair is one driver's CUDA version with one compute capability. Pairs are compared one
-by one, without a verdict on the whole release. Three things are kept separate: the
-default, the workaround for users, and the risk: what is not guaranteed to work.
+A pair is a driver's CUDA version with a compute capability. Pairs are compared one by
+one, without judging the whole release. The default build, workarounds for users, and
+risks, which are possible failures of the new build, are kept separate.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ CHANGES = (LOST, CHANGED, GAINED, SAME)
 """All changes, most severe first."""
 
 _MOST_LABELS = 3
-"""Maximum number of labels in the reason of a lost pair."""
+"""The maximum number of labels in the reason for a lost pair."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairChange:
-    """One driver with one GPU, in the old release and in the new one.
+    """The builds for a driver with a GPU in the old release and in the new one.
 
-    :param change: `SAME`; `GAINED`: a GPU build instead of none; `LOST`: no GPU build
-        instead of one; `CHANGED`: another label, or the same label with another
-        `Cell.how`.
-    :param reason: a sentence that says why the pair was lost or changed.
-    :param causes: the reason without the pair's numbers, so that all pairs with the
-        same problem have equal causes.
+    :param change: `SAME`; `GAINED` if only the new pick uses the GPU; `LOST` if only
+        the old one does; `CHANGED` for another label, or for another `Cell.how`.
+    :param reason: a sentence on why the pair was lost or changed.
+    :param causes: the reason without the numbers of the pair, so pairs with the same
+        problem have equal causes.
     :param workaround: options for users of a lost pair, best first.
     :param risk: risks of the new pick.
     """
@@ -77,7 +76,7 @@ class PairChange:
         return self.new.exists
 
     def to_dict(self) -> dict[str, object]:
-        """Return the fields and ``exists``; the pair itself is ``cuda`` and ``sm``."""
+        """Return the change as in the JSON report; ``cuda`` and ``sm`` are the pair."""
         return {
             "cuda": str(self.new.cuda),
             "sm": str(self.new.capability),
@@ -107,12 +106,12 @@ class Differences:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of possible pairs with each change, including zeros."""
+        """The number of existing pairs with each change, including zeros."""
         counter = Counter(pair.change for pair in self.pairs if pair.exists)
         return {change: counter[change] for change in CHANGES}
 
     def where(self, pairs: Collection[PairChange]) -> list[str]:
-        """Return the rectangles that make up some of the pairs."""
+        """Return the rectangles that cover some of the pairs; see `describe_pairs`."""
         exist = all(pair.exists for pair in pairs)
         known = {pair.key for pair in self.pairs if pair.exists or not exist}
         return describe_pairs({pair.key for pair in pairs}, known)
@@ -124,7 +123,7 @@ class Differences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pick:
-    """The build that an installer selects from all releases for a machine.
+    """The build for a machine that an installer selects from all releases.
 
     :param version: the release; ``None`` if no build runs.
     """
@@ -151,7 +150,7 @@ class IndexDifferences:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of pairs with each change, in all projects with changed files."""
+        """The number of pairs with each change, in all of ``projects``."""
         counters = [Counter(item.counts) for item in self.projects.values()]
         total = sum(counters, Counter[str]())
         return {change: total[change] for change in CHANGES}
@@ -171,10 +170,10 @@ class IndexDifferences:
 
 
 def find_index_change(was: Pick, now: Pick) -> str:
-    """Return how a pick among all releases has changed: one of `CHANGES`.
+    """Return the change between two picks among all releases: one of `CHANGES`.
 
-    A machine also loses if it gets an older release, or an unknown wheel instead of a
-    variant.
+    A pair is also lost if the new pick is an older release, or if it is unknown whether
+    a regular wheel that replaces a variant runs.
     """
     change = find_change(was.cell, now.cell)
     if was.version is not None and (
@@ -187,7 +186,7 @@ def find_index_change(was: Pick, now: Pick) -> str:
 
 
 def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:
-    """Return the names of two releases: ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
+    """Return two names of releases, such as ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
     first, second = (
         f"{item.name} {item.version}" if item.name else None for item in (old, new)
     )
@@ -251,7 +250,7 @@ def compare(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """The shared data of a comparison."""
+    """The data that all pairs of a comparison share."""
 
     old: VariantsMetadata
     new: VariantsMetadata
@@ -292,7 +291,7 @@ class _Comparison:
         )
 
     def _why_lost(self, now: Cell) -> tuple[str, tuple[str, ...]]:
-        """Return why the GPU labels of the new release do not fit, nearest first."""
+        """Return why the new release gives no GPU build: a sentence, and the causes."""
         gpu = [label for label, item in self.new.variants.items() if NAMESPACE in item]
         if not gpu:
             sentence = f"{self.names[1]} has no build with {NAMESPACE} properties"
@@ -302,7 +301,7 @@ class _Comparison:
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
-        # A label with one reason is nearer than one with two.
+        # Labels with the fewest reasons come first: they nearly fit.
         nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
         named = nearest[:_MOST_LABELS]
         sentences = [_why(label, resolution) for label in named]
@@ -355,7 +354,7 @@ class _Comparison:
 
 
 def find_change(was: Cell, now: Cell) -> str:
-    """Return how the pick of one pair has changed: one of `CHANGES`."""
+    """Return the change between two picks of one pair: one of `CHANGES`."""
     if was.uses_gpu != now.uses_gpu:
         return GAINED if now.uses_gpu else LOST
     if was.label in NULL_LABELS and now.label in NULL_LABELS:

@@ -2,8 +2,8 @@
 
 Rows are GPUs, because a GPU needs a name next to its number. Columns are drivers, few
 of which differ, so the table stays narrow. Adjacent GPUs that get the same builds from
-all drivers are merged into one band, and so are drivers. A risk of a pick is something
-that is not guaranteed to work.
+all drivers are merged into one band, and so are drivers. A risk of a pick is a possible
+failure of the selected build.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Grid:
     :param title: the release, such as ``torch 2.9.1``.
     :param drivers: all drivers, in ascending order.
     :param gpus: all GPUs, in ascending order.
-    :param cells: the cells by driver and GPU, if any.
+    :param cells: the cells by driver and GPU; some pairs may lack one.
     :param builds: the requirements and content of each GPU label, in words.
     :param notes: sentences below the table.
     """
@@ -94,7 +94,7 @@ class Grid:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of GPU builds; those for the oldest drivers come first."""
+        """The labels of GPU builds; labels for the oldest drivers come first."""
         first: dict[str, CudaVersion] = {}
         for (cuda, _), cell in sorted(self.cells.items()):
             if cell.label is not None and cell.uses_gpu:
@@ -102,9 +102,9 @@ class Grid:
         return sorted(first, key=lambda label: (first[label], label))
 
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
-        """Return the common cell of two bands with equal picks.
+        """Return a cell of two bands, whose cells all have the same pick.
 
-        ``None`` if no machine has such a driver with such a GPU.
+        The result is ``None`` if no such driver supports such a GPU.
         """
         pairs = ((cuda, gpu) for cuda in drivers for gpu in gpus)
         return next(filter(None, map(self.cells.get, pairs)), None)
@@ -115,7 +115,7 @@ class Grid:
 
 
 def grid_of(matrix: Matrix) -> Grid:
-    """Return the grid of a release, with its title and its open risks."""
+    """Return the grid of a release, with the notes and risks below it."""
     metadata = matrix.metadata
     title = matrix.title or "This release"
     if metadata is not None and metadata.name is not None:
@@ -130,7 +130,7 @@ def grid_of(matrix: Matrix) -> Grid:
 
 
 def _notes(matrix: Matrix) -> Iterator[str]:
-    """Yield notes about what the table leaves out, with the option that adds it."""
+    """Yield notes about the options that change the table."""
     if matrix.minor_version_compatibility:
         yield "Minor-version compatibility is on: not what installers do by default"
     if matrix.absent:
@@ -156,8 +156,8 @@ def make_grid(
 ) -> Grid:
     """Return the grid of cells such as those of `find_cells`.
 
-    :param variants: the properties of each label, for the legend.
-    :param builds: the legend of labels without properties.
+    :param variants: the properties of each label, from which the legend is made.
+    :param builds: the legend for labels without properties.
     """
     cell_of = {(cell.cuda, cell.capability): cell for cell in cells}
     return Grid(
@@ -178,11 +178,12 @@ def make_grid(
 
 
 def caption(cell: Cell | None) -> str:
-    """Return the text of a cell, which is complete without color.
+    """Return the text of a cell, which can be understood without color.
 
     ``cu130``: machine code. ``cu130*``: PTX only. ``cpu``: the null variant.
     ``other (cpu)``: another label without nvidia properties. ``(none)``: no label.
-    ``[cu130]``: the build for a machine that cannot exist. ``-``: no cell.
+    ``[cu130]``: the driver does not support the GPU. ``-``: no cell. For regular
+    wheels, ``none``: no build runs. ``cu130?``: it is unknown whether the build runs.
     """
     if cell is None:
         return "-"
@@ -215,7 +216,7 @@ def _described(cell: Cell) -> tuple[str, str]:
 
 
 def branches(band: Drivers) -> str:
-    """Return the driver branches of a band, such as ``R560-R565``, if known."""
+    """Return the driver branches of a band, such as ``R560-R565``; empty if unknown."""
     known = [f"R{branch}" for branch, cuda in driver_branches().items() if cuda in band]
     return span(known) if known else ""
 
@@ -229,17 +230,17 @@ def architectures(band: Gpus) -> str:
     ]
     distinct = list(dict.fromkeys(names))
     if len(distinct) > 1 and names[0] == names[-1]:
-        # The numbers of Rubin lie between those of Blackwell.
+        # A range would be wrong: Rubin's numbers lie between those of Blackwell.
         return " and ".join(distinct)
     if len(band) == 1 and distinct:
-        # Several capabilities share an architecture, but rarely a product.
+        # Add the product: several capabilities share an architecture.
         name = gpu_models()[band[0]].name.partition(" (")[0]
         return f"{distinct[0]}: {name}"
     return " to ".join((distinct[0], distinct[-1])[: len(distinct)]) if distinct else ""
 
 
 def products(gpu: ComputeCapability) -> str:
-    """Return the products of a compute capability, or nothing if unknown."""
+    """Return the products with a compute capability; empty if unknown."""
     model = gpu_models().get(gpu)
     return model.products.rpartition(": ")[2] if model else ""
 
@@ -265,7 +266,7 @@ def _description(features: Features) -> str:
 def _bands(
     items: Sequence[_T], row: Callable[[_T], Sequence[_Pick | None]]
 ) -> list[tuple[_T, ...]]:
-    """Merge adjacent items with equal picks; a missing pick equals any other."""
+    """Merge adjacent items with equal picks. A missing pick equals any other."""
     bands: list[list[_T]] = []
     picks: list[_Pick | None] = []
     for item in items:
@@ -283,7 +284,7 @@ def _bands(
 def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
     """Return the risks of a pick, as sentences about "the build".
 
-    The sentences contain no numbers, so cells with the same risk share a sentence.
+    Cells with the same risk have equal sentences, so they can be grouped.
     """
     if cell.label is None or cell.how == CPU:
         return ()
@@ -313,7 +314,7 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
 
 
 def describe_risks(matrix: Matrix) -> list[str]:
-    """Return each risk of a matrix as a sentence with the machines that have it."""
+    """Return each risk of a matrix as a sentence, followed by its machines."""
     metadata = matrix.metadata
     if metadata is None:
         return []
@@ -331,7 +332,7 @@ def describe_risks(matrix: Matrix) -> list[str]:
 def _risks_of_tegra(
     targets: Sequence[str], bounds: Sequence[str], cell: Cell
 ) -> Iterator[str]:
-    """Yield a risk if the machine code matches the GPU only by its number."""
+    """Yield a risk if machine code with a matching number may not run on the GPU."""
     # The metadata format allows any text here; text without a number matches nothing.
     numbers = [
         number

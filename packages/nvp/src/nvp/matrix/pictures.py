@@ -24,14 +24,14 @@ _MARGIN = 24
 _ROW = 46
 _GAP = 4
 _SMALL_LETTER = 6.3
-"""The average width of a letter at 11 px in a proportional font."""
+"""The average width in pixels of a letter of 11 px in a proportional font."""
 
 _LETTER = 8.0
-"""The width of a letter at 13 px in a monospaced font."""
+"""The width in pixels of a letter of 13 px in a monospaced font."""
 
 
 def html_page(grid: Grid) -> list[str]:
-    """Return the lines of the page, which are ASCII."""
+    """Return the lines of the page, in ASCII."""
     title = as_html(grid.title)
     body = [
         *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
@@ -43,8 +43,8 @@ def html_page(grid: Grid) -> list[str]:
         *_table(
             grid,
             [(gpu,) for gpu in grid.gpus],
-            # The newest drivers come first, so that the columns that differ are
-            # visible without scrolling.
+            # The newest drivers come first, so columns that differ are visible without
+            # scrolling.
             [(cuda,) for cuda in reversed(grid.drivers)],
             name="whole",
         ),
@@ -133,10 +133,10 @@ def _cell(
 
 
 def svg_drawing(grid: Grid) -> list[str]:
-    """Return the lines of the drawing, which are ASCII.
+    """Return the lines of the drawing, in ASCII.
 
-    SVG cannot wrap text or measure it, so sizes are computed from the number of
-    letters.
+    Sizes are computed from the number of letters, because SVG cannot wrap or measure
+    text.
     """
     rows, columns = grid.gpu_bands, grid.driver_bands
     cells = [caption(grid.at(column, row)) for row in rows for column in columns]
@@ -237,7 +237,7 @@ def _legend(grid: Grid, top: int, width: int) -> tuple[list[str], int]:
 
 
 def _notes(grid: Grid, top: int, width: int) -> tuple[list[str], int]:
-    """Return the lines of the notes, and the height of the drawing with them."""
+    """Return the lines of the notes, and the height of the whole drawing."""
     lines: list[str] = []
     for note in grid.notes:
         wrapped = _wrapped(note, width - 2 * _MARGIN)

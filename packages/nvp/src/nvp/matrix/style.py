@@ -1,8 +1,8 @@
-"""Parts of pages and drawings: escaped text, colors, style sheets, the head.
+"""Parts of pages and drawings: escaped text, colors, style sheets, page frame.
 
-Color only repeats the text of a cell. In both themes, text on the tiles of GPU builds
-has a contrast of at least 7:1 (WCAG 2, level AAA), and all other text of at least 4.5:1
-(level AA). The tests compute these contrasts.
+Color only repeats the text of a cell. In the light and the dark theme, text on the
+tiles of GPU builds has a contrast of at least 7:1 (WCAG 2, level AAA), and all other
+text of at least 4.5:1 (level AA). The tests compute these contrasts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
 TONES = 7
-"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` have all
-colors, those for the oldest drivers first."""
+"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define all
+colors; those for the oldest drivers come first."""
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:
     """Return the CSS class of each label.
 
-    A few labels are spread over the whole scale, so their colors differ more.
+    A small number of labels is spread over the whole scale, so the colors differ more.
     """
     step = max(1, TONES // max(1, len(labels)))
     return {label: f"t{index * step % TONES}" for index, label in enumerate(labels)}
@@ -41,7 +41,7 @@ def _tones(declaration: str) -> str:
 
 
 def _page_css() -> list[str]:
-    """Return the style sheet of the page with the themes' colors."""
+    """Return the style sheet of the page, with the colors of both themes."""
     return f"""
 :root {{ color-scheme: light dark; {_variables("light")} }}
 @media (prefers-color-scheme: dark) {{ :root {{ {_variables("dark")} }} }}
@@ -66,11 +66,11 @@ def as_page(
 ) -> Iterator[str]:
     """Yield the lines of a self-contained page without scripts.
 
-    The arguments are HTML, in ASCII.
+    The arguments are HTML in ASCII.
 
     :param title: the title in the browser.
     :param lead: the paragraph below the heading.
-    :param body: the lines below that.
+    :param body: the lines below ``lead``.
     """
     yield from (
         "<!doctype html>",
@@ -117,7 +117,7 @@ def as_notes(notes: Sequence[str]) -> Iterator[str]:
 def as_html(text: str) -> str:
     """Return ``text`` for an element or an attribute of HTML or SVG, in ASCII.
 
-    ASCII survives any encoding of a shell's redirection.
+    ASCII is safe if a shell redirects the output in another encoding.
     """
     escaped = html.escape(printable(text), quote=True)
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
@@ -139,8 +139,8 @@ def markdown_table(
 def as_code(text: str) -> str:
     """Return ``text`` as a Markdown code span that may stand in a table.
 
-    A code span has no escapes. Characters that would end the span or the table's cell,
-    or that some renderers treat as HTML, are replaced.
+    A code span has no escapes, so characters are replaced that would end the span or
+    the table cell, or that some renderers treat as HTML.
     """
     harmless = printable(text).translate(str.maketrans("`|<>&", "'/()+"))
     return f"`{harmless}`"

@@ -1,7 +1,7 @@
 """The matrix, and the differences between two releases, as text and as Markdown.
 
-Pairs with the same outcome and cause are described together. The text counts the pairs
-with each change, without a verdict on the release.
+Pairs with the same change and cause are described together. The text counts the pairs
+with each change, without judging the release.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _GAP = 2
 def text_blocks(
     grid: Grid, *, width: int = WIDTH
 ) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
-    """Return the merged table: a row for each band of GPUs, a column for drivers.
+    """Return the merged table: rows are bands of GPUs, columns are bands of drivers.
 
-    The table is split if the columns do not fit side by side. Each part fits the width
+    The table is split if the columns do not fit side by side. Each part fits ``width``
     or has a single column.
 
-    :param width: the columns of the terminal.
-    :returns: the header and the rows of each table.
+    :param width: the number of columns of the terminal.
+    :returns: the header and the rows of each part.
     """
     rows = grid.gpu_bands
     names = [("GPU", ""), *((span(band), architectures(band)) for band in rows)]
@@ -111,7 +111,7 @@ def markdown(grid: Grid) -> list[str]:
         ]
         for cuda in grid.drivers
     ]
-    # "*" would begin emphasis, so the Markdown table has (PTX) instead.
+    # The Markdown table has (PTX) instead of "*", which would begin emphasis.
     legend_lines = [line.replace("*:", "(PTX):", 1) for line in legend(grid)]
     return [
         f"# {as_markdown(grid.title)}: the build for each driver and GPU",
@@ -139,16 +139,17 @@ _LABEL = 12
 
 
 Group: TypeAlias = Sequence[PairChange]
-"""Pairs in which the same picks change in the same way, for one cause.
+"""Pairs with the same old pick, new pick and cause.
 
-All of them exist, or none does. The reason of the first pair is shown for all.
+All pairs of a group exist, or all are impossible. The output shows the reason of the
+first pair for all of them.
 """
 
 
 def make_groups(pairs: Group, *, with_same: bool = False) -> Sequence[Group]:
-    """Return the groups of pairs, those of lost pairs first.
+    """Return the groups of pairs, most severe change first.
 
-    :param with_same: whether to group pairs that stay the same.
+    :param with_same: whether to include pairs that stay the same.
     """
     members_of: dict[object, list[PairChange]] = {}
     for pair in pairs:
@@ -245,13 +246,13 @@ def index_lines(
 
 
 def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
-    """Yield ``(name, sentence)``; default, workaround and risk are kept separate."""
+    """Yield ``(name, sentence)``, with a name such as ``reason`` or ``workaround``."""
     first = group[0]
     for rectangle in differences.where(group):
         yield "pairs", rectangle
     reasons = dict.fromkeys(pair.reason for pair in group)
     if first.reason is not None:
-        # The sentence has the numbers of one pair, so name that pair.
+        # The sentence has the numbers of the first pair, so name that pair.
         pair = f"driver {first.new.cuda}, GPU {first.new.capability}"
         example = "" if len(reasons) == 1 else f"with {pair}: "
         yield "reason", f"{example}{first.reason}"
@@ -266,7 +267,7 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
 def _apart(
     differences: Differences, group: Group, field: Callable[[PairChange], Sequence[str]]
 ) -> Iterator[str]:
-    """Yield the sentences of one field; partial ones with their pairs."""
+    """Yield the sentences of a field; name the pairs unless it holds for all."""
     pairs_of: dict[str, list[PairChange]] = {}
     for pair in group:
         for sentence in field(pair):
@@ -279,7 +280,7 @@ def _apart(
 
 
 def _shortest(differences: Differences, group: Group, pairs: Group) -> str:
-    """Describe part of a group; by GPU if it has all pairs of its GPUs."""
+    """Describe some pairs: by GPU if the group has no other pairs of these GPUs."""
     gpus = {pair.new.capability for pair in pairs}
     if sum(pair.new.capability in gpus for pair in group) == len(pairs):
         known = sorted({pair.new.capability for pair in group})
