@@ -70,6 +70,14 @@ def test_a_true_wheel_has_no_finding(tmp_path: Path) -> None:
     assert [f for f in api.validate([tmp_path]) if f.code.startswith("NV5")] == []
 
 
+@pytest.mark.parametrize("value", [[], {}, ["75_real"], 1.5, None])
+def test_a_value_that_is_no_text_is_a_finding(value: object, tmp_path: Path) -> None:
+    variant = {"nvidia": {**nvidia("13.5")["nvidia"], "sm_arch": [value]}}
+    wheel = Wheel(libraries=PLAIN_SO, label="cu135", variant=variant)
+    findings = api.validate([wheel.write(tmp_path)])
+    assert {finding.code for finding in findings} == {"NV108"}
+
+
 def test_a_wrong_checksum_is_a_finding(tmp_path: Path) -> None:
     path = Wheel(libraries=PLAIN_SO, label=None).write(tmp_path)
     data = bytearray(path.read_bytes())

@@ -77,7 +77,10 @@ def has_unknown(features: Mapping[str, Any], feature: str | None = None) -> bool
     return any(
         name not in catalog()
         or not isinstance(values, Sequence)
-        or any(value not in catalog()[name] for value in values)
+        or any(
+            not isinstance(value, str) or value not in catalog()[name]
+            for value in values
+        )
         for name, values in features.items()
         if feature in (None, name)
     )
