@@ -1,7 +1,7 @@
 """The workers of a running Dask cluster.
 
-Dask distributes the wheels, reassigns those of a lost worker, and retries failures;
-this module does none of that.
+Dask distributes the wheels, reassigns those of a lost worker, and retries failures, so
+this module does not.
 """
 
 from __future__ import annotations
@@ -101,12 +101,12 @@ class ClusterWorkers:
             distant = self._client.submit(
                 self._read, __version__, packed, key=key, retries=_RETRIES
             )
-            # The result is valid even if its worker is lost later. Dask's own executor
-            # checks the state again and would report an error.
+            # Do not use Dask's executor: it checks the state again, and reports an
+            # error if the worker is lost after it returned a valid result.
             result = distant._result()
             loop = self._client.loop.asyncio_loop
             future: Future[Outcome] = asyncio.run_coroutine_threadsafe(result, loop)
-        except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+        except Exception:  # noqa: BLE001  # Dask raises many kinds
             raise gone() from None
         # Keep a reference, because Dask forgets unreferenced futures.
         self._distant[future] = distant
@@ -122,7 +122,7 @@ class ClusterWorkers:
             self._asked = now
             try:
                 self._threads = sum(self._client.nthreads().values())
-            except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+            except Exception:  # noqa: BLE001  # Dask raises many kinds
                 raise gone() from None
         # An adaptive cluster starts its first worker for the first task.
         return max(1, self._threads)
@@ -152,10 +152,10 @@ class ClusterWorkers:
             begun = self._client.run(_list_begun, on_error="ignore")
             keys = set(itertools.chain.from_iterable(begun.values()))
             others = [self._distant[future] for future in futures]
-            # This also cancels their local futures. Cancelling those here could cancel
-            # a message with results of other wheels.
+            # Dask also cancels the local futures. Canceling them here could cancel a
+            # message with results of other wheels.
             self._client.cancel([other for other in others if other.key not in keys])
-        except Exception:  # noqa: BLE001  # Dask has many, by what it was doing
+        except Exception:  # noqa: BLE001  # Dask raises many kinds
             logger.info("the scheduler does not take wheels back")
 
     def renew(self) -> None:
@@ -167,7 +167,7 @@ class ClusterWorkers:
         self._leave()
 
     def _leave(self) -> None:
-        # Without a proper close, the scheduler notices the lost connection.
+        # If closing fails, the scheduler notices the lost connection.
         with contextlib.suppress(Exception):
             self._client.close(timeout=1)
 
@@ -203,7 +203,7 @@ def _list_begun(dask_worker: Any) -> list[str]:
 
 def _connect(address: str) -> Any:
     try:
-        # Type checkers have no types for it without the extra.
+        # Import by name: type checkers have no types for Dask without the extra.
         distributed: Any = importlib.import_module("distributed")
     except ImportError as error:
         message = f"--dask needs the extra census: {error.name} is not installed"
@@ -262,7 +262,7 @@ def _require_version(client: Any) -> None:
 
 
 def _other_versions(versions: Mapping[str, str | None]) -> InputError:
-    """Return the error for workers that have other versions, or ``None``."""
+    """Return the error for workers with other versions, or without the package."""
     listed = [
         f"{name} has {f'version {other}' if other else 'none'}"
         for name, other in sorted(versions.items())[:_MOST_NAMED]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]
-"""Creates the client that reads pages."""
+"""A function that creates the client for pages."""
 
 _MOST_PAGES = 4
 """The number of concurrent requests for pages of a server. Pages are small, so a few
@@ -56,9 +56,9 @@ _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """The wheels of one project to read.
+    """A project, and its wheels to read.
 
-    :param error: why its page or a directory could not be read.
+    :param error: why the page or a directory of the project could not be read.
     :param position: the number of the project, from 1.
     :param total: the number of projects.
     """
@@ -71,7 +71,7 @@ class Project:
 
 
 def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Project]:
-    """Yield each project of an index, and read its page only then.
+    """Yield each project of an index, reading its page only when it is requested.
 
     :param index: the URL of a root page, a directory, or its ``file:`` URL.
     :raises InputError: the index itself cannot be read or has no projects.
@@ -134,7 +134,7 @@ def _found(
     if not isinstance(page, UpstreamError):
         return name, _files_of(page), None
     if is_named and page.status in _GONE:
-        # Many users misspell a name.
+        # The user may have misspelled the name.
         page.hint = f"check the name, and that {redacted(root)} is the index"
     return name, (), page
 

@@ -50,12 +50,12 @@ class Wheel:
     :param label: the variant label or the local version label; ``None`` without one.
     :param tags: the interpreters and platforms of its name, such as
         ``cp312-cp312-manylinux_2_28_x86_64``.
-    :param url: its URL, or the path of a local file.
-    :param sha256: its hash, as on the page.
-    :param size: its size in bytes, if the page contains it.
-    :param upload_time: in ISO 8601, if the page contains it; the modification time of a
-        local file.
-    :param page: the URL of the page that lists it.
+    :param url: the URL of the wheel, or the path of a local file.
+    :param sha256: the hash of the wheel, as on the page.
+    :param size: the size in bytes, if the page contains it.
+    :param upload_time: the time in ISO 8601, if the page contains it; the modification
+        time of a local file.
+    :param page: the URL of the page that lists the wheel.
     """
 
     project: str
@@ -82,16 +82,16 @@ class Wheel:
 
     @property
     def hash(self) -> str | None:
-        """The hash of the page in lower case; ``None`` if it is not a SHA-256.
+        """The SHA-256 that the page lists, in lower case; ``None`` if invalid.
 
-        Otherwise two wheels with the same invalid hash would be taken for one.
+        Two wheels may have the same invalid hash, so it cannot identify a wheel.
         """
         given = self.sha256 or ""
         return given.lower() if _SHA256.fullmatch(given) else None
 
     @property
     def key(self) -> str:
-        """The key of a wheel whose bytes were not hashed: its location.
+        """The key if the bytes of the wheel were not hashed: its location.
 
         The location excludes credentials and signatures, which vary. It includes the
         hash from the page, because a page can claim any hash.
@@ -103,7 +103,7 @@ class Wheel:
 
     @property
     def hash_key(self) -> str | None:
-        """The key of a wheel whose bytes have the hash of the page."""
+        """The key if the bytes of the wheel have the hash of the page."""
         return self.hash and f"sha256:{self.hash}#{self.filename}"
 
 
@@ -111,11 +111,11 @@ class Wheel:
 class Outcome:
     """A wheel and the result of inspecting it.
 
-    :param reason: why it was skipped or failed, as a sentence without a period.
+    :param reason: why the wheel was skipped or failed, as a sentence without a period.
     :param may_pass: whether the reason may be temporary, such as a timeout.
     :param report: the result of the inspection.
-    :param claims: the properties that it could declare, by the name of the bound,
-        ``strict`` or ``relaxed``.
+    :param claims: the properties that the wheel could declare, by the kind of driver
+        bound: ``strict`` or ``relaxed``.
     :param bytes_read: the number of bytes read from the index.
     :param hashed: whether all bytes were read and have the hash of the page.
     """

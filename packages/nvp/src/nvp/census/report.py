@@ -35,12 +35,12 @@ class ReleaseSummary:
     """One build of a release: the wheels of one platform and label.
 
     :param platform: the platform tag of the wheel.
-    :param cuda: the CUDA toolkit that it needs, or ``None`` if unknown.
-    :param targets: the targets of its own libraries, such as ``90_real``.
+    :param cuda: the CUDA toolkit that the build needs, or ``None`` if unknown.
+    :param targets: the targets of the build's own libraries, such as ``90_real``.
     :param gained: targets that the previous release did not have.
     :param lost: targets that only the previous release had.
     :param status: ``inspected``, ``skipped`` or ``failed``.
-    :param reason: why it was skipped or failed.
+    :param reason: why the build was skipped or failed.
     """
 
     version: str
@@ -386,10 +386,10 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
 
 
 def build_table(store: Store) -> list[BuildRecord]:
-    """Return the table of builds of completely read regular wheels.
+    """Return the table of builds, from regular wheels that were read completely.
 
-    Variant wheels are left out, because a variants.json contains more. The wheel with
-    the last name represents a build.
+    Variant wheels are left out, because a variants.json contains more. If a build has
+    several wheels, the last one by name represents it.
     """
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
     with store.intact():

@@ -214,8 +214,8 @@ class Census:
         self._credentials = credentials
         self._observer = observer
         self._stop = stop or Stop()
-        # None wakes the loop up. Signal handlers may put it there, because SimpleQueue,
-        # unlike Queue, has no lock that this thread could hold.
+        # None wakes the loop up. Signal handlers may add it to the queue, because
+        # SimpleQueue, unlike Queue, has no lock that this thread could hold.
         self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome] | None] = (
             queue.SimpleQueue()
         )
@@ -227,7 +227,7 @@ class Census:
         self._suspects: deque[Wheel] = deque()
         self._alone = False
         self._broken = False
-        # Whether the index has more projects, and whether the lister is waiting.
+        # Whether the index has more projects, and whether the lister is reading one.
         self._listing = True
         self._is_listing = True
 
@@ -301,7 +301,7 @@ class Census:
             if self._store.is_known(wheel):
                 self.tally.known += 1
             elif (host := _host(wheel)) and self._hosts[host] >= self._options.per_host:
-                return  # a disk has no limit
+                return  # local files have no host, and no limit
             else:
                 self._start(wheel)
             self._waiting.popleft()

@@ -37,9 +37,9 @@ VERSION = len(MIGRATIONS)
 def with_copies(
     libraries: Iterable[LibraryReport],
 ) -> Iterator[tuple[int, LibraryReport]]:
-    """Yield libraries, each with its number among libraries of the same name.
+    """Yield libraries, each with its number among libraries with the same name.
 
-    A damaged archive may have several members of one name.
+    A damaged archive may have several members with one name.
     """
     counts: Counter[str] = Counter()
     for library in libraries:
@@ -152,7 +152,7 @@ _BUSY = 10_000
 class Store:
     """An open store; use it in a ``with`` block, in one thread.
 
-    :param path: the file, which is created if missing.
+    :param path: the path of the file.
     :param create: whether to create a missing file.
     :raises InputError: the file is not a store, has a newer version, is locked, or
         cannot be written.
@@ -186,7 +186,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Close the file, to which everything has been written."""
+        """Close the file; every row has already been written."""
         self._connection.close()
 
     def _prepare(self) -> None:
@@ -220,8 +220,8 @@ class Store:
 
         A wheel is read again if it is new, if it failed for a temporary reason, or if
         an older reader has read it. Without a hash, it is also read again if its size
-        or time has changed. A wheel of another URL with the same hash counts if all its
-        bytes were hashed.
+        or time has changed. A wheel from another URL with the same hash also counts, if
+        all its bytes were hashed.
         """
         with self._errors():
             rows = self._connection.execute(
@@ -280,7 +280,7 @@ class Store:
                 yield row
 
     def wheels(self, where: str = "1", values: Iterable[object] = ()) -> Iterator[Any]:
-        """Yield the rows of ``wheels``, by project, file name and hash."""
+        """Yield the rows of ``wheels``, sorted by project, file name and key."""
         return self.rows(
             f"SELECT * FROM wheels WHERE {where} "  # noqa: S608  # the condition is constant
             "ORDER BY project, filename, key",
@@ -290,7 +290,7 @@ class Store:
     def report(self, wheel: int) -> WheelReport:
         """Return the report of `inspect` for a wheel.
 
-        :param wheel: its ``id``.
+        :param wheel: the ``id`` of the wheel in the store.
         """
         with self.intact():
             (row,) = self.rows("SELECT * FROM wheels WHERE id = ?", [wheel])
@@ -397,7 +397,7 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
 
 
 def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
-    """Yield whether each fact from the index about a file is unchanged."""
+    """Yield, for each fact from the index about a file, whether it is unchanged."""
     for name in ("size", "upload_time"):
         value = getattr(wheel, name)
         if value is not None:

@@ -1,5 +1,5 @@
--- What makes version N of the tables from version N-1; 0 is an empty file. Never change
--- what is here: people have stores that were made with it.
+-- Each section migrates the tables from version N-1 to N; 0 is an empty file. Never
+-- change a section: existing stores were made with it.
 
 -- Version 1
 CREATE TABLE wheels (
@@ -59,7 +59,7 @@ CREATE TABLE claims (
 ) WITHOUT ROWID;
 
 -- Version 2
--- `copy` tells members of an archive that have the same name.
+-- `copy` distinguishes members of an archive that have the same name.
 CREATE TABLE new_libraries (
     wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
     path TEXT NOT NULL,
@@ -115,12 +115,12 @@ CREATE TABLE declared (
 );
 
 -- Version 3
--- `declared` had what wheels say about themselves, for an option that is gone.
+-- `declared` had the metadata of wheels, for an option that was removed.
 DROP TABLE declared;
 DROP INDEX wheels_by_url;
 
 -- Version 4
--- The column `sections` went: nothing used it.
+-- The column `sections` was removed, because it was not used.
 CREATE TABLE new_libraries (
     wheel INTEGER NOT NULL REFERENCES wheels (id) ON DELETE CASCADE,
     path TEXT NOT NULL,
@@ -145,9 +145,8 @@ DROP TABLE libraries;
 ALTER TABLE new_libraries RENAME TO libraries;
 
 -- Version 5
--- A row counts for its hash only where all bytes of the wheel were hashed, which nobody
--- knows of older rows. Any other row counts for the URL, with the hash that a page
--- claims of it.
+-- The hash identifies a row only if all bytes of the wheel were hashed, which is unknown
+-- for older rows. The URL identifies all other rows, with the hash that the page lists.
 ALTER TABLE wheels ADD COLUMN hashed INTEGER NOT NULL DEFAULT 0;
 UPDATE wheels SET key = url || '#' || filename || '#sha256=' || sha256
 WHERE sha256 IS NOT NULL;

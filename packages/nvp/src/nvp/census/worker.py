@@ -227,7 +227,7 @@ def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
 def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     """Open a wheel on a server, by range requests or as a download.
 
-    The second item is whether all bytes were read and have the hash of the page.
+    The second item is ``True`` if all bytes were read and have the hash of the page.
     """
     from ..index.http.blocking import room_for_copy
 
@@ -273,8 +273,8 @@ _lock = threading.Lock()
 
 def _client_for(task: Task) -> BlockingClient:
     """Return the client of this process, which reuses connections."""
-    # A cluster keeps its workers for the next census, which may have other
-    # credentials.
+    # A cluster keeps its workers for the next census, which may have other credentials
+    # and then needs its own client.
     with _lock:
         if task.credentials not in _clients:
             client = connect(os.environ, retries=RETRIES)
@@ -312,7 +312,7 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
 def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
     """Return the outcome of an inspected wheel.
 
-    :param native: whether it has a native library, or another file with GPU code.
+    :param native: whether the wheel has a native library, or a file with GPU code.
     """
     if wheel.size is None:
         wheel = replace(wheel, size=report.size)
@@ -341,9 +341,9 @@ def is_native(path: str) -> bool:
 def _claims(report: WheelReport) -> tuple[Mapping[str, Claimed], str | None]:
     """Return the properties that a wheel could declare, and its CUDA version.
 
-    The version comes from the libraries that the wheel links. `builds.needs_of_report`
-    also uses the toolkit that the code shows, because a library may link CUDA
-    statically, to decide which drivers run the build.
+    The version comes from the libraries that the wheel links. To decide which drivers
+    run a build, `builds.needs_of_report` also uses the toolkit of the code, because a
+    library may link CUDA statically.
     """
     units = split_units(report)
     runtime = newest_runtime(report, units)

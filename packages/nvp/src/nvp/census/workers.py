@@ -1,6 +1,7 @@
 """The workers that read wheels: processes of this machine, or a cluster.
 
-Both return futures of `concurrent.futures`, so the loop in `running` treats them alike.
+Both kinds return futures of `concurrent.futures`, so the loop in `running` needs no
+distinction.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ class Workers(Protocol):
 
     @property
     def ahead(self) -> int:
-        """The number of queued wheels for each one that is read at a time.
+        """The number of submitted wheels for each one that can be read at a time.
 
-        A queue avoids that workers wait for the parent.
+        With some wheels in a queue, workers do not wait for the parent.
         """
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Start reading a wheel, as soon as there is room for it."""
+        """Start reading a wheel as soon as a worker is free."""
 
     def capacity(self) -> int:
         """Return how many wheels can be read at the same time."""
@@ -71,9 +72,9 @@ def gone() -> InputError:
 class LocalWorkers:
     """Processes of this machine.
 
-    They share semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. If all processes
-    are killed, Python's resource tracker removes the semaphores, unless the signal to
-    the group killed it too.
+    The processes share semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. If all
+    processes are killed, Python's resource tracker removes the semaphores, unless a
+    signal to the process group also killed the tracker.
 
     :param jobs: the number of processes.
     """
@@ -98,7 +99,7 @@ class LocalWorkers:
         )
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Start reading a wheel, as soon as there is room for it.
+        """Start reading a wheel as soon as a worker is free.
 
         :raises BrokenExecutor: a process was killed; call `renew`.
         """
@@ -143,13 +144,13 @@ class LocalWorkers:
         if at_once:
             for process in multiprocessing.active_children():
                 process.terminate()
-        # Only the first call of `shutdown` waits. A remaining thread of the executor
-        # may close its pipe while the exiting interpreter writes to it.
+        # Wait here, because only the first call of `shutdown` waits: a remaining thread
+        # of the executor may close its pipe while the exiting interpreter writes to it.
         self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 _withdrawn: Any
-"""A shared value: whether the parent has cancelled the wheels that are not started."""
+"""A shared value: whether the parent has canceled all wheels not yet started."""
 
 
 def _read_unless_withdrawn(task: Task) -> Outcome:

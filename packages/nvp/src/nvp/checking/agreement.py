@@ -31,7 +31,7 @@ def find_disagreements(
 ) -> Iterator[Disagreement]:
     """Find incompatible packages in one selection.
 
-    A missing package is no disagreement, because the file may be only a part.
+    A missing package is not reported, because the file may list only some packages.
     """
     pins: dict[str, list[Pin]] = {}
     for item in items:
@@ -51,7 +51,7 @@ def find_disagreements(
 def _find_unmet(
     pin: Pin, texts: Iterable[str], pins: Mapping[str, list[Pin]], target: PinTarget
 ) -> Iterator[Disagreement]:
-    """Yield requirements on GPU code that the pinned versions do not meet."""
+    """Yield unmet requirements of a pin on packages with GPU code."""
     said: set[str] = set()
     for text in texts:
         match = _COUNTING.match(text)
@@ -65,9 +65,9 @@ def _find_unmet(
         variables = {**target.variables, "extra": ""}
         if not holds(requirement, variables):
             continue
-        # The file's own requirements come first, then those of the table.
+        # The file's own requirements come first, so ignore those of the table.
         said.add(name)
-        # A file may pin two versions for machines that cannot be distinguished.
+        # One is enough: a file may pin two for machines that the target matches alike.
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
@@ -85,7 +85,7 @@ def _counts(name: str) -> bool:
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
-    """Yield NVIDIA's libraries of two CUDA majors, and extensions of another one."""
+    """Yield NVIDIA libraries for two CUDA majors, and extensions for another CUDA."""
     libraries: dict[str, dict[int, Known]] = {}
     for item in builds:
         if item.is_library and item.named and item.named.cuda:
@@ -107,7 +107,7 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
         backend = item.backend
         if torch is None or cuda is None or backend is None or backend.cuda is None:
             continue
-        # Minor-version compatibility holds for libraries of one CUDA major version.
+        # Compare majors only: minor versions of one CUDA major are compatible.
         is_extension = "torch" in item.required or backend.torch is not None
         if is_extension and backend.cuda.major != cuda.major:
             yield Disagreement(
@@ -121,7 +121,7 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
 def _find_twins(
     pins: Mapping[str, list[Pin]], builds: set[str]
 ) -> Iterator[Disagreement]:
-    """Yield distributions that install one package, such as onnxruntime-gpu."""
+    """Yield distributions of one package, such as onnxruntime and onnxruntime-gpu."""
     stems: dict[str, list[Pin]] = {}
     for name, (pin, *_) in pins.items():
         if not name.startswith("nvidia-"):

@@ -55,7 +55,8 @@ class Asker:
             place
             for place, item in enumerate(known)
             if item.lacks_metadata or (self.inspect and _may_be_read(item))
-            # Most large wheels are not for GPUs, so limit their number.
+            # Most wheels without other evidence than their size are not for GPUs: if
+            # there are many, read only the largest.
             if item.is_named or unnamed <= _MOST_UNNAMED or _size(item) >= _LARGE
         ]
         if not places:
@@ -151,7 +152,7 @@ def _with(item: Known, found: Found) -> Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseFinder:
-    """Finds releases that run on the user's indexes, as `releases` does.
+    """Searches the user's indexes for releases that run, as `releases` does.
 
     :param indexes: as for `Asker`.
     """

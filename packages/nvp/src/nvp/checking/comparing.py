@@ -1,4 +1,4 @@
-"""Find what machines lose by a change of a lock file."""
+"""Find machines on which a changed lock file installs worse builds."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _MOST = 4
 class Change(Reported):
     """The change of a package on a group of machines.
 
-    :param old: such as ``torch 2.8.0``; ``None`` if the old file has none.
+    :param old: the old pin, such as ``torch 2.8.0``; ``None`` if the package is new.
     :param change: ``lost``, ``gained``, or ``changed`` if a build that ran is now
         unknown.
-    :param machine: the first machine of the group, with the number of machines.
+    :param machine: the first of the ``count`` machines of the group.
     """
 
     name: str
@@ -51,11 +51,11 @@ class CheckDifferences:
 
     @property
     def lost(self) -> tuple[Change, ...]:
-        """The changes by which machines lose something."""
+        """The changes to builds that cannot run, or use the GPU less than before."""
         return tuple(item for item in self.changes if item.change == LOST)
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Return whether a machine loses something, or may with ``strict``."""
+        """Return whether a build is lost, or with ``strict`` is now unknown."""
         failing = (LOST, CHANGED) if strict else (LOST,)
         return any(item.change in failing for item in self.changes)
 
@@ -94,7 +94,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
 
 
 def _by_name(report: CheckReport, number: int) -> dict[str, CheckedPin]:
-    """Return the builds of a group by name; the worse of two builds of a project."""
+    """Return the builds for a group by project: the worse one if there are two."""
     found: dict[str, CheckedPin] = {}
     for file in report.files:
         for item in file.counting(number):

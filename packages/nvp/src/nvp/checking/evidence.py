@@ -1,8 +1,8 @@
 """Collect the evidence about a pinned package, and judge it for a machine.
 
-Steps and rules are those of `releases` for a page, for one wheel of each project: the
+The steps and rules are those of `releases`, but for one wheel of each project: the
 table of builds, the label, cached results of `inspect`, METADATA, and the name. A build
-cannot run if no release that satisfies its requirements does, among the releases in the
+cannot run if its requirements allow no release that runs, among the releases in the
 table and the other pinned packages.
 """
 
@@ -51,8 +51,8 @@ SMALLEST = 1_000_000
 evidence."""
 
 _FOR_GPUS = re.compile(r"(?!nvidia-|cuda-).*(?:^|-)(?:gpu|cuda|tensorrt)(?:-|[0-9]|$)")
-"""Names of GPU projects. NVIDIA's own are excluded, because many are headers, compilers
-and bindings."""
+"""A pattern for names of GPU projects. NVIDIA's own projects are excluded, because many
+are headers, compilers and bindings."""
 
 _OF_CUDA = ("nvidia-", "cuda-")
 _NAME_ALONE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^]]*\])?\s*(;.*)?")
@@ -64,12 +64,12 @@ Judged = Mapping[Version, Sequence[Judgement]]
 class Known:
     """A pinned package that may be a GPU build, with the evidence about it.
 
-    :param platform: as in the table of builds; ``None`` for any other.
-    :param needs: from the table, its label, an inspection or its requirements.
-    :param named: from the name of its project.
-    :param requires: its requirements as texts; `needs` may be more precise.
-    :param is_named: whether there is evidence for GPU use other than its size.
-    :param is_listed: whether the table contains it.
+    :param platform: a platform of the table of builds; ``None`` for any other.
+    :param needs: evidence from the table, the label, an inspection or METADATA.
+    :param named: evidence from the name of the project.
+    :param requires: the requirements as texts; `needs` may be more precise.
+    :param is_named: whether there is evidence for GPU use other than the size.
+    :param is_listed: whether the table contains the build.
     :param stands_in: whether ``wheel`` is for a Python other than the target.
     """
 
@@ -86,18 +86,18 @@ class Known:
 
     @property
     def release(self) -> Version:
-        """Its version without the label."""
+        """The version of the package without the local label."""
         version = self.pin.version
         return Version(version.public) if version else Version("0")
 
     @property
     def is_library(self) -> bool:
-        """Whether it is one of NVIDIA's libraries, which are usually dependencies."""
+        """Whether the package is an NVIDIA library, which is usually a dependency."""
         return self.pin.name.startswith("nvidia-")
 
     @property
     def lacks_metadata(self) -> bool:
-        """Whether METADATA may contain more than is known."""
+        """Whether METADATA may add evidence about the package."""
         if self.pin.version is None or self.is_library or self.platform is None:
             return False
         if self.backend is not None and self.backend.kind != "cuda":
@@ -107,7 +107,7 @@ class Known:
             return False
         if needs is not None and (needs.cuda or not needs.gpu or needs.doubt):
             return needs.evidence == "label" and texts is None
-        # uv.lock and pylock.toml name projects alone, without versions.
+        # uv.lock and pylock.toml list requirements without versions, METADATA has them.
         return not texts or all(_NAME_ALONE.fullmatch(text) for text in texts)
 
     @cached_property
@@ -117,7 +117,7 @@ class Known:
 
     @cached_property
     def required(self) -> Mapping[str, str]:
-        """Its requirements on projects with GPU builds, by project."""
+        """The requirements of the package on projects with GPU builds, by project."""
         texts = self.needs.requires if self.needs else ()
         return required_projects((*self.requires, *texts), PROJECTS - {self.pin.name})
 
@@ -129,7 +129,7 @@ class Known:
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # Its own code is unknown, but its requirements may not run.
+            # The code of the package is unknown, but its requirements can be judged.
             needs = Needs(evidence="metadata", source=f"METADATA of {self.pin.title}")
         labelled = known.requires if known is not None else ()
         needs = replace(needs, requires=(*listed, *labelled))
@@ -137,7 +137,7 @@ class Known:
 
     @property
     def may_be_build(self) -> bool:
-        """Whether there is evidence that it may use a GPU."""
+        """Whether there is evidence that the package may use a GPU."""
         says = self.needs is not None and (
             self.needs.cuda is not None or self.needs.evidence != "metadata"
         )
@@ -157,7 +157,7 @@ class Known:
         """
         needs, driver = self.needs, environment.cuda_driver_version
         if needs is None or (
-            # The name may show that it cannot run even if METADATA does not.
+            # The name may show that a build cannot run, even if METADATA does not.
             (self.named and driver and refusal_of_driver(self.named, driver))
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
@@ -197,8 +197,8 @@ def find_known(
     """Collect the evidence about a package without a request.
 
     :param platform: the target platform.
-    :param versions: the other pinned versions; uv.lock lists requirements by name
-        only.
+    :param versions: the other pinned versions, because uv.lock lists requirements by
+        name only.
     :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
@@ -252,7 +252,8 @@ def find_known(
         or backend is not None
         or named is not None
         or _FOR_GPUS.match(pin.name) is not None
-        # Without a label, it has GPU code only if its requirements have it.
+        # A build without a label uses the GPU only through its requirements, so the
+        # name counts only if these are unknown.
         or (_has_vendors(pin.name) and pin.requires is None)
     )
     if is_named or known.required or (known.needs and known.needs.cuda is not None):
@@ -268,10 +269,10 @@ def _platforms(wheel: PinnedWheel) -> str:
 
 
 class Releases(Mapping[Version, Sequence[Judgement]]):
-    """The judgements on a project for one machine, for table and pinned builds.
+    """The judgements on table and pinned builds of a project, for one machine.
 
-    Judgements are computed on access, because most requirements name one release of the
-    hundred in the table.
+    Judgements are computed on access, because most requirements name only one of a
+    hundred releases in the table.
     """
 
     def __init__(
@@ -308,7 +309,7 @@ def _listed(project: str, platform: str | None) -> Mapping[Version, list[Needs]]
 
 
 def _backend_of(pin: Pin) -> Backend | None:
-    """Read the label of a build, or else the last directory of its index."""
+    """Return the backend from the label, or else from the index's last directory."""
     if pin.version is not None and pin.version.local:
         return parse_backend(pin.version.local)
     parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]
@@ -321,7 +322,7 @@ def _backend_of(pin: Pin) -> Backend | None:
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Add the pinned version to a requirement on a CUDA package without one."""
+    """Add the pinned version to a requirement on a CUDA package that names none."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

@@ -23,12 +23,12 @@ _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
 """The part of a name that distinguishes builds of one program by CUDA version."""
 
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
-"""Reads more about packages with too little evidence, and returns all packages."""
+"""A function that returns all packages, with more evidence for those with little."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
-    """The packages that one selection of a file installs."""
+    """The packages that an installer selects from a file for one choice."""
 
     choice: Choice | None
     versions: Mapping[str, Version]
@@ -100,7 +100,7 @@ def check_file(
 def select_all(
     file: PinnedFile, target: PinTarget, chosen: frozenset[Choice] | None
 ) -> tuple[tuple[Choice, ...], list[Selected]]:
-    """Select the installed packages, for the user's choices or each conflicting one.
+    """Select packages for the user's choices, or else for each conflicting choice.
 
     :returns: the conflicting choices, and a selection for each; a single selection if
         there is no conflict.
@@ -110,7 +110,8 @@ def select_all(
         return (), [_select(file, choices, target)]
     rivals = {choice for conflict in file.conflicts for choice in conflict}
     rivals |= _find_rivals(file, target)
-    # A workspace may itself require an extra, which permanently excludes others.
+    # A workspace may itself require an extra, so extras in conflict with it can never
+    # be selected.
     selectable = frozenset[Choice]().union(*file.alternatives())
     common = selectable.difference(rivals)
     ordered = tuple(x for x in file.choices if x in rivals & selectable)
@@ -135,7 +136,7 @@ def _select(
 def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
     """Find choices that pin different builds of one program.
 
-    Files of Poetry and pylock.toml do not record conflicting extras.
+    The function is needed because poetry.lock and pylock.toml do not record conflicts.
     """
     pinned: dict[str, dict[Choice, set[int]]] = {}
     for choice in file.choices:
@@ -156,7 +157,7 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
 
 def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
-    """Return the versions that a pin without version numbers depends on."""
+    """Return the pinned CUDA packages on which the evidence about a pin may depend."""
     if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
         return ()
     return tuple(

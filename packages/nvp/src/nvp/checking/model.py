@@ -29,9 +29,9 @@ class CannotRunError(ProviderError):
 class CheckedPin:
     """A pinned build.
 
-    :param known: the evidence about it.
-    :param choices: the conflicting choices that include it; empty if all do.
-    :param judgements: one for each group of machines.
+    :param known: the evidence about the build.
+    :param choices: the conflicting choices that include the build; empty if all do.
+    :param judgements: the judgement for each group of machines.
     """
 
     known: Known
@@ -108,8 +108,8 @@ class CheckedFile:
 
     :param rivals: the mutually exclusive choices, if the user has selected none of
         them.
-    :param platform: the platform of its wheels.
-    :param python: the Python version of its wheels.
+    :param platform: the platform of the checked wheels.
+    :param python: the Python version of the checked wheels.
     """
 
     file: PinnedFile
@@ -178,7 +178,7 @@ class CheckReport:
 
     @property
     def unknown(self) -> int:
-        """The number of pinned builds that are unknown on a machine that gets them."""
+        """The number of pinned builds with verdict ``unknown`` on a machine."""
         return sum(
             any(
                 item.judgements[number].verdict == "unknown"
@@ -190,7 +190,7 @@ class CheckReport:
         )
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Return whether a build cannot run, or with ``strict`` is unknown."""
+        """Return whether builds cannot run or disagree; if strict, or are unknown."""
         if strict and self.unknown:
             return True
         return any(
@@ -199,7 +199,7 @@ class CheckReport:
         )
 
     def actual(self, file: CheckedFile) -> list[Disagreement]:
-        """Return the disagreements among builds that some machine gets."""
+        """Return the disagreements among packages that a machine installs."""
         got = {x for n in range(len(self.machines)) for x in self._chosen(file, n)}
         return [
             item

@@ -1,4 +1,4 @@
-"""List installed packages of the running program, to check before importing them."""
+"""List the packages that the running program can import, to check them before."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
 def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     """Raise an error for the first build that cannot run.
 
-    A program is named before NVIDIA's libraries that it requires, and before packages
+    The error names a program rather than NVIDIA libraries that it requires, or packages
     that require it.
 
     :param unknown: also raise for builds without evidence.
@@ -61,7 +61,7 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
         key=lambda item: (
             item.worst.verdict != "cannot",
             item.known.is_library,
-            # Prefer the build that is the cause for others.
+            # Prefer the build because of which others cannot run.
             item.worst.reasons[0].startswith("it requires "),
         ),
     )

@@ -1,7 +1,7 @@
 """Suggest pins that run, in place of those that cannot.
 
-Packages that depend on each other's releases move together, such as vllm, torchvision
-and torch. For each such cluster, the newest compatible releases are searched, starting
+Packages that depend on each other's releases, such as vllm, torchvision and torch, move
+together. The search finds the newest compatible releases of such a cluster, starting
 with the packages that require the others.
 """
 
@@ -33,8 +33,8 @@ from ..metadata.requirements import parse_requirement
 from .model import CheckedFile, CheckedPin, CheckReport, Suggestion
 
 FindReleases = Callable[[str, Sequence[Environment]], "Iterable[Version] | None"]
-"""Returns the installable releases of a project that run on each of several machines;
-``None`` if unknown."""
+"""A function that returns the installable releases of a project that run on each of
+several machines; ``None`` if unknown."""
 
 _MOST_STEPS = 20_000
 _RUNNING = ("runs", "partly")
@@ -73,7 +73,7 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # Prefer releases for all machines, then for those that are left out.
+        # Prefer releases for all machines, then for all on which a pin cannot run.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -99,7 +99,7 @@ def suggest(
 
 
 def _broken(file: CheckedFile, numbers: Iterable[int]) -> dict[str, CheckedPin]:
-    """Return the pins that cannot run; NVIDIA's libraries only if not required."""
+    """Return the pins that cannot run; NVIDIA libraries only if there are no others."""
     found = {
         item.pin.name: item
         for number in numbers
@@ -155,7 +155,8 @@ def _solve(
     for item in ordered:
         bad = any(item.judgements[n].verdict == "cannot" for n in numbers)
         needs = item.known.needs
-        # A build that cannot run only for its requirements may run with others.
+        # A build that fails only because of its requirements may run with other
+        # releases of these.
         alone = needs is not None and _runs(needs, environments)
         own = [_own(item)] if alone or not bad else []
         others = _candidates(item, file.platform, environments, find_releases)
@@ -164,7 +165,7 @@ def _solve(
             following.append(item.pin.name)
     taken = _search(options)
     if taken is None and following:
-        # Packages without evidence must follow, and a comment says so.
+        # Leave out packages without evidence; a comment names them.
         keep = [i for i, item in enumerate(ordered) if item.pin.name not in following]
         taken = _search([options[i] for i in keep])
         ordered = [ordered[i] for i in keep]
@@ -255,7 +256,7 @@ def _releases(
         return
     for row in plain.values():
         if _runs(row.needs, environments) and not Version(row.version).is_prerelease:
-            # Companions of a labelled build have the same label.
+            # Companions of a labeled build have the same label.
             yield _candidate(row, f"{row.version}+{label}" if label else None)
 
 
@@ -268,7 +269,7 @@ def _candidate(row: BuildRecord, version: str | None = None) -> _Candidate:
 
 def _runs(needs: Needs, environments: Sequence[Environment]) -> bool:
     verdicts = {judge(needs, environment).verdict for environment in environments}
-    # A build whose only evidence is its requirements runs with them.
+    # A build without other evidence than its requirements runs if they do.
     follows = bool(needs.requires) and needs.cuda is None
     allowed = (*_RUNNING, "unknown") if follows else _RUNNING
     return verdicts.issubset(allowed)
@@ -284,7 +285,7 @@ def _search(options: Sequence[Sequence[_Candidate]]) -> list[_Candidate] | None:
                 requirement, str(other.version)
             ):
                 return False
-        # A companion of a labelled build has its label.
+        # Companions of a labeled build must have the same label.
         labels = {one.version.local, other.version.local} - {None}
         return len(labels) < 2
 
@@ -311,7 +312,7 @@ def _remarks(
     following: Sequence[str],
     broken: Sequence[CheckedPin],
 ) -> Iterator[str]:
-    """Yield comments about pins to remove and packages that must follow."""
+    """Yield comment lines about pins to remove and packages that must follow."""
     names = {candidate.name for candidate in moved}
     brought = [
         pin.name
@@ -332,7 +333,7 @@ def _elsewhere(
     moved: Sequence[_Candidate],
     environment: Environment,
 ) -> Iterator[str]:
-    """Yield comments with newer builds of the vendors' own indexes."""
+    """Yield comment lines that suggest newer builds from the vendors' own indexes."""
     versions = {candidate.name: str(candidate.version) for candidate in moved}
     found = [
         each

@@ -15,17 +15,17 @@ WIDTH = 80
 THIS = "this machine"
 
 BUT = re.compile(r", but this one is for CUDA [0-9.]+")
-"""The part of a reason that the list of machines repeats."""
+"""The part of a reason that the list of machines already shows."""
 
 _MOST = 6
-"""The number of names in one line."""
+"""The maximum number of names in a line."""
 
 _LONGEST = 46
-"""The columns of a package's name and version in the table."""
+"""The maximum width of a package's name and version in the table."""
 
 
 def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
-    """Return the text: for each file the builds that run, and why others do not."""
+    """Return the lines: for each file the builds that run, and why others do not."""
     lines: list[str] = []
     many = len(report.machines) > 1
     if many:
@@ -46,7 +46,7 @@ def marks(count: int) -> list[str]:
 
 
 def say_titles(items: Sequence[CheckedPin]) -> str:
-    """Return the names of at most a few packages."""
+    """Return the names of the first packages, and the number of the others."""
     return listed(list(dict.fromkeys(item.pin.title for item in items)), _MOST)
 
 
@@ -150,7 +150,7 @@ def _stacked(
 
 
 def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
-    """Yield why builds do not run, once for all builds with the same reason."""
+    """Yield the reasons why builds do not run, each once for all its builds."""
     heads = marks(len(report.machines))
     said: dict[tuple[str, str], tuple[list[CheckedPin], dict[str, None]]] = {}
     libraries: dict[tuple[str, tuple[Choice, ...]], str] = {}
@@ -216,7 +216,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """Break a line at its spaces; what follows is indented."""
+    """Break a line at spaces, and indent its continuation lines."""
     if len(line) <= width:
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
