@@ -1,4 +1,4 @@
-"""Find the smallest set of builds with one that runs on each machine."""
+"""Find the smallest set of builds that contains one for each machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ label that serves the most machines without a build."""
 class Cover:
     """A set of builds that serves every machine that any build serves.
 
-    :param gains: each label of the set with the number of machines that it adds, the
-        largest first.
+    :param gains: the number of machines that each label of the set adds, largest number
+        first.
     :param is_smallest: whether no smaller set serves as many machines.
     """
 
@@ -68,7 +68,7 @@ def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
 
 
 def _without_dominated(served: Mapping[str, int]) -> list[str]:
-    """Return the labels whose groups no single better label also serves."""
+    """Return the labels, without those whose groups another label all serves too."""
     kept: list[str] = []
     for label, mask in served.items():
         if any(other & mask == mask and other != mask for other in served.values()):
@@ -92,7 +92,7 @@ def _smallest(
         for combination in itertools.combinations(useful, size)
         if _union(served, combination) == everything
     )
-    # Labels that serve fewer groups may still be better for those that they serve.
+    # Consider labels that serve fewer groups too: they may be better for their groups.
     candidates = labels if len(labels) <= EXACT else useful
     return min(
         (

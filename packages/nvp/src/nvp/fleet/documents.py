@@ -1,7 +1,7 @@
 """Documents about a fleet, and for its machines.
 
-The table is in Markdown, CSV or HTML. For one group of machines, there are commands and
-manifests that use the selected build.
+The table of the fleet is in Markdown, CSV or HTML. For one group of its machines, the
+commands and manifests use the selected build.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def csv_lines(header: Sequence[str], rows: Rows) -> list[str]:
 
 
 def _csv_cell(text: str) -> str:
-    """Return a cell that is no formula in a spreadsheet, and no command in a CI log."""
+    """Return a cell that is neither a formula in a spreadsheet nor a CI command."""
     text = printable(text)
     return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
 
@@ -148,7 +148,7 @@ def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
 def env_lines(environment: Environment) -> list[str]:
     """Return the variables that force the machine, as ``NAME=VALUE``.
 
-    The newest GPU decides, as in the provider's own answer.
+    Only the newest GPU counts, as in the provider's own answer.
     """
     lines = []
     if environment.cuda_driver_version is not None:

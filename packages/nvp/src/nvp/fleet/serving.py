@@ -27,7 +27,7 @@ class Group:
 
     :param names: the machines, in the order of their inventories.
     :param environment: the environment of the first machine.
-    :param notes: facts that the inventories do not contain.
+    :param notes: sentences about facts that the inventories do not contain.
     """
 
     names: tuple[str, ...]
@@ -55,12 +55,12 @@ class Group:
 
     @property
     def missing(self) -> str | None:
-        """The fact that is missing from the inventory but required for a choice."""
+        """The fact that the inventory lacks but a selection needs, if any."""
         environment = self.environment
         if environment.cuda_driver_version is None:
             return "the CUDA version of its driver"
-        # A snapshot has the reason for an unknown capability, and an installer uses the
-        # known ones.
+        # A snapshot has another reason for an unknown capability, and the known ones
+        # are enough for an installer.
         if not environment.compute_capabilities and any(
             gpu.reason == NOT_GIVEN for gpu in environment.gpus
         ):
@@ -69,16 +69,16 @@ class Group:
 
 
 Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
-"""The facts that decide for a build: driver, GPUs, and whether one is unknown."""
+"""The facts that determine the build: driver, GPUs, and whether one is unknown."""
 
 
 def group_machines(
     machines: Iterable[Machine], *, per_machine: bool = False
 ) -> Sequence[Group]:
-    """Group machines that are equal for every build.
+    """Group machines for which the same build is selected from any release.
 
     :param per_machine: make a group of each machine, in the order of ``machines``.
-    :returns: the largest group first, then in the order of their first machines.
+    :returns: the groups, largest first, then in the order of their first machines.
     """
     members: dict[object, list[Machine]] = {}
     kinds: dict[int, Kind] = {}  # identical machines share one object
@@ -102,7 +102,7 @@ def group_machines(
 
 
 def kind_of(environment: Environment) -> Kind:
-    """Return a key that is equal for machines that are equal for every build."""
+    """Return a key that is equal for machines of the same group."""
     unknown = any(gpu.compute_capability is None for gpu in environment.gpus)
     # A driver that could not be queried is unknown, unlike a missing one.
     unknown = unknown or is_failure(environment.reason)
@@ -113,13 +113,13 @@ def kind_of(environment: Environment) -> Kind:
 class Selected:
     """The builds for one machine.
 
-    :param selected: the build that an installer selects; ``None`` for one without a
+    :param selected: the build that an installer selects; ``None`` for a build without a
         name.
     :param runs: the builds that run on the machine, best first.
-    :param gpu: those of them that use the GPU.
-    :param rejected: the reasons against each other build.
-    :param versions: the version to request from an installer, if it differs from the
-        name of the build: the label of a variant is not part of it.
+    :param gpu: the builds in ``runs`` that use the GPU.
+    :param rejected: the reasons against each build that does not run.
+    :param versions: by build, the version to request from an installer, if it differs
+        from the name of the build: the version excludes the label of a variant.
     """
 
     selected: str | None
@@ -138,8 +138,8 @@ class Served:
     """The builds for a group of machines.
 
     :param selection: ``None`` if no build was selected or the driver is unknown.
-    :param driver: for machines without a GPU build, the oldest newer driver that
-        supports one, or ``None``.
+    :param driver: for machines without a GPU build, the oldest newer driver with which
+        one runs, or ``None``.
     :param with_driver: the build for that driver.
     :param with_compatibility: the build for the installed driver under minor-version
         compatibility.
@@ -156,7 +156,7 @@ class Served:
 
     @property
     def is_unserved(self) -> bool:
-        """Whether certainly no build uses the GPU."""
+        """Whether it is certain that no build uses the GPU."""
         return self.selection is not None and not self.selection.gpu
 
     def to_dict(self) -> dict[str, object]:
@@ -180,7 +180,7 @@ class Served:
 class Fleet:
     """Groups of machines with their builds.
 
-    :param covering: the builds that run on every machine, in the order of the first.
+    :param covering: the builds that run on every machine, best for the first one first.
     :param cover: the smallest set of builds that gives each machine one that uses its
         GPU.
     """
@@ -208,8 +208,8 @@ def choose(
 ) -> Fleet:
     """Choose a build for each group.
 
-    :param select: selects builds, such as from `select_by_metadata`; ``None`` only
-        groups machines.
+    :param select: selects builds, such as the result of `select_by_metadata`; with
+        ``None``, no build is selected.
     :param with_compatibility: like ``select``, but with minor-version compatibility,
         for machines without a GPU build.
     :param of_other_releases: selects among all releases, for the same machines.
@@ -226,7 +226,7 @@ def choose(
         Served(group=group, selection=by_group.get(id(group))) for group in groups
     ]
     unserved = [served for served in all_served if served.is_unserved]
-    # Decide for all at once, because each decision may read an index.
+    # Select for all machines at once, because each call may read an index.
     changes = zip(
         unserved,
         _find_drivers(unserved, select),
@@ -262,7 +262,7 @@ def choose(
 
 
 def _once_for_each_kind(select: Select) -> Select:
-    """Select once for identical machines, because there may be thousands."""
+    """Return a function that selects only once for identical machines."""
     known: dict[Kind, Selected] = {}
 
     def select_once(environments: Sequence[Environment]) -> list[Selected]:
@@ -281,7 +281,7 @@ def _once_for_each_kind(select: Select) -> Select:
 def _find_drivers(
     unserved: Sequence[Served], select: Select
 ) -> list[tuple[CudaVersion | None, str | None]]:
-    """Return the oldest newer driver that gets a build for each GPU, and the build."""
+    """Return the oldest newer driver with a GPU build for each group, and the build."""
     tries = [
         (served, served.group.environment.replace(cuda_driver_version=cuda), cuda)
         for served in unserved
@@ -302,7 +302,7 @@ def _find_drivers(
 
 
 def _find_builds(unserved: Sequence[Served], select: Select | None) -> list[str | None]:
-    """Return the GPU build of each group by another selection."""
+    """Return the GPU build that another function selects for each group, if any."""
     if select is None or not unserved:
         return [None] * len(unserved)
     select = _once_for_each_kind(select)
