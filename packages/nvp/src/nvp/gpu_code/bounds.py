@@ -1,8 +1,8 @@
 """The CUDA that a wheel is linked with, and the oldest driver that runs its code.
 
-A driver runs machine code from any toolkit of its own CUDA major: CUDA calls this
-minor-version compatibility. It compiles PTX only from toolkits that are not newer than
-itself. A linked CUDA runtime rejects drivers of an older major.
+A driver runs machine code from any toolkit of its own CUDA major version: CUDA calls
+this minor-version compatibility. The driver compiles PTX only from toolkits that are
+not newer than itself. A linked CUDA runtime rejects drivers of an older major version.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def find_bounds(
 
 
 def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
-    """Return the oldest driver of the same major on which machine code can run.
+    """Return the oldest driver of the same CUDA major version that runs machine code.
 
     :param lower: the strict bound.
     :param real: the machine code, such as ``90_real``: a driver older than the first
@@ -78,9 +78,9 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
 
 
 def oldest_driver(version: CudaVersion, units: Iterable[Unit]) -> CudaVersion:
-    """Return the oldest driver of the major that loads any of the libraries.
+    """Return the oldest driver of the same CUDA major version that loads the units.
 
-    If libraries are alternatives by CUDA, the driver must support the oldest one.
+    If libraries are alternatives by CUDA, the driver must support only the oldest one.
     """
     return max([CudaVersion(version.major), *filter(None, map(_oldest_choice, units))])
 
@@ -131,7 +131,7 @@ def _relaxed(
 
 
 def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
-    """Return the toolkit of the newest PTX; for alternatives by CUDA, the oldest."""
+    """Return the newest PTX's toolkit; alternatives by CUDA count as the oldest one."""
     versions = []
     for unit in units:
         newest = [max(isa.values()) for isa in unit.choices() if isa]
@@ -141,14 +141,14 @@ def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
-    """Return the newest required CUDA, or ``None``."""
+    """Return the newest CUDA that a wheel requires, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
     runtimes = linked_runtimes(report, choices)
     for unit in units:
         if unit.by_cuda:
             each = [_choice_runtimes(report, item) for item in unit.libraries]
             newest = [max(group, key=attrgetter("version")) for group in each if group]
-            # A library without a CUDA dependency works with every CUDA version.
+            # If one library has no CUDA dependency, the unit works with every CUDA.
             if len(newest) == len(each):
                 runtimes.append(min(newest, key=attrgetter("version")))
     return max(runtimes, key=attrgetter("version"), default=None)
@@ -277,10 +277,9 @@ def named_runtime(project: str) -> Runtime | None:
 
 
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
-    """Return the CUDA versions that a library is linked with, by library names.
+    """Return the CUDA versions that a library is linked with.
 
-    Vendored libraries are included, because a copy in the wheel has a full version in
-    its name.
+    The names of vendored copies count, because they contain the full version.
     """
     runtimes = [*_needed(library), *_traces(library)]
     # Return early for wheels with thousands of cubins.
@@ -289,7 +288,7 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     names = {name.lower() for name in library.needed}
     for item in report.vendored:
         file_name = item.path.rpartition("/")[2].lower()
-        # libcudart-1a2b.so.12 is a link to libcudart-1a2b.so.12.4.127.
+        # Compare prefixes, because libcudart.so.12 is a link to libcudart.so.12.4.127.
         if not any(f"{file_name}.".startswith(f"{name}.") for name in names):
             continue
         if match := _SONAME.fullmatch(file_name):
@@ -313,7 +312,7 @@ def linked_runtimes(report: WheelReport, without: Collection[str]) -> list[Runti
 
 
 def major_of_name(file_name: str) -> int | None:
-    """Return the CUDA major of a CUDA library, by its file name."""
+    """Return the CUDA major version in the file name of a CUDA library, if any."""
     name = file_name.lower()
     match = _SONAME.fullmatch(name) or _DLL.fullmatch(name)
     return None if match is None else int(match[1])
@@ -330,7 +329,7 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
 
 
 def _traces(library: LibraryReport) -> Iterator[Runtime]:
-    """Yield the CUDA versions that the bytes of a library show."""
+    """Yield the CUDA versions that the content of a library shows."""
     if major := library.static_cudart:
         source = f"{library.path} contains the runtime of CUDA {major}"
         yield Runtime(version=CudaMajor(major), source=source, named=False)
@@ -343,8 +342,8 @@ def _traces(library: LibraryReport) -> Iterator[Runtime]:
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
     """Return the CUDA versions in ``Requires-Dist``, without extras.
 
-    ``nvidia-cublas-cu12`` has the major version, and both
-    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` also the minor.
+    ``nvidia-cublas-cu12`` contains the major version. The minor version is in
+    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` too.
     """
     return list(_required_runtimes(tuple(requires)))
 
@@ -353,7 +352,7 @@ _FOR_GPUS = re.compile(r"(?:.*[-_.])?gpu(?:[-_.].*)?", re.IGNORECASE)
 
 
 def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
-    """Return the CUDA major that all requirements of extras share.
+    """Return the CUDA major version that all requirements of extras share.
 
     onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
     project with extras for several majors, such as jax, has no result. Extras of a
@@ -378,7 +377,7 @@ def _required_runtimes(
     :param extras: parse only the requirements of extras.
     """
     runtimes = []
-    # The parser is slow, and most requirements are not on NVIDIA's packages.
+    # Parse only requirements on NVIDIA's packages, because the parser is slow.
     for text in [text for text in requires if _OURS.match(text)][:MAX_PARSED]:
         requirement = parse_requirement(text)
         if requirement is None:

@@ -2,8 +2,8 @@
 
 An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
 8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
-runs on all of them. Libraries copied into the wheel are ignored, because they have
-their own targets; so are those of its tests.
+runs on all of them. Libraries that were copied into the wheel are ignored, because they
+have their own targets. The libraries of tests are ignored too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TrueClaim(Reported):
         rule: all code runs with any driver that is not older.
     :param relaxed: the lowest bound under CUDA's minor-version compatibility.
     :param relaxed_sm_arch: the values that are true with the relaxed bound, including
-        the exact ones: without PTX that the oldest driver rejects.
+        exact ones, but not PTX that the oldest driver rejects.
     :param complete: whether all relevant files could be read; otherwise the claim is
         only a hint.
     """
@@ -76,8 +76,8 @@ class GpuSupport:
 
     :param how: `NATIVE`, `PTX` if the driver compiles some of the code, `NO` if at
         least one library does not run, or `UNKNOWN`.
-    :param driver: the lowest CUDA version of a driver that it runs with; ``None`` if
-        unknown, or if its PTX is newer than any known toolkit.
+    :param driver: the lowest CUDA version of a driver with which the wheel runs;
+        ``None`` if unknown, or if its PTX is newer than any known toolkit.
     :param lacking: the libraries that do not run on these GPUs, if others do.
     """
 
@@ -124,7 +124,7 @@ def find_claim(report: WheelReport) -> TrueClaim:
 
 
 def find_gpus(report: WheelReport) -> tuple[GpuSupport, ...]:
-    """Judge each known GPU, in ascending order; none for a wheel without GPU code.
+    """Return the support for each known GPU, ascending; empty without GPU code.
 
     Systems on a chip (Tegra) are left out if the wheel cannot be installed on one. GPUs
     that are too old for properties are included only if the wheel runs on them with an
@@ -176,7 +176,7 @@ def _support(
         return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
     if any(how == UNKNOWN for _, how in judged):
         return GpuSupport(capability=capability, how=UNKNOWN, driver=None)
-    # The driver must support the GPU. Machine code runs with any driver of its major.
+    # The driver must support the GPU, and the CUDA major version of machine code.
     drivers: list[CudaVersion | None] = [
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
     ]

@@ -30,7 +30,7 @@ CHECKED = 20_000
 """The limit of cubins to search for kernels. cuFFT has 1,086."""
 
 UNPACKED = 256 * 1024 * 1024
-"""The limit of bytes to decompress for that. cuSPARSELt needs 14 MiB."""
+"""The limit of bytes to decompress in that search. cuSPARSELt needs 14 MiB."""
 
 SEQUENCES = 4_000_000
 """The limit of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
@@ -45,7 +45,7 @@ class Budget:
 
     There is no lock: the error of two simultaneous threads is one step at most.
 
-    ``searched`` counts the bytes of long files on disk, which are unlimited here.
+    ``searched`` is the limit of bytes of long files on disk; by default, there is none.
 
     :param parts: divide the limits by this number.
     """
@@ -126,7 +126,7 @@ def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
         length = min(length + 4, limit)
         if offset >= length:
             out += out[start : start + length]
-        else:  # the match overlaps its own output, so that its bytes repeat
+        else:  # the match overlaps its own output, so its bytes repeat
             piece = bytes(out[start:])
             out += (piece * (length // offset + 1))[:length]
     return bytes(out[:limit])
@@ -168,7 +168,7 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
 
 
 def _decoder(module: Any) -> Any:
-    """Return this thread's decoder, since creating one is slow."""
+    """Return this thread's decoder, because creating one is slow."""
     decoder = getattr(_own, "decoder", None)
     if decoder is None:
         decoder = _own.decoder = module.ZstdDecompressor(max_window_size=1 << 23)

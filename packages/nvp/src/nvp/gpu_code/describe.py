@@ -80,7 +80,7 @@ def summary(report: WheelReport) -> str:
 
 
 def library_rows(libraries: Iterable[LibraryReport]) -> Rows:
-    """Return a row for each library with GPU code, without columns that are empty.
+    """Return a row for each library with GPU code, without empty columns.
 
     ``80:7`` stands for seven entries for 8.0, and ``90 (8.8)`` for PTX for 9.0 in
     version 8.8 of the language. Empty code has no kernel.
@@ -169,7 +169,7 @@ def claim_lines(claim: TrueClaim) -> list[str]:
 
 
 def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
-    """Return a row for each generation of GPUs, or for a part of one."""
+    """Return a row for each generation of GPUs, or each part with different support."""
     if not gpus:
         return ()
     models = gpu_models()
@@ -256,8 +256,8 @@ def suggest(
     :param kind: the kind of the report; the command names only wheels.
     :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
-    # The value `90_real` for code for only 9.0 (`90a`) is true as long as no other GPU
-    # supports it. Without it, GPUs that cannot run the build would get it.
+    # Include `90_real` for code for only 9.0 (`90a`): it is true as long as no other
+    # GPU supports it, and without it, GPUs that cannot run the build would get it.
     values = claim.relaxed_sm_arch if relaxed else (*claim.sm_arch, *claim.exact)
     bound = claim.relaxed.version if relaxed else claim.strict.version
     if bound is None or not values:
@@ -281,7 +281,7 @@ def suggest(
         variants={label: {NAMESPACE: features}},
     )
     file = path if is_wheel else "WHEEL"
-    # Otherwise the file would look like an option.
+    # Without a directory, such a name would look like an option.
     file = f"./{file}" if file.startswith("-") else file
     # Use another directory, because variantlib's output would overwrite its input.
     folder = "relabelled" if named else "."

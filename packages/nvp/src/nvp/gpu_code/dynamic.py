@@ -98,7 +98,7 @@ def read_needed() -> Reader[tuple[str, ...]]:
     This reader is separate from `read_sections`, because the sections are at the other
     end of most files: in parallel, both need one pass over a stream.
 
-    :raises ValueError: it is not an ELF file, or the names cannot be read.
+    :raises ValueError: the file is not ELF, or the names cannot be read.
     """
     _, pairs, names = yield from _read_table()
     return (yield from _read_names(pairs, names))
@@ -107,7 +107,7 @@ def read_needed() -> Reader[tuple[str, ...]]:
 def read_dynamic() -> Reader[Dynamic]:
     """Read the information of an ELF file for the loader.
 
-    :raises ValueError: it is not an ELF file, or its tables cannot be read.
+    :raises ValueError: the file is not ELF, or its tables cannot be read.
     """
     header, pairs, names = yield from _read_table()
     needed = yield from _read_names(pairs, names)
@@ -172,18 +172,18 @@ def _in_file(segments: list[tuple[int, int, int, int]], address: int) -> int | N
 
 
 def read_other_parts() -> Reader[tuple[Range, ...]]:
-    """Read the parts of an ELF file without data that a program could pass to CUDA.
+    """Locate the parts of an ELF file that cannot contain data for CUDA.
 
     GPU code is data whose address a program or the CUDA runtime passes to the driver.
     It is in a section that is loaded into memory (``SHF_ALLOC``), has no CPU
     instructions (``SHF_EXECINSTR``), and is not a table of the linker. In an
     environment with torch, half of the bytes other than GPU code are in other sections.
 
-    Bytes outside of sections, or also in a section with possible GPU code, are not part
-    of the result. A file without section headers has no such parts.
+    Bytes outside of all sections, or in any section that may contain GPU code, are not
+    part of the result. A file without section headers has no such parts.
 
-    :returns: start and end of each part, in ascending order.
-    :raises ValueError: it is not an ELF file.
+    :returns: the start and the end of each part, in ascending order.
+    :raises ValueError: the file is not ELF.
     """
     (head,) = yield (HEAD,)
     header = parse_header(head)
@@ -225,7 +225,7 @@ class Symbol(NamedTuple):
 
     Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 
-    :param is_defined: whether the file provides the symbol; otherwise it needs it.
+    :param is_defined: whether the file provides the symbol, or else needs it.
     :param is_weak: whether the file can be loaded if no library defines it.
     """
 
@@ -240,20 +240,20 @@ def read_symbols(
     *,
     take: Callable[[int], bool] = lambda _: True,
 ) -> Iterator[Symbol]:
-    """Yield the symbols of an ELF file that other files can see, in its order.
+    """Yield the symbols of an ELF file that other files can see, in file order.
 
     :param file: a seekable file; its position changes.
     :param beginning: matches the beginning of the wanted names, but no zero byte.
     :param take: called with the cost of the next read, in table entries; returns
         whether to read it.
-    :raises ValueError: it is not an ELF file, or its tables are cut off or too large.
+    :raises ValueError: the file is not ELF, or its tables are cut off or too large.
     """
     sections = read_seekable(read_sections(), file).sections
     start, length = sections.place(b".dynsym")
     names_at, names_length = sections.place(b".dynstr")
     ident = _read(file, 0, len(MAGIC) + 2)
     order, wide = (">" if ident[5] == 2 else "<"), ident[4] == 2
-    # 32-bit files have another order of fields.
+    # The fields have another order in 32-bit files.
     form = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     if length > MAX_SYMBOLS * form.size or names_length > MAX_NAMES:
         raise ValueError("its symbol table is too large")
@@ -282,7 +282,7 @@ def read_symbols(
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
     data = b""
-    # Offsets come from the file, and seeking to impossible ones fails.
+    # Check the offset, which comes from the file: seeking to an impossible one fails.
     if length and start < file.seek(0, os.SEEK_END):
         file.seek(start)
         data = file.read(length)

@@ -63,11 +63,11 @@ _FAMILY = re.compile(rb"-arch[= ]+sm_[0-9]+f\b")
 
 
 class Sections:
-    """The sections of a file, whose names are searched only on demand.
+    """The sections of a file.
 
-    A wheel can have 10,000 cubins with dozens of sections each.
+    Names are searched on demand: a wheel can have 10,000 cubins with many sections.
 
-    :param rows: offset of the name, type, offset and size of each section.
+    :param rows: the offset of the name, type, offset and size of each section.
     :param names: the texts of the names, each with a zero byte behind it; empty if they
         could not be read.
     """
@@ -79,7 +79,7 @@ class Sections:
         self._names = names
 
     def place(self, name: bytes) -> Range:
-        """Return the range of the last section with a name; empty without one."""
+        """Return the range of the last section with a name, or an empty range."""
         names, wanted = self._names, name + b"\0"
         if wanted not in names:
             return 0, 0
@@ -105,7 +105,7 @@ class Image:
 
     :param machine: the processor.
     :param sections: the sections of an ELF file; empty for a PE file.
-    :param needed: the libraries that it is linked with.
+    :param needed: the libraries that the file is linked with.
     :param flags: ``e_flags`` of an ELF file.
     :param osabi: ``EI_OSABI`` of an ELF file.
     :param defects: clauses about unreadable tables.
@@ -141,7 +141,7 @@ class _Layout:
         return self._rows("I4xQQ8xQ" if self.wide else "III4xI", data, size)
 
     def sections(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Return offset of the name, type, offset and size of each section."""
+        """Yield the offset of the name, type, offset and size of each section."""
         return self._rows("II16xQQ" if self.wide else "II8xII", data, size)
 
     def flags(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
@@ -151,7 +151,7 @@ class _Layout:
     def _rows(
         self, fields: str, data: bytes, size: int
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the first fields of each row of a table, which may have others."""
+        """Yield the given fields of each row of a table; rows may be longer."""
         form = struct.Struct(self.order + fields)
         padded = struct.Struct(f"{form.format}{size - form.size}x")
         return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
@@ -194,7 +194,7 @@ class Header:
 
 
 def read_sections(*, named: bool = True) -> Reader[Image]:
-    """Read machine and sections of an ELF file.
+    """Read the machine and the sections of an ELF file.
 
     :param named: whether to also read the names of the sections. The linker lld writes
         them up to a hundred megabytes before the section headers.
@@ -221,9 +221,9 @@ def read_sections(*, named: bool = True) -> Reader[Image]:
 
 
 def parse_header(head: bytes) -> Header:
-    """Read the first 64 bytes of a file, or the first 52 for one of 32 bits.
+    """Parse the first 64 bytes of an ELF file, or the first 52 of a 32-bit file.
 
-    :raises ValueError: it is not an ELF file.
+    :raises ValueError: the file is not ELF.
     """
     if len(head) < 52 or head[:4] != MAGIC or head[4] not in (1, 2):
         raise ValueError("not an ELF file")
@@ -304,9 +304,10 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
 
 
 def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
-    """Return the CUDA version of a loose cubin, or the first one with its form.
+    """Return the CUDA version in ``tkinfo``, or else 13.0 for the form of CUDA 13.
 
     :param tkinfo: the content of the section ``.note.nv.tkinfo``.
+    :returns: ``None`` for a cubin without a version, in a form of older CUDA releases.
     """
     if release := _RELEASE.search(tkinfo):
         return int(release[1]), int(release[2])

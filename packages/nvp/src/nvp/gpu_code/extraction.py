@@ -44,7 +44,7 @@ class ExtractionError(Exception):
 class Cubin(NamedTuple):
     """Machine code for one target.
 
-    :param target: such as ``90``, ``90a`` or ``100f``.
+    :param target: the target, such as ``90``, ``90a`` or ``100f``.
     """
 
     target: str
@@ -72,8 +72,8 @@ def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
     """Extract one cubin with a kernel, without running the library.
 
     :param path: a library, a container (``.fatbin``) or a loose cubin.
-    :param fits: whether a target is wanted.
-    :returns: ``None`` if no cubin of the file is wanted.
+    :param fits: returns whether a target is wanted.
+    :returns: ``None`` if no loadable cubin of the file is wanted.
     :raises ExtractionError: the wanted cubins cannot be extracted.
     :raises OSError, ValueError: the file cannot be read.
     """
@@ -140,7 +140,7 @@ def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
 
 
 def _packed(data: mmap.mmap) -> Iterator[_Packed]:
-    """Yield the cubins of all containers, without damaged ones."""
+    """Yield the cubins of all containers that are not damaged."""
     at = 0
     while match := _SEARCH(data, at):
         start = match.start()

@@ -3,9 +3,9 @@
 NVIDIA does not fully document the format; this module follows the output of the tools
 of CUDA 11.8 to 13.5. All numbers are little-endian, whatever the host.
 
-A container is a header of 16 bytes (magic, version, size of the header, size of what
-follows) and a chain of entries. An entry is a header of 64 bytes or more and a payload,
-which is skipped. Some containers are outside the sections that ``cuobjdump`` searches.
+A container is a header of 16 bytes (magic, version, size of the header, size of the
+rest) and a chain of entries. An entry is a header of 64 bytes or more and a payload;
+most are skipped. Some containers are outside the sections that ``cuobjdump`` searches.
 Therefore the whole file is searched, and a valid chain of entries distinguishes a
 container from similar bytes.
 """
@@ -26,15 +26,16 @@ _RARE = 1
 """The index of the rarest byte of the magic in machine code: 0xed."""
 
 _PER_TRY = 16 * 1024
-"""The number of bytes per attempt to find the magic by its rarest byte, which is
-fastest in texts and zeros. With more attempts, a regular expression is faster."""
+"""The number of bytes for each attempt to find the magic by its rarest byte, which is
+fastest in texts and zeros. If that takes more attempts, a regular expression is faster.
+"""
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
 """In machine code, a regular expression is twice as fast as `bytes.find`, except for a
 single byte, for which `bytes.find` uses ``memchr``."""
 
 CONTAINER = struct.Struct("<4sHHQ")
-"""Magic, version, size of this header, and size of what follows."""
+"""Magic, version, size of this header, and size of the rest."""
 
 _VERSION = 1
 
@@ -105,7 +106,7 @@ class Scanner:
     :param on_container: called with the offset of each container.
     :param on_entry: called with each entry, including those before a broken one.
     :param on_defect: called with an offset and a clause.
-    :param texts: texts to search for outside of containers; `texts_found` has those
+    :param texts: texts to search for outside of containers; `texts_found` lists those
         found.
     """
 
@@ -226,8 +227,8 @@ class Scanner:
         if version != _VERSION or header != CONTAINER.size:
             return start + 1
         if size > self._size - body:
-            # Only with an entry after it is this a container that the end of the file
-            # cuts off.
+            # If an entry follows, the end of the file cuts off a container; otherwise,
+            # the bytes only look like one.
             if len(data) - place < CONTAINER.size + 4 and body + 4 <= self._size:
                 self._next = start
                 return None
@@ -352,7 +353,7 @@ class Scanner:
             self._tell(self._next, _TOO_DEAR)
             return None
         self._budget.checked -= 1
-        # Most cubins name their kernels early, and decompressing LZ4 is slow.
+        # Try the beginning first: most cubins name kernels there, and LZ4 is slow.
         head = decompress(compression, body, _NAMES, self._budget)
         if head is None:
             return None
@@ -397,7 +398,7 @@ def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
         yield fields
 
 
-# A library has thousands of entries, which differ in a few ways only.
+# Cache the result, because most of the thousands of entries of a library are equal.
 @functools.lru_cache(maxsize=1024)
 def _entry(
     kind: int,
@@ -408,7 +409,7 @@ def _entry(
 ) -> Entry:
     """Return an entry.
 
-    :param gpu: the number of its target, and its flags.
+    :param gpu: the number of the target, and the flags of the entry.
     :param version: the version of the PTX language, or of the format of a cubin.
     :param packing: the flags of the compression.
     """

@@ -33,7 +33,7 @@ MAX_RECORDED = 100_000
 """The maximum number of files of an installed distribution; large ones have 20,000."""
 
 MAX_DEFECTS = 200
-"""The number of listed defects of an archive or directory."""
+"""The maximum number of listed defects of an archive or directory."""
 
 
 _TEXT = re.compile(
@@ -52,7 +52,7 @@ class File:
     :param path: its path in the wheel or directory, with ``/``.
     :param size: its claimed size in bytes.
     :param pieces: reads the file.
-    :param local: its path on disk, if it is so long that parts of it are skipped.
+    :param local: its path on disk, if the file is so long that parts are skipped.
     :param loaded_only: the argument for `library.inspect_local`.
     """
 
@@ -185,8 +185,8 @@ class Listing:
     def read_ahead(self, count: int) -> None:
         """Begin to inflate the largest files, each in a thread of its own.
 
-        What looks into the files is imported meanwhile. On several cores, inflating a
-        file and looking into it takes no longer than inflating it.
+        Meanwhile, the modules that inspect the files are imported. On several cores,
+        inflating and inspecting a file then takes no longer than inflating it.
         """
         self.files.sort(key=attrgetter("size"), reverse=True)
         for index, item in enumerate(self.files[:count]):
@@ -231,7 +231,7 @@ def list_folder(folder: str) -> Listing:
         folders.sort()
         for name in sorted(names):
             path = os.path.join(root, name)
-            # A link leads out of the directory, or to a file that is listed anyway.
+            # Skip a link: its target is outside of the directory, or listed anyway.
             if os.path.islink(path):
                 continue
             relative = os.path.relpath(path, folder).replace(os.sep, "/")
@@ -240,7 +240,7 @@ def list_folder(folder: str) -> Listing:
 
 
 def recorded_rows(record: str) -> Iterator[list[str]]:
-    """Yield the rows of a RECORD, none of which is empty.
+    """Yield the rows of a RECORD that are not empty.
 
     :raises csv.Error: the RECORD is malformed.
     """
@@ -285,5 +285,5 @@ def _read(path: str, size: int) -> Iterator[bytes]:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file is text by its name, and thus has no containers."""
+    """Return whether a file is text by its name, and thus contains no GPU code."""
     return _TEXT.fullmatch(path.rpartition("/")[2]) is not None

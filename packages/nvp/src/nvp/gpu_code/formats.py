@@ -31,8 +31,7 @@ class Code:
     :param isa: the version of the PTX language; empty for a cubin.
     :param image: the tables of a cubin.
     :param stub: whether it is a cubin without a kernel.
-    :param toolkit: the CUDA version of a cubin, or the first one with its form, if
-        known.
+    :param toolkit: the CUDA version of a cubin, as `elf.cubin_toolkit` returns it.
     """
 
     target: str
@@ -95,7 +94,7 @@ _PE_MAGIC = b"MZ"
 _PE_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")
 _IMPORTS, _DELAYED = 1, 13
-"""The directories of DLLs that are loaded at start, and of delay-loaded DLLs."""
+"""The indexes of the directories of DLLs loaded at start, and of delay-loaded DLLs."""
 
 _DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
 """The position of a DLL name's address in the descriptors of both directories."""
@@ -107,11 +106,11 @@ MAX_NEEDED = 512
 MAX_NAME = 256
 
 _Span = tuple[int, int, int]
-"""Address, offset in the file, size in the file."""
+"""The address of a section, its offset in the file, and its size in the file."""
 
 
 def read_pe() -> Reader[Image]:
-    """Read machine, sections and imported DLLs of a PE file.
+    """Read the machine and the imported DLLs of a PE file.
 
     :raises ValueError: the file is not PE. Unreadable tables are defects.
     """
@@ -119,7 +118,7 @@ def read_pe() -> Reader[Image]:
     if len(head) < 64 or not head.startswith(_PE_MAGIC):
         raise ValueError("not a PE file")
     (start,) = struct.unpack_from("<I", head, 60)
-    # With all of its 16 directories, the optional header has 240 bytes.
+    # The optional header has at most 240 bytes, with all of its 16 directories.
     (head,) = yield ((start, 24 + 240),)
     if len(head) < 24 + 96 or head[:4] != b"PE\0\0":
         raise ValueError("not a PE file")

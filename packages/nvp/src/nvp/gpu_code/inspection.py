@@ -26,9 +26,9 @@ from .zip_members import inflater_name
 logger = Logger(__name__)
 
 Progress = Callable[[int, int], None]
-"""A function of the decompressed bytes done and their total.
+"""Called with the number of decompressed bytes that are done, and their total.
 
-There is only one call at a time, but it may come from any thread.
+The calls come one at a time, but from any thread.
 """
 
 
@@ -85,7 +85,7 @@ def list_wheel(
 ) -> Listing:
     """List the members of an open wheel that may have GPU code; read its METADATA.
 
-    :param source: a file that can seek.
+    :param source: a seekable file.
     :param name: the wheel's name or URL, which begins with its project.
     :param look: called with the open archive, to read more from it.
     """
@@ -111,7 +111,7 @@ def inspect_distribution(
         raise InputError(
             message, hint="name a wheel, a library or a directory"
         ) from None
-    # The property `files` leaves out missing files from Python 3.12 on.
+    # Read RECORD itself: since Python 3.12, the property `files` omits missing files.
     try:
         record = installed.read_text("RECORD")
     except UnicodeDecodeError:
@@ -249,7 +249,7 @@ def _marked(
 
 
 def _archive(path: str, projects: Mapping[str, str]) -> str:
-    """Return the prefix of the members of a file's archive."""
+    """Return the prefix of the archive that contains a file; empty if none does."""
     parts = path.split("/")
     starts = ("/".join(parts[:i]) + "/" for i in range(len(parts) - 1, 0, -1))
     return next((start for start in starts if start in projects), "")
@@ -280,7 +280,7 @@ def _inspect_all(
     from concurrent.futures import ThreadPoolExecutor
 
     # Threads help, because zlib releases the interpreter's lock. Start with the largest
-    # file, so that the other threads do not wait for it at the end.
+    # file, so the other threads do not wait for it at the end.
     waiting = SimpleQueue[File]()
     for item in files:
         waiting.put(item)
@@ -316,8 +316,8 @@ def _inspect_each(
             if report is not None:
                 reports.append(report)
     except _StoppedError:
-        # The caller collects the results one by one, and a stopped thread must not hide
-        # the error of the failed one.
+        # The caller collects the results one by one, so a stopped thread must not hide
+        # the error of the thread that failed.
         return reports
     except BaseException:
         counter.stopped = True
@@ -330,7 +330,7 @@ class _StoppedError(Exception):
 
 
 def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
-    # Not before the first file is inflated.
+    # Import late, while `Listing.read_ahead` already inflates the first files.
     from .library import inspect_library, inspect_local
 
     is_first = True

@@ -24,13 +24,13 @@ Pieces = Callable[[], Iterator[bytes]]
 _T = TypeVar("_T")
 
 _PASSES = 2
-"""How often a stream is read again for earlier tables. The longest chains of references
-go back twice: from the section headers of a cubin to the names of the
-sections and from those to the contents of one, or from the program headers to the
-dynamic section and from there to the names of the libraries."""
+"""The maximum number of times to read a stream again for earlier tables. The longest
+chains of references go back twice: from the section headers of a cubin to the names of
+the sections and from those to the content of a section, or from the program headers to
+the dynamic section and from there to the names of the libraries."""
 
 _HEAD = 64
-"""The number of bytes to recognize the format of a file."""
+"""The number of bytes needed to recognize the format of a file."""
 
 _STEP = 256 * 1024
 """The number of bytes to read at once from a file on disk without skipping."""
@@ -50,12 +50,12 @@ _CUDART_SINCE = {
 }
 """A message and a driver function that every CUDA runtime contains, and functions that
 it contains since a major version. The message alone is also in ``libcudadevrt``.
-Without symbols, only these texts reveal a statically linked runtime. Measured on the
-runtimes 11.7 to 13.5, and on wheels that link one of them.
+Without symbols, only these texts reveal a statically linked runtime. They were found in
+the runtimes 11.7 to 13.5, and in wheels that are linked with one of them.
 """
 
 MAX_DEFECTS = 20
-"""The number of listed defects of a file."""
+"""The maximum number of listed defects of a file."""
 
 MAX_DISTINCT = 2048
 """The maximum number of different entries of a file, by kind, target, PTX version and
@@ -161,7 +161,7 @@ def inspect_library(
     *,
     budget: Budget | None = None,
 ) -> LibraryReport | None:
-    """Find the GPU code of a file; ``None`` for other files without GPU code.
+    """Find the GPU code of a file; ``None`` for a data file without any.
 
     :param path: the name of the file in the report.
     :param size: the claimed size of the file in bytes.
@@ -230,7 +230,7 @@ def inspect_local(
             form = guess_format(path, file.read(_HEAD))
             others: Sequence[Range] | None = None
             if loaded_only and form == "elf":
-                # The readers of the tables report the defects of the file.
+                # Discard errors, which the readers of the tables report below.
                 others = _read_table(read_other_parts(), file, [])
             if not _scan(
                 scanner, size, file, others or (), budget=budget, on_bytes=on_bytes
@@ -265,7 +265,7 @@ def _scan(
 ) -> bool:
     """Feed a scanner, and return whether it has seen all relevant bytes.
 
-    :param others: start and end of the parts to skip, in ascending order.
+    :param others: the start and the end of each part to skip, in ascending order.
     """
     step = _STEP
     start = scanner.position
@@ -290,7 +290,7 @@ def _scan(
         budget.searched -= len(data)
         scanner.feed(data)
         wanted = scanner.wanted
-        # After skipping much, the scanner is likely to skip much again.
+        # After a skip, read little, because the scanner is likely to skip again.
         step = min(2 * step, _STEP) if wanted == scanner.position else _SHORT
         scanner.skip(wanted)
         on_bytes(wanted - start)
@@ -320,7 +320,7 @@ def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
 def _around(others: Sequence[Range], place: int, size: int) -> Range:
     """Return the next relevant range from ``place``.
 
-    :param others: start and end of the parts to skip, in ascending order.
+    :param others: the start and the end of each part to skip, in ascending order.
     """
     index = bisect.bisect_right(others, (place, _NO_END))
     if index:
@@ -341,7 +341,7 @@ def _scanner(counts: Counts, size: int, budget: Budget | None) -> Scanner:
 
 
 def _add_errors(counts: Counts, errors: Iterable[ValueError]) -> None:
-    # An ELF file has two readers, and both fail when its header is wrong.
+    # Add equal errors once: both readers of an ELF file fail if its header is wrong.
     for message in dict.fromkeys(map(str, errors)):
         counts.add_defect(None, message)
 
@@ -382,7 +382,7 @@ def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
 
 
 def _static_cudart(texts: Collection[bytes]) -> int:
-    """Return the major of the CUDA runtime in a file; 0 without one."""
+    """Return the major version of the CUDA runtime in a file; 0 if there is none."""
     majors = (major for text, major in _CUDART_SINCE.items() if text in texts)
     return max(majors, default=11) if set(_CUDART) <= set(texts) else 0
 

@@ -100,7 +100,7 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     end = file.seek(0, os.SEEK_END)
 
     def read(start: int, length: int) -> bytes:
-        # Offsets come from the file, and seeking to impossible ones fails.
+        # Check the offset, which comes from the file: an impossible one would fail.
         if length <= 0 or start >= end:
             return b""
         file.seek(start)
@@ -139,7 +139,7 @@ class RangeFeeder(Generic[T]):
         self._wanted: list[Range] = []
         self._complete: list[bytes] = []
         self._open: dict[int, bytearray] = {}
-        self._next = 0  # the start of the first one
+        self._next = 0  # the start of the first open range
         self.done = False
         self.result: T | None = None
         self.error: ValueError | None = None

@@ -47,21 +47,21 @@ class Defect(Reported):
 class LibraryReport:
     """The GPU code of one file. Counts are numbers of entries, as in ``cuobjdump``.
 
-    :param path: its path in the wheel or directory, with ``/``.
+    :param path: the path of the file in the wheel or directory, with ``/``.
     :param format: ``elf``, ``pe``, ``cubin``, ``fatbin``, ``ptx``, ``archive`` (a
         static library) or ``data`` (any other file).
     :param machine: the processor, such as ``x86_64``; ``cuda`` for a cubin, and empty
         for formats without it.
     :param size: the size of the file in bytes.
-    :param vendored: whether it was copied into the wheel from elsewhere.
+    :param vendored: whether the file was copied into the wheel from elsewhere.
     :param targets: the number of entries of machine code and PTX for each target, such
         as ``{"90_real": 7, "120_virtual": 7}``; stubs count.
     :param lto: the number of entries of LTO-IR, such as ``{"80": 3}``.
     :param stubs: the number of ``targets`` without a kernel; linking adds such entries.
     :param ptx_isa: versions of the PTX language, such as ``{"120_virtual": ("8.7",)}``.
     :param compression: the number of entries with ``none``, ``lz4`` or ``zstd``.
-    :param needed: the libraries that it is linked with (``DT_NEEDED`` of an ELF file,
-        imports of a DLL), in the order of the file.
+    :param needed: the libraries that the file is linked with (``DT_NEEDED`` of an ELF
+        file, imports of a DLL), in the order of the file.
     :param static_cudart: the major version of a statically linked CUDA runtime, which
         may also be later; 11 means 11 or earlier, and 0 none.
     :param toolkit: the first CUDA that writes this form of machine code, such as
@@ -92,19 +92,19 @@ class LibraryReport:
 
     @property
     def has_gpu_code(self) -> bool:
-        """Whether it has machine code, PTX, LTO-IR or entries of unknown kinds."""
+        """Whether the file has machine code, PTX, LTO-IR or unknown entries."""
         return bool(self.targets or self.lto or self.unknown)
 
     @property
     def tests(self) -> bool:
-        """Whether it belongs to the project's tests, which programs never load."""
+        """Whether the file belongs to the project's tests, which are never loaded."""
         return is_test(self.path)
 
     @property
     def kernels(self) -> Mapping[str, int]:
         """``targets`` without stubs, which contain no kernels.
 
-        If no GPU is named, linking may also add PTX without a kernel next to machine
+        Linking without a named GPU may also add PTX without a kernel, next to machine
         code for the toolkit's oldest GPU.
         """
         counts = {
@@ -176,7 +176,7 @@ class WheelReport(Reported):
     :param kind: ``wheel`` (any zip archive), ``folder``, ``distribution`` (an installed
         one) or ``file``.
     :param size: the bytes of the archive or file, or of all files together.
-    :param members: the number of its files.
+    :param members: the number of files in the archive or directory.
     :param libraries: libraries and programs (ELF and PE files), and other files with
         GPU code or with a defect, by path.
     :param defects: the defects of the archive itself and of files that are not among
@@ -221,7 +221,7 @@ class WheelReport(Reported):
 
     @property
     def targets(self) -> Mapping[str, int]:
-        """The kernels of all of the project's own libraries."""
+        """The number of kernels for each target in the project's own libraries."""
         return sort_targets(
             sum((Counter(item.kernels) for item in self.own), Counter())
         )
@@ -264,7 +264,7 @@ def is_test(path: str) -> bool:
 
 
 def target_key(target: str) -> tuple[int, int, str]:
-    """Return a key that sorts targets: machine code first, by number, by letter."""
+    """Return a sort key of targets: machine code first, then by number and letter."""
     match = _TARGET.fullmatch(target)
     if match is None:
         return 2, 0, target

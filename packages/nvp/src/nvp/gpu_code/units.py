@@ -42,8 +42,8 @@ class Unit:
 
     :param name: the path, with ``*`` in place of the parts that differ between files.
     :param libraries: its files.
-    :param by_cuda: whether the files are alternatives by CUDA version, whose oldest
-        one sets the bound.
+    :param by_cuda: whether the files are alternatives by CUDA version; the oldest one
+        sets the bound.
     :param targets: the targets with kernels, such as ``90a_real``.
     :param stubs: the targets that have only stubs.
     :param isa: the newest PTX version of each PTX target, as (major, minor).
@@ -62,7 +62,7 @@ class Unit:
         toolkit: CudaVersion | None = None,
         driver: CudaVersion | None = None,
     ) -> str | None:
-        """Return `NATIVE` or `PTX` if it runs on the GPU, else ``None`` or `UNKNOWN`.
+        """Return how a GPU runs the unit: `NATIVE`, `PTX`, `UNKNOWN` or else ``None``.
 
         `UNKNOWN` is possible only if the CUDA toolkit of the code is given.
         """
@@ -84,13 +84,13 @@ class Unit:
         return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
 
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the CUDA version that a driver needs to compile its PTX for a GPU.
+        """Return the CUDA version of a driver that compiles the unit's PTX for a GPU.
 
         The driver compiles the PTX of the highest target. Among alternatives by CUDA,
         the program loads one that the driver can run. The result is ``None`` if the PTX
         is newer than any known toolkit.
 
-        :raises LookupError: it has no PTX for the GPU.
+        :raises LookupError: the unit has no PTX for the GPU.
         """
         needed = [
             ptx_toolkit(max(candidates)[1])
@@ -133,7 +133,7 @@ def split_units(report: WheelReport) -> tuple[Unit, ...]:
 
 
 def choices_by_cuda(report: WheelReport) -> Mapping[str, tuple[str, ...]]:
-    """Return, for each path, the paths that differ from it only in a CUDA version."""
+    """Return, for each path, all paths that are the same except for a CUDA version."""
     groups: dict[str, list[str]] = {}
     for item in report.own:
         if item.format != "archive" and _is_by_cuda(item.path):
@@ -176,7 +176,7 @@ def _known(targets: Iterable[str]) -> frozenset[str]:
 def parse_target(target: str) -> tuple[int, str, str]:
     """Split a target such as ``90a_real`` into number, letter (may be empty) and kind.
 
-    :raises ValueError: it has another form.
+    :raises ValueError: the target has another form.
     """
     match = _TARGET.fullmatch(target)
     if match is None:
@@ -188,8 +188,8 @@ def parse_target(target: str) -> tuple[int, str, str]:
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
     """Return the first CUDA that reads a version of PTX; ``None`` if none is known.
 
-    A driver for that CUDA version or a newer one compiles it. Older versions than 11.0
-    count as 11.0, the first version that properties can name.
+    A driver for that CUDA version or a newer one compiles such PTX. Versions before
+    11.0 count as 11.0, the first version that properties can name.
     """
     first = next((cuda for cuda, v in ptx_versions().items() if v >= isa), None)
     return None if first is None else max(first, OLDEST)
@@ -223,7 +223,7 @@ _NAMES = (
 
 
 def _files(names: str) -> re.Pattern[str]:
-    """Return the file names of libraries on Linux and on Windows.
+    """Return a pattern for the file names of libraries on Linux and on Windows.
 
     Examples are ``libcublas.so.12``, ``libcublas-1a2b.so.12``, ``libcupti_static.a``,
     ``cublas64_12.dll``, ``cutensor.dll`` and ``cudart_static.lib``.
@@ -242,15 +242,15 @@ _WITH_CUPTI = re.compile(r"(?:lib)?checkpoint\.(?:so|dll)(?:\.[0-9.]+)?")
 """A library of CUPTI with a common name: it counts only next to CUPTI."""
 
 _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
-"""NVIDIA's own projects, without the part of the name that is about CUDA."""
+"""NVIDIA's own projects, without a CUDA suffix."""
 
 _HARDWARE = re.compile(r"(?:cpu|cu|cuda|gpu)[0-9]*x?")
 _LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
-"""A library, to whose name such tools as auditwheel add a part of its hash."""
+"""A library; tools such as auditwheel add a part of its hash to the name."""
 
 
 def is_of_nvidia(name: str) -> bool:
-    """Return whether a library has a name that NVIDIA gives, such as ``libnccl.so.2``.
+    """Return whether a library is named as one of NVIDIA's, such as ``libnccl.so.2``.
 
     :param name: the name of the file, without its directory.
     """
@@ -270,11 +270,11 @@ def copied_paths(
 ) -> frozenset[str]:
     """Return the paths of the libraries that were copied into a wheel from elsewhere.
 
-    A tool such as auditwheel or delvewheel copies the linked libraries of a
-    wheel into ``NAME.libs/``. They may be another project's libraries, such as cuBLAS,
-    or the project's own one, which was built next to its Python modules: all kernels of
-    faiss-gpu-cu12 are in ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. The name alone
-    is not enough. The questions are, in this order:
+    A tool such as auditwheel or delvewheel copies the linked libraries of a wheel into
+    ``NAME.libs/``. They may be another project's libraries, such as cuBLAS, or a
+    library of the project itself: all kernels of faiss-gpu-cu12 are in
+    ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. The name of the directory is not
+    enough. The questions are, in this order:
 
     1. Is it one of NVIDIA's libraries, by the name that NVIDIA gives it? It is a copy,
        in any directory, except in NVIDIA's own wheel of it.
@@ -342,7 +342,7 @@ def _name(item: LibraryReport) -> str:
 
 
 def _repaired(folder: str) -> str | None:
-    """Return the project of a directory ``NAME.libs``, which may be empty.
+    """Return the project in the name of a directory ``NAME.libs``; it may be empty.
 
     The result is ``None`` for other directories.
     """

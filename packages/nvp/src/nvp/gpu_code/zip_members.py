@@ -41,7 +41,7 @@ PIECE = 256 * 1024
 """The number of bytes to inflate at once, small enough for the CPU cache."""
 
 AHEAD = 8 * 1024 * 1024
-"""The most bytes of a file that are inflated before somebody looks into them."""
+"""The maximum number of bytes of a file to inflate before they are inspected."""
 
 _DAMAGED = "it cannot be decompressed: its data is damaged"
 
@@ -109,7 +109,7 @@ class Member:
             if self.method == zipfile.ZIP_STORED:
                 yield from self._checked(iter(partial(data, PIECE), b""))
             elif self.size <= PIECE and self.packed <= PACKED:
-                # The fields of a local header may occupy some of the first bytes.
+                # Join the pieces: the first one is short if the header is long.
                 yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
             else:
                 yield from self._checked(_inflate(data))
@@ -202,7 +202,7 @@ class ReadAhead:
                 if self._stopped:
                     break
                 self._queue.put(piece)
-        except BaseException as error:  # noqa: BLE001  # the thread that asks raises it
+        except BaseException as error:  # noqa: BLE001  # `_taken` raises it again
             end = error
         self._queue.put(end)
 
