@@ -35,7 +35,7 @@ _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
 
 _WITHOUT_WAITS = ("pip", "serve", "census")
-"""Commands that have output of their own while they work."""
+"""Commands that print progress of their own."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -121,7 +121,7 @@ def _run_program(line: CommandLine) -> Result:
 
 
 def _help(line: CommandLine) -> Result:
-    """Return what ``help`` and ``help COMMAND`` print."""
+    """Return the output of ``help`` or ``help COMMAND``."""
     names = [word for word in line.words if not word.startswith("-")]
     parser = make_command_parser(names[0]) if names else make_parser()
     return Result(text=parser.format_help().splitlines(), verbatim=True)

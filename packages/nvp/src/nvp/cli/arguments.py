@@ -77,7 +77,7 @@ _SHARED = """
 
 
 def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
-    """Return a parser of values that are one of ``words``; for argparse."""
+    """Return a function for argparse that accepts only ``words``."""
 
     def parse(text: str) -> str:
         if text not in words:
@@ -107,7 +107,7 @@ def add_options(
     lines below. An option without a value is a switch, one with ``FILE...`` may be
     given several times, and one without help has the shared help.
 
-    :param settings: further arguments of `argparse`, by the names of the values.
+    :param settings: further arguments of ``add_argument``, by the name of the value.
     """
     shared = {
         next(word for word in words if word.startswith("--")): (words, text)
@@ -131,7 +131,7 @@ def add_options(
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the names of each option of a table with its METAVAR, and its help."""
+    """Yield, for each option of a table, its names with the METAVAR, and its help."""
     for row in re.split(r"\n(?=\S)", table.strip()):
         head, *lines = row.splitlines()
         yield head.replace(",", "").split(), " ".join(map(str.strip, lines))
@@ -160,10 +160,10 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
 
     :param file: a metadata file, a directory that holds exactly one, the URL of a file,
         or ``-`` for stdin.
-    :param environ: environment variables, including those for connections of pip.
-    :raises InputError: the metadata cannot be read, or is not valid.
-    :raises UsageError: the directory holds several metadata files, the URL is not
-        supported, or the text is the name of a project.
+    :param environ: environment variables, including pip's settings for connections.
+    :raises InputError: the metadata cannot be read or is not valid, or ``file`` is the
+        name of a project.
+    :raises UsageError: the directory has several metadata files, or a URL is not HTTP.
     """
     refuse_project(file, "releases")
     from nvidia_variant_provider.metadata import read_metadata
@@ -176,7 +176,7 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
         return read_metadata(body, path=path)
     if os.path.isdir(file):
         file = _only_release(file)
-    # read_metadata() takes a path that starts with "{" for a JSON text.
+    # Pass bytes: read_metadata() would treat a path that starts with "{" as JSON.
     return read_metadata(read_bytes(file), path=file)
 
 
@@ -184,7 +184,7 @@ def refuse_project(text: str, *command: str) -> None:
     """Reject the name of a project in place of a file.
 
     :param command: the words of the command for a project.
-    :raises InputError: no file has that name, but it is a name for a project.
+    :raises InputError: there is no such file, but a project could have this name.
     """
     if os.path.lexists(text):
         return
@@ -218,7 +218,7 @@ def _only_release(folder: str) -> str:
 
 
 def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
-    """Return the file at a URL, and the URL in a form that names the release."""
+    """Return the file at a URL, and the URL without credentials and query."""
     from nvidia_variant_provider.errors import redacted
 
     from ..index import connect
@@ -316,7 +316,7 @@ def _given(options: argparse.Namespace) -> dict[str, str]:
 
 
 def detection_errors(environment: Environment) -> list[DetectionError]:
-    """Return the error of a machine that could not be queried, or none."""
+    """Return the error if the machine could not be queried, else an empty list."""
     reason = environment.reason
     if not is_failure(reason):
         return []
@@ -330,7 +330,7 @@ def find_later(
     """Return a function that calls `find_environment` later.
 
     Commands that may not need a machine thus avoid querying the driver. Options are
-    checked immediately, so that a wrong one fails early.
+    checked immediately, so a wrong one fails early.
     """
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
     if words_of(options) or any(forced):
@@ -342,7 +342,7 @@ def find_later(
 def find_environment(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> Environment:
-    """Return the machine that the options describe; they override all other sources.
+    """Return the machine; the options override all other sources.
 
     With a snapshot, the ``NV_VARIANT_PROVIDER_FORCE_*`` variables are ignored.
 
@@ -381,7 +381,7 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version of ``--cuda-driver``; print that of a driver number."""
+    """Return the CUDA version for ``--cuda-driver``, and print that of a driver."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
     if numbers is None:  # `forced_cuda_version` reads it or reports the error
         return text
@@ -408,7 +408,7 @@ def _find_cuda(text: str) -> str:
 def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
-    """Return the machine with the forced values of flags."""
+    """Return the machine, with the values that options force."""
     # Import late: commands that run another program start it first.
     from nvidia_variant_provider.detection import detect
 
@@ -434,7 +434,7 @@ def _find_machine(
 def _check_capability(given: Mapping[str, str]) -> None:
     """Reject a compute capability that no GPU has.
 
-    Values between known ones pass, and newer ones up to the limit of the catalog.
+    Values between known ones are accepted, and newer ones up to the catalog's limit.
     """
     capability = forced_compute_capability(given)
     if capability is None or (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _WIDTH = 80
 
 _MOST = 8
-"""The number of labels with printed reasons."""
+"""The maximum number of labels whose reasons are printed."""
 
 
 def block(release: str, label: str, resolution: Resolution | None) -> list[str]:

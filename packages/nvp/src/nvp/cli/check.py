@@ -94,7 +94,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``requirements``, ``machines``, ``unknown`` and others.
 
-    With ``--diff``, ``lost`` and ``changed`` are added to those of the new file.
+    With ``--diff``, the keys are those of the new file, and ``changes``.
     """
     from ..api import check
     from ..checking.text import WIDTH, text_lines
@@ -225,7 +225,7 @@ def _find_machines(
     if not options.fleet:
         environment = find_environment(options, environ)
         if options.diff and not words_of(options) and environment.reason == NO_DEVICE:
-            # A CI runner has no GPU, so compare for all machines.
+            # A CI runner has no GPU, so compare for all driver-GPU pairs.
             return {"machines": _all_machines()}, ()
         return {"environment": environment}, detection_errors(environment)
     from ..inventories.reading import read_inventories
@@ -237,7 +237,7 @@ def _find_machines(
 
 
 def _all_machines() -> list[Machine]:
-    """Return a machine for each driver with each GPU that it supports."""
+    """Return a machine for each driver-GPU pair."""
     from ..inventories.model import Machine
     from ..matrix.cells import list_pairs, machine
 

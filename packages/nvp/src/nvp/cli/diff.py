@@ -156,7 +156,7 @@ def _is_index(path: str) -> bool:
             head = file.read(65536).lstrip()
     except (OSError, ValueError):
         return False
-    # No metadata of a release has such a key.
+    # Metadata of a release never has the key "files".
     return head.startswith(b"<") or b'"files"' in head
 
 
@@ -235,7 +235,7 @@ def _compare_receipts(options: argparse.Namespace) -> Result:
 def _is_receipt(path: str) -> bool:
     """Return whether a file is a receipt, or a report with one.
 
-    The reader of releases reports unreadable files.
+    An unreadable file is not a receipt; the reader of releases reports it.
     """
     try:
         # Leave pipes alone, because they can be read only once.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST = 86_400
-"""A day, in seconds."""
+"""The longest time limit of ``--live``: a day, in seconds."""
 
 
 _OPTIONS = """
@@ -178,7 +178,7 @@ def _lacking(environment: Environment) -> str | None:
 
 
 def _following(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
-    """Return the next step after the findings, or without findings."""
+    """Return the next step, with a command that can be copied."""
     words = ["nvp", "doctor", *(["--python", options.python] if options.python else [])]
     if diagnosis.findings:
         again = shlex.join([*words, *words_of(options)])
@@ -383,7 +383,7 @@ def _write_receipts(
 
 @contextlib.contextmanager
 def _collecting(errors: list[InputError]) -> Iterator[None]:
-    """Collect an error, so that findings and other files are not lost."""
+    """Collect an error, so findings and other files are not lost."""
     try:
         yield
     except InputError as error:
@@ -401,7 +401,7 @@ def _seconds(text: str, longest: float = threading.TIMEOUT_MAX) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= longest:  # "nan" is not more than 0 either
+    if not 0 < seconds <= longest:  # also false for NaN
         message = f"{shown(text)} is not a number of seconds above 0, up to {longest:g}"
         raise argparse.ArgumentTypeError(message)
     return seconds

@@ -118,7 +118,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 def _check(options: argparse.Namespace) -> None:
     """Reject options without effect."""
-    # The Dockerfile names the index, whatever the release comes from.
+    # A Dockerfile names the index even if the release comes from a file.
     uses_index = options.project is not None or options.emit == "dockerfile"
     if options.index_url is not None and not uses_index:
         message = "only a project is looked up on an index"

@@ -105,7 +105,7 @@ def execute(
             text += [""] if text else []
             text += _text(report)
     if not files:
-        # The notes repeat the errors and would print them as warnings.
+        # Leave out the notes, which would print the errors again as warnings.
         return Result(exit_code=errors[0].exit_code, errors=errors)
     return Result(
         exit_code=max((error.exit_code for error in errors), default=0),
@@ -138,8 +138,8 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
 
     from ..gpu_code.inspection import inspect_path
 
-    # What describes the report is imported while a file is inflated. By default, the
-    # thread that inflates would wait up to 5 ms for the interpreter, piece by piece.
+    # Import `describe` in a thread while a file is decompressed. With the default
+    # interval, the decompression would wait up to 5 ms for it at every piece.
     sys.setswitchinterval(0.0005)
     Thread(target=import_module, args=("nvp.gpu_code.describe",)).start()
     if path == "-":
@@ -179,7 +179,7 @@ def _inspect_installed(name: str, jobs: int, progress: Progress | None) -> Wheel
 
 
 def _readable(report: WheelReport) -> WheelReport:
-    """Return ``report``, unless the file is unreadable or of another form."""
+    """Return ``report``, or raise `InputError` for an unreadable or unknown file."""
     for defect in report.defects:
         if not defect.path and not report.members:
             hint = "build or download it again"
@@ -197,7 +197,7 @@ def _readable(report: WheelReport) -> WheelReport:
 def _require_complete(report: WheelReport) -> None:
     """Refuse a suggestion for a wheel that could be read only in part.
 
-    Users run the suggested command unchanged, so it must be complete.
+    Users run the suggested command unchanged, so it must cover the whole wheel.
     """
     if report.complete:
         return

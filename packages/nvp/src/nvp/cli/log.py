@@ -22,10 +22,10 @@ _PACKAGES = "nvp", "nvidia_variant_provider"
 _LEVELS = {1: logging.INFO}
 
 _SILENCE = 2.0
-"""Seconds for which a command may work without a word."""
+"""Seconds that a command may work before the waiting line appears."""
 
 _PAUSE = 0.25
-"""Seconds between two states of the line that is shown then."""
+"""Seconds between two updates of the waiting line."""
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]+)*(?=@)")
 _SECRET = re.compile(
@@ -59,9 +59,9 @@ def logging_to_stderr(verbosity: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def showing_waits(command: str) -> Iterator[None]:
-    """Show on the terminal what a command does, from its third second on.
+    """Show the latest log message on the terminal if a command takes over two seconds.
 
-    The line has the latest log message, and gives way to progress bars.
+    The line is hidden while a progress bar is shown.
     """
     latest = _Latest()
     ended = threading.Event()
@@ -86,7 +86,7 @@ def showing_waits(command: str) -> Iterator[None]:
 
 
 class _Latest(logging.Handler):
-    """Keeps the latest record, which is formatted only if people see it."""
+    """Keeps the latest record, and formats it only if the line is shown."""
 
     record: logging.LogRecord | None = None
 
@@ -116,7 +116,7 @@ def _handling(handler: logging.Handler, level: int) -> Iterator[None]:
 
 
 def log_start(command: str) -> None:
-    """Log the program, the versions and the platform that run a command."""
+    """Log the command, the versions of nvp and Python, and the platform."""
     _logger.info(
         "running %s: version %s, Python %s, %s",
         command,

@@ -80,7 +80,7 @@ class Narration:
                 self._tell(f"{shown.project} {shown.version}: {what}")
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
-                import logging  # help texts do without it
+                import logging  # import late: help texts do not need it
 
                 if logging.getLogger(__name__).isEnabledFor(logging.INFO):
                     lines = block(release, label, shown.resolution)
@@ -94,7 +94,7 @@ class Narration:
                 self._explain(why_no_gpu(release, resolution, label=label))
 
     def wait(self, project: str) -> None:
-        """Say on a terminal what pip is waiting for."""
+        """Print the project whose pages pip is waiting for, if on a terminal."""
         if terminal_width(sys.stderr) and not self._quiet:
             complain(f"reading the pages and METADATA of {project}")
 
@@ -151,7 +151,7 @@ class Narration:
     def tell_elsewhere(
         self, found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str]
     ) -> None:
-        """Print newer builds that run from indexes of their vendors.
+        """Print newer builds on the vendors' own indexes that run on this machine.
 
         :param command: returns the command line that installs the given arguments.
         """
@@ -226,7 +226,7 @@ def _why_not_newest(item: InstalledBuild) -> str | None:
 
 
 def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
-    """Return the releases hidden from pip, which may be why it failed."""
+    """Return a sentence on releases hidden from pip, which may be why pip failed."""
     found = [f"{name} {_reasons(groups)}" for name, groups in hidden.items()]
     more = f"; and releases of {len(found) - _MOST} others" if found[_MOST:] else ""
     return (
@@ -236,10 +236,10 @@ def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
 
 
 def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
-    """Explain that a build cannot run, with its dependents, or has no GPU code.
+    """Return a warning if a build cannot run, or has no GPU code.
 
-    :param driver: the machine has an NVIDIA driver. Without one, a build for GPUs runs
-        on the CPU, as far as known.
+    :param driver: whether the machine has an NVIDIA driver. Without one, a GPU build
+        runs on the CPU, as far as known.
     """
     judgement = item.build.judgement
     # Libraries that come with a build need no message of their own.
@@ -281,7 +281,7 @@ def _about_page(page: PageVerdicts) -> str | None:
     lacking = best.judgement.lacking if best is not None else ()
     if best is None or (is_whole and not lacking):
         return None
-    # For a Python without a shown build, all releases were skipped.
+    # Add each Python without a shown build: all releases were skipped for it.
     pythons = pythons.union(*(its for its, it in others if it is None))
     over = find_passed_over(visibilities, best, pythons=pythons)
     why = f": {_reasons(over, best)}" if over else ""
@@ -300,7 +300,7 @@ def _about_page(page: PageVerdicts) -> str | None:
 def _find_best(
     visibilities: Sequence[tuple[Build, Visibility]],
 ) -> list[tuple[set[int], Build | None]]:
-    """Find the newest build that is shown for each Python, the newest one first.
+    """Return the newest shown build for each Python, the newest build first.
 
     Clients of ``serve`` may use any Python, and releases have wheels for several.
     """

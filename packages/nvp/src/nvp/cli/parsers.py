@@ -1,12 +1,12 @@
 """The commands, their parsers and the help texts.
 
 Arguments before the command belong to the program, those after it to the command. Only
-the module of the command that runs is imported: the module in this directory that has
-its name, with ``configure_parser`` and ``execute``. To add a command, add its line to
+the module of the requested command is imported: it has the name of the command, and the
+functions ``configure_parser`` and ``execute``. To add a command, add its line to
 `GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
 everything else that it needs.
 
-shtab makes the completion scripts of shells from the parsers. The scripts are static,
+shtab makes the completion scripts for shells from the parsers. The scripts are static,
 so completion adds no cost to normal calls; argcomplete would run the program at each
 Tab.
 """
@@ -80,10 +80,10 @@ _MEANT = {
     "update": ("pip", "install", "--upgrade"),
     "search": ("releases",),
 }
-"""The commands that users of other programs mean by their words."""
+"""The commands of nvp for words that users of other programs may type."""
 
 _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
-"""A line of help with a command and its summary."""
+"""A pattern for a line of help with a command and its summary."""
 
 _COMPLETION = "--print-completion"
 
@@ -107,7 +107,7 @@ _FOOTNOTE = (
 
 
 _PIPS_OWN = ("-h", "--help", "--json", "-v")
-"""Options of both ``nvp pip`` and pip; their position decides whose they are."""
+"""Options of both ``nvp pip`` and pip; the position decides which of them gets one."""
 
 
 class CommandLine(NamedTuple):
@@ -126,9 +126,9 @@ class CommandLine(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises its errors, so that ``--json`` can report them.
+    """A parser that raises its errors, so ``--json`` can report them.
 
-    :param command: the command whose words it parses, or ``None`` for the whole
+    :param command: the command whose arguments are parsed, or ``None`` for the whole
         program.
     """
 
@@ -185,7 +185,7 @@ class Parser(argparse.ArgumentParser):
         self.error(message, near)
 
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
-        """Raise the error, with the command that prints the right help as its hint."""
+        """Raise a `UsageError`, whose hint is the command that prints the help."""
         message = message.removeprefix("argument ")
         # Reword argparse's own messages.
         for theirs, ours in _SENTENCES.items():
@@ -214,7 +214,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 def _narrow_formatter(prog: str) -> _HelpFormatter:
-    """Return a formatter for checks, which argparse makes for each option.
+    """Return a formatter for the checks that argparse makes for each new option.
 
     Without a given width, a formatter imports `shutil` to query the terminal.
     """
@@ -266,7 +266,8 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def has_json_option(line: CommandLine) -> bool:
     """Return whether to print the JSON report.
 
-    The parsers cannot decide this, because errors of the command line are reported too.
+    The parsers cannot decide this, because the report also has errors of the command
+    line.
     """
     return "--json" in (*line.program, *_options(line))
 
@@ -279,7 +280,7 @@ def has_json_format(line: CommandLine) -> bool:
 
 
 def _options(line: CommandLine) -> Sequence[str]:
-    """Return the words up to ``--``, after which nothing is an option."""
+    """Return the words before ``--``; later words are not options."""
     words = list(line.words)
     return words[: words.index("--")] if "--" in words else words
 
@@ -287,7 +288,7 @@ def _options(line: CommandLine) -> Sequence[str]:
 def check_command(name: str, words: Sequence[str] = ()) -> None:
     """Reject an unknown command, and suggest the intended one.
 
-    :param words: the arguments after it.
+    :param words: the arguments after the command.
     :raises UsageError: there is no such command.
     """
     if name in COMMANDS:
@@ -350,7 +351,7 @@ def configure_command(parser: Parser, name: str) -> None:
 def add_examples(
     parser: argparse.ArgumentParser, *examples: str, notes: Iterable[str] = ()
 ) -> None:
-    """Add the end of the help of a command.
+    """Set the end of a command's help: notes and examples.
 
     :param examples: command lines without the name of the program.
     :param notes: sentences before the examples.
@@ -400,7 +401,7 @@ def nearest_option(
 ) -> str | None:
     """Return the option that a mistyped or abbreviated one resembles, or ``None``.
 
-    :param likeness: the lowest ratio of `difflib`, without the dashes of options.
+    :param likeness: the minimum ratio of `difflib` between names without dashes.
     """
     names = [option[2:] for option in known if option[:2] == "--"]
     word = name.lstrip("-")

@@ -37,7 +37,7 @@ similar to one of nvp."""
 _PIPS_TOO = ("--help", "--json", "--python", "--verbose")
 
 _FOR_PEOPLE = ("install", "download", "wheel")
-"""Commands of pip with messages on stdout; the stdout of ``list`` is data."""
+"""Commands of pip that print messages to stdout; others such as ``list`` print data."""
 
 
 _OPTIONS = """
@@ -292,7 +292,7 @@ def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) 
 
 
 def _words(command: PipCommand, *without: str) -> list[str]:
-    """Return the options of pip, except for requirements and dry runs."""
+    """Return the user's options for pip, except for requirements and dry runs."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word

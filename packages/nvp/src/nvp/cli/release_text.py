@@ -33,13 +33,13 @@ from .render import Table
 _NOTHING_RUNS = 1
 
 _MOST = 20
-"""The number of rows without ``--all``."""
+"""The maximum number of rows without ``--all``."""
 
 _WIDTH = 80
 """The width of the table; longer reasons are printed below it."""
 
 _BUT = re.compile(r", but this one is for CUDA [0-9.]+$")
-"""The part of a reason that the first line of the output repeats."""
+"""The part of a reason that the first line of the output already shows."""
 
 _SELF = re.compile(r"^it (?:has (?=no ))?")
 
@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 
 
 _Groups: TypeAlias = Sequence[tuple[tuple[Version, ...], tuple[_Row, ...]]]
-"""The rows of consecutive releases with the same rows."""
+"""Consecutive releases that have the same rows, and these rows."""
 
 
 def say_releases(
@@ -104,7 +104,8 @@ def say_releases(
         text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        # pip installs wheels for another platform only into a directory.
+        # Suggest a download: pip installs wheels for another platform only into a
+        # directory.
         other = [word for tag in platforms for word in ("--platform", tag)]
         start = ["nvp", "pip", "install"]
         if other:
@@ -218,7 +219,7 @@ def _say_newest(
 def _say_open(
     table: ReleaseTable, facts: str, where: str, *, has_driver: bool
 ) -> Iterator[str]:
-    """Yield what pip selects if no problem with it is known."""
+    """Yield sentences on the release that pip selects, unless it is known to fail."""
     project, chosen = table.project, table.chosen
     if table.only_source is not None:
         yield (
@@ -227,7 +228,7 @@ def _say_open(
         )
         if needs := say_source_build(project, None):
             yield f"{needs[0].upper()}{needs[1:]}."
-        # Such as cupy, whose wheels are those of cupy-cuda12x.
+        # Other projects may have the wheels, such as cupy-cuda12x those of cupy.
         for name in sorted(x for x in PROJECTS if x.startswith(f"{project}-cu")):
             yield f"{name} has wheels: nvp releases {name}"
     elif chosen is None:
@@ -279,7 +280,7 @@ def _say_none(
 def _say_required(project: str, required: GpuRequirement, wanted: set[str]) -> str:
     name = required.project
     extras = wanted.intersection(required.extras) or required.extras
-    # Prefer the extra that the project is named after.
+    # Prefer an extra that is part of the required project's name, such as cuda12.
     extra = max(
         extras, key=lambda e: (e in name, len(e) if e in name else -len(e)), default=""
     )
@@ -305,7 +306,7 @@ def _taker(builds: Sequence[ListedBuild], where: str) -> str:
 
 
 def _row(build: ListedBuild, where: str, *, briefly: bool) -> _Row:
-    # The name of the library without code shows which part does not run.
+    # Keep the name of a library without code: it shows which part does not run.
     is_common = briefly and (build.verdict != "partly" or build.lacking)
     shorten = common_reason if is_common else without_source
     why = [_SELF.sub("", _BUT.sub("", shorten(reason))) for reason in build.reasons]

@@ -114,7 +114,7 @@ def _following(options: argparse.Namespace, status: int) -> str:
         more = "--all" if options.vendor_indexes else "--vendor-indexes"
         words = ["releases", *given, more]
     else:
-        # pip installs builds for another machine only into a directory.
+        # Suggest a download for another machine: these builds do not run here.
         other = bool(options.platform or words_of(options))
         binary = ["--only-binary", ":all:"] if options.platform else []
         words = ["pip", "download" if other else "install", *binary, *given]

@@ -53,17 +53,17 @@ class Result(Frozen):
 
     :param data: the ``data`` of the JSON report; ``None`` if the command failed.
     :param text: lines and tables, in order.
-    :param verbatim: the text is a document, such as HTML or a script. Its lines are
-        not wrapped on a terminal, because users copy them.
+    :param verbatim: whether the text is a document, such as HTML or a script. Its lines
+        are not wrapped on a terminal, because users copy them.
     :param notes: sentences for stderr, also printed with a JSON report.
     :param asides: lines for stderr that accompany a document on stdout. They are not
         wrapped, and not printed with a JSON report, whose data has them.
     :param following: the last line of the text, with the next step; not in a JSON
         report.
-    :param as_json: the command's own option for the JSON report was given.
-    :param said: the command has already printed its output, because it runs until the
-        user stops it.
-    :param passed_on: the exit code is that of a program that the command ran.
+    :param as_json: whether the command's own option for the JSON report was given.
+    :param said: whether the command has already printed its output, because it runs
+        until the user stops it.
+    :param passed_on: whether the exit code is that of a program that the command ran.
     :param errors: the failures. With ``data``, the text and the notes describe them,
         and only the JSON report lists them.
     """
@@ -144,7 +144,7 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     :param wraps: whether the sentence is wrapped on a terminal.
     """
     width = terminal_width(sys.stderr) if wraps else None
-    # Python cannot print in a signal handler that interrupted printing.
+    # RuntimeError: Python cannot print in a signal handler that interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
         waiting_line.clear()
         lines = _lines(printable(sentence), width)
@@ -240,9 +240,9 @@ def _draw(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     for title, width in zip(rows[0], widths, strict=True):
         drawn.add_column(Text(title), width=width, overflow="fold")
     for row in rows[1:]:
-        # Strings would be interpreted as markup, such as [bold].
+        # Pass no strings: rich would interpret markup in them, such as [bold].
         drawn.add_row(*map(Text, row))
-    # rich itself honours NO_COLOR.
+    # rich itself honors NO_COLOR.
     Console().print(drawn)
 
 

@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
-            # Writing the reasons of thousands of labels is slow.
+            # Only the report needs the reasons: those of thousands of labels are slow.
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
@@ -98,7 +98,7 @@ def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Tab
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
         for label, causes in resolution.rejected.items():
-            # All features of an unsupported namespace have the same sentence.
+            # Print the sentence for all features of an unsupported namespace once.
             sentences = dict.fromkeys(reason.sentence for reason in causes)
             text += [f"{label} does not fit: {sentence}" for sentence in sentences]
         if resolution.environment.reason:
@@ -110,5 +110,5 @@ def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Tab
 def _release(metadata: VariantsMetadata, file: str) -> str:
     if metadata.name is None:
         return "stdin" if file == "-" else os.path.basename(file.rstrip("/"))
-    # PEP 427 replaces "-" by "_" in the names of files.
+    # PEP 427 replaces "-" with "_" in the names of files.
     return f"{metadata.name.replace('_', '-')}=={metadata.version}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..index.server.local_index import LocalIndex
 
 _MOST_NAMED = 10
-"""The number of projects named at the end."""
+"""The maximum number of projects that are named when the server stops."""
 
 
 _INDEXES = """
@@ -192,7 +192,7 @@ def _make_local_index(
 def _add_indexes(
     local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
 ) -> dict[str, str]:
-    """Return the local URL of each index."""
+    """Add the indexes to the server, and return the local URL of each."""
     from nvidia_variant_provider.errors import redacted
 
     from ..index.http.urls import why_no_index
@@ -249,7 +249,7 @@ def _serve(local_index: LocalIndex, on_start: Callable[[], None]) -> None:
 def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each file in the current directory that needs the server.
 
-    If the directory has no lock file, one may exist elsewhere.
+    If the directory has no lock file, one sentence is about lock files elsewhere.
 
     :param passing: by project, why its files have URLs of this server.
     """
@@ -302,13 +302,13 @@ def _without_own(urls: Sequence[str], port: int | None) -> list[str]:
 def _examples(urls: Sequence[str]) -> list[str]:
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
-    # For uv, the default index comes last, and the first index with a project is the
-    # only one for it; pip compares the releases of all.
+    # uv reads the default index last, and takes a project only from the first index
+    # that has it, unless a strategy is given. pip compares the releases of all.
     uv = "".join(f"--index {one} " for one in urls[:-1])
     uv += f"--default-index {urls[-1]}"
     uv += " --index-strategy unsafe-best-match" if others else ""
     docker = f" -e PIP_EXTRA_INDEX_URL='{' '.join(others)}'" if others else ""
-    # Poetry and pdm need a name for each index.
+    # Poetry and PDM need a name for each index.
     names = ["variants", *(f"variants-{n}" for n in range(2, len(urls) + 1))]
     poetry = "poetry source add --priority=primary"
     keys = ["pypi.url", *(f"pypi.{name}.url" for name in names[1:])]

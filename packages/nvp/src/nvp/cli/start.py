@@ -19,7 +19,7 @@ _WIDTH = 80
 """The width if stdout is not a terminal."""
 
 _KINDS = 2
-"""The number of listed kinds of GPUs; the screen has at most 15 lines."""
+"""The maximum number of listed kinds of GPUs: the screen has at most 15 lines."""
 
 _OTHER = "--cuda-driver 12.8 --sm-arch 9.0"
 
@@ -102,7 +102,7 @@ def _facts(environment: Environment) -> Iterator[str]:
 
 
 def _newest_torch(environment: Environment) -> str | None:
-    """Return the newest torch of the build table that uses a GPU of the machine."""
+    """Return the newest torch in the build table that uses a GPU of the machine."""
     if not environment.compute_capabilities:
         return None
     from ..builds.vendors import newest_in_table
