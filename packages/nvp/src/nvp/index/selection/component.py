@@ -45,7 +45,7 @@ from .visibility import BuildJudge, PageVerdicts
 logger = logging.getLogger(__name__)
 
 _PAGES = 512
-"""The number of cached pages, for requests for their files."""
+"""The number of cached pages, which requests for their files need."""
 
 Warn = Callable[[str], None]
 
@@ -105,13 +105,13 @@ def select(
 
 
 class VariantRepository(RepositoryContainer):
-    """Shows the variants that fit a machine to installers that know no variants.
+    """Shows the variants that fit a machine to installers without variant support.
 
     Alone, it shows regular wheels unchanged; `select` creates components that also keep
     installers away from builds that cannot run.
 
     :param source: the repository of the original pages.
-    :param machine: returns the machine; a short form of ``selection``.
+    :param machine: returns the machine, instead of that of ``selection``.
     :param selection: the options; the default is this machine.
     :param client: reads the files that ``source`` names on other servers.
     :param before: other repositories of the installer, with higher priority.
@@ -231,7 +231,7 @@ class VariantRepository(RepositoryContainer):
     ) -> model.Resource:
         """Return a file, or its METADATA, by the name that the page shows.
 
-        :raises InvalidPackageError: an installer could not read its METADATA.
+        :raises InvalidPackageError: installers could not read METADATA of the wheel.
         """
         project = canonicalize_name(project_name)
         suffix = ".metadata" if resource_name.endswith(".metadata") else ""
@@ -239,7 +239,7 @@ class VariantRepository(RepositoryContainer):
         announcer = self._shared.announcer
         page = self._pages.get(project)
         if page is None and (_has_build_tag(name) or (suffix and announcer)):
-            # An installer with a cached page requests only the file.
+            # Make the page: an installer with a cached page requests only the file.
             _, page = await self.show(project)
         found = page.find_offer(name) if page is not None else None
         if page is not None and found is not None:
@@ -281,10 +281,10 @@ class VariantRepository(RepositoryContainer):
     async def inspect(
         self, project: str, file: model.File, progress: Progress | None = None
     ) -> bool:
-        """Read the GPU code of a wheel, for the next page.
+        """Read the GPU code of a wheel, to judge the wheel on the next page.
 
         :returns: whether the wheel could be read completely.
-        :raises InputError: it cannot be read at all.
+        :raises InputError: the wheel cannot be read at all.
         """
         judge = self._shared.judge
         return judge is not None and await judge.inspect(
@@ -299,7 +299,7 @@ class VariantRepository(RepositoryContainer):
     async def _select_builds(
         self, project: str, files: tuple[model.File, ...]
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
-        """Judge the regular wheels of a page, and announce METADATA that it lacks.
+        """Judge the regular wheels of a page, and announce its missing METADATA.
 
         :returns: the files of the page, the verdicts on its wheels, and the files whose
             METADATA is announced here, by name.
@@ -319,7 +319,7 @@ class VariantRepository(RepositoryContainer):
     ) -> tuple[str | None, frozenset[str] | None]:
         """Find the label that all wheels of a page must have, if there is one.
 
-        :returns: it, and the labels of the project if the user asks for one.
+        :returns: the label, and the project's labels if the user requested one.
         """
         pins = self._selection.pins
         pinned = pins.get(project)

@@ -9,7 +9,7 @@ anyway, the whole wheel is read.
 
 PEP 825, "Evaluating variant markers": the markers "MUST NOT take part in selecting a
 wheel", and they are evaluated for the selected label. An installer that does not
-support them gets METADATA in which they are resolved, and the wheel with that METADATA.
+support them gets METADATA in which they are resolved, and a wheel that contains it.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Announcer:
     async def announce(
         self, files: Sequence[model.File]
     ) -> tuple[list[model.File], dict[str, model.File]]:
-        """Announce METADATA of the files of a page that can be read.
+        """Announce METADATA of those files of a page from which it can be read.
 
-        :returns: the files, and those with METADATA announced here, by name.
+        :returns: all files, and those with METADATA announced here, by name.
         """
         large = {file.filename: file for file in files if self._is_for_here(file)}
         servers = {server_of(file.url): file.url for file in large.values()}
@@ -176,9 +176,9 @@ class EvaluatedWheel(model.Resource):
 class HeldWheel(ComparedWheel):
     """A wheel whose METADATA can be read only after its complete download.
 
-    :param refusal: why it must not be rewritten, or ``None``.
-    :param plan: caches the downloaded wheel and returns the replacements; ``None`` if
-        it is unchanged.
+    :param refusal: why the wheel must not be rewritten, or ``None``.
+    :param plan: caches the downloaded wheel and returns the replacements, or ``None``
+        for an unchanged wheel.
     """
 
     refusal: str | None
@@ -198,7 +198,7 @@ class Evaluator:
     async def evaluate(
         self, project: str, file: model.File, variant: SelectedVariant
     ) -> bytes | None:
-        """Return METADATA without variant markers; ``None`` if it has none.
+        """Return METADATA with variant markers resolved; ``None`` if it has none.
 
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
@@ -211,9 +211,9 @@ class Evaluator:
     async def read_requirements(
         self, project: str, file: model.File, variant: SelectedVariant
     ) -> tuple[str, ...]:
-        """Return the requirements of a wheel without variant markers.
+        """Return the requirements of a wheel with variant markers resolved.
 
-        :raises InputError: METADATA cannot be read, or a marker has no meaning.
+        :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
         from ...wheels.rewriting import evaluate_core_metadata
 
@@ -226,7 +226,7 @@ class Evaluator:
         file: model.File,
         variant: SelectedVariant,
     ) -> EvaluatedWheel | None:
-        """Return the wheel with that METADATA; ``None`` if it is unchanged.
+        """Return the wheel with variant markers resolved; ``None`` if it has none.
 
         :raises InputError: the wheel cannot be read.
         """
@@ -294,7 +294,7 @@ class Evaluator:
     ) -> bool | str | None:
         """Return whether a wheel will be rewritten, or why that is unknown.
 
-        :returns: ``None`` if only the complete wheel can show it.
+        :returns: ``None`` if only the complete wheel can show whether it will be.
         """
         try:
             return await self.evaluate(project, file, variant) is not None

@@ -61,8 +61,8 @@ from .wheel_files import (
 logger = logging.getLogger(__name__)
 
 _MOST_READ = 64
-"""The number of wheels of a page whose METADATA is read. vllm has 20 consecutive
-releases that require a newer torch than drivers for CUDA 12 can run."""
+"""The maximum number of wheels of a page whose METADATA is read. vllm has 20
+consecutive releases that require a newer torch than drivers for CUDA 12 can run."""
 
 PATIENCE = 20.0
 """The time limit for all METADATA of a page in seconds, because an installer is
@@ -94,7 +94,7 @@ class PageJudge:
     """Judges the builds of projects for one machine.
 
     :param find_environment: called only for pages with possible builds, because
-        querying a driver is slow and most projects have none.
+        querying a driver is slow and most projects have no builds.
     :param platform: the target platform, such as ``linux_x86_64``. Wheels for other
         platforms are judged without requests.
     :param warn: called with a sentence when METADATA cannot be used, once for each
@@ -140,7 +140,7 @@ class PageJudge:
         self._every_gpu = every_gpu
         self._limits = limits or Limits()
         self._patience = patience
-        # A server may run for weeks, in which new releases appear.
+        # Verdicts expire, because new releases appear while a server runs for weeks.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
             _REMEMBERED, clock=clock
         )
@@ -226,17 +226,17 @@ class PageJudge:
                 elif group[0].is_foreign:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
-                    # With several GPUs, search for a release that runs on each.
+                    # With several GPUs, search on for a release that runs on each.
                     is_part = verdict == "partly" and self._every_gpu
                     waiting -= _NO_PYTHON if judgement.lacking or is_part else taker
                 elif verdict == "unknown" and taker & waiting:
-                    # A release that replaces a newer one must be known to run: one that
-                    # may run ends the search only at the newest release.
+                    # A release that replaces a newer one must be known to run, so an
+                    # unknown verdict ends the search only at the newest release.
                     waiting &= refused
         return builds
 
     def _only_whole(self, builds: list[Build]) -> list[Build]:
-        """Refuse builds that run partly, for each Python that has one that runs."""
+        """Refuse builds that run partly, if their Pythons have builds that run."""
         here = [x for x in builds if x.platform == self._platform]
         whole = [x.pythons for x in here if x.judgement.verdict == "runs"]
         has_whole = _NO_PYTHON.union(*whole)
@@ -253,7 +253,7 @@ class PageJudge:
         ]
 
     def _may_hold_builds(self, project: str, wheels: Sequence[OrdinaryWheel]) -> bool:
-        """Return whether any of the wheels may get another verdict than unknown."""
+        """Return whether any of the wheels may get a verdict other than unknown."""
         is_known = canonicalize_name(project) in PROJECTS
         ours = [wheel for wheel in wheels if wheel.platform is not None]
         return (
@@ -291,13 +291,14 @@ class PageJudge:
             named = needs_of_name(project, first.release)
         driver = reading.environment.cuda_driver_version
         if needs is None or (
-            # The name may show that it cannot run even if METADATA does not.
+            # The project's name may show a refusal that METADATA does not show.
             (named and driver and refusal_of_driver(named, driver))
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
             needs = named
         uses_gpu = needs is None or needs.gpu
-        # The table has requirements of wheels for any platform, such as sglang's.
+        # The table also covers wheels for any platform that have GPU requirements, such
+        # as sglang's.
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
         if asks and uses_gpu and (known or self._may_be_read(first)):
@@ -336,7 +337,7 @@ class PageJudge:
         return not_asked("a newer release may run")
 
     def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
-        """Return the inspection of one of the wheels of a build."""
+        """Return the cached inspection result of any wheel of a build."""
         for wheel in group:
             needs = self._find_inspected(wheel.file)
             if needs is not None:
@@ -356,8 +357,8 @@ class PageJudge:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
-        :returns: ``None`` if builds that run may meet every requirement, so the build's
-            own needs decide; and whether it `fits`.
+        :returns: the verdict, or ``None`` if the requirements may run, so the build's
+            own needs decide; and whether the build `fits`.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:
@@ -405,7 +406,7 @@ class PageJudge:
                 if ours and not foreign:
                     judgement, each = build.judgement, shown[build.file]
                     if judgement.verdict == "cpu" and each.action != "show":
-                        # An exact pin of a dependency would admit it again.
+                        # Otherwise an exact pin of a dependency would admit the build.
                         judgement = replace(
                             judgement, verdict="cannot", reasons=(each.reason,)
                         )

@@ -103,8 +103,8 @@ class Aging(Generic[K, V]):
 class Kept:
     """Cached METADATA.
 
-    :param parts: the parts of the wheel that it was read from and that are not verified
-        yet; ``None`` if no verification is needed.
+    :param parts: the parts of the wheel from which METADATA was read and which are not
+        verified yet; ``None`` if no verification is needed.
     """
 
     content: bytes
@@ -126,8 +126,8 @@ class MetadataStore:
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
         # The keys are URLs of files without a hash, which may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
-        # The keys are the location of the wheel and its name, which may be in the query
-        # of its URL.
+        # The keys are the location and the name of the wheel, because the name may be
+        # only in the query of the URL.
         self._unverified: Aging[tuple[str, str], tuple[model.File, Parts]]
         self._unverified = Aging(_NOTED, math.inf)
         self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)
@@ -207,9 +207,9 @@ class MetadataStore:
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
     ) -> None:
-        """Record the verification of a wheel against its parts.
+        """Record the result of verifying a wheel against some parts.
 
-        METADATA may have been read again in the meantime, from other parts.
+        METADATA from other parts, which was read meanwhile, remains unverified.
         """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
         noted = self._unverified.get((place, file.filename))

@@ -1,4 +1,4 @@
-"""The options of a selection, and the builds that the user requires."""
+"""The options of a selection, and the labels that the user requests."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Later(Generic[T]):
             return self._found[0]
 
     async def soon(self) -> T:
-        """Return the value, computed in a thread."""
+        """Return the value; compute it in another thread."""
         return self._found[0] if self._found else await asyncio.to_thread(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pins:
-    """The labels that the user requested, even if another one fits better.
+    """The labels that the user requested, which are selected before better ones.
 
     :param everywhere: the label for every project that has it.
     :param projects: ``{project: label}``, by normalized name.
@@ -70,7 +70,7 @@ class Pins:
 
 @lru_cache(maxsize=1024)
 def allows_python(requires_python: str | None, version: str) -> bool:
-    """Return whether a file is for a version of Python; pip ignores a malformed rule.
+    """Return whether a file is for a version of Python; a malformed rule allows all.
 
     :param requires_python: such as ``>=3.10``.
     :param version: such as ``3.13.9``.
@@ -118,7 +118,7 @@ class Target:
         return platform_of(best) or best or None
 
     def find_pythons(self, tags: str, requires_python: str | None) -> frozenset[int]:
-        """Return the minor version of its Python if it supports these wheel tags.
+        """Return the minor version of the target Python if it supports the wheel.
 
         :param tags: such as ``cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64``.
         """
@@ -137,8 +137,8 @@ class Target:
 class Selection:
     """The options of a selection. Add new options only here.
 
-    :param machine: returns the target machine; called once, for the first variant
-        wheel. The default is this machine.
+    :param machine: returns the target machine; called once, when a page first depends
+        on it. The default is this machine.
     :param pins: the labels that the user requested.
     :param named: by project, the requested local version labels, such as ``xpu`` for
         ``torch==2.10.0+xpu``.
@@ -169,7 +169,7 @@ class Selection:
     :param priorities: the user's priorities; by default ``variants.toml`` is read for
         the first variant wheel.
     :param minor_version_compatibility: accept variants for a newer CUDA of the same
-        major; otherwise the variable in ``environ`` decides.
+        major version; otherwise the variable in ``environ`` decides.
     :param environ: the environment variables with overrides and opt-ins, such as
         `os.environ`; empty by default.
     """

@@ -23,12 +23,12 @@ _PIECE = 1024 * 1024
 
 
 Settle = Callable[["ChangedFileError | None"], None]
-"""Records the verification of a wheel against parts read before."""
+"""Records the result of verifying a wheel: the error, or ``None``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedWheel(model.Resource):
-    """A wheel that is verified while it is sent, against parts read for METADATA.
+    """A wheel that is compared, while it is sent, with parts read for METADATA.
 
     :param hashes: the hashes on the page, by algorithm.
     """
@@ -67,7 +67,7 @@ class CopiedWheel(model.Resource):
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        # A finalizer also works in garbage-collected cycles.
+        # Use a finalizer, which also works in garbage-collected cycles.
         weakref.finalize(self, self.file.close)
 
     @property
@@ -120,7 +120,7 @@ async def stream_pieces(
         return _read_pieces(io.BytesIO(resource.text.encode()))
     if not isinstance(resource, model.HttpResource):
         raise errors.ResourceUnavailable("a file of an unknown kind")
-    # Ask for raw bytes: a Content-Encoding would change them.
+    # Request raw bytes: a Content-Encoding would change them.
     opened = client.stream(resource.url, {"Accept-Encoding": "identity"})
     return (await stack.enter_async_context(opened)).aiter_raw()
 

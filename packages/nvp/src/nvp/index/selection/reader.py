@@ -48,10 +48,10 @@ UNAVAILABLE = (
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes read from a wheel, and their total."""
+"""Called with the number of bytes read from a wheel, and their total."""
 
 _MOST_AT_ONCE = 8
-"""The number of wheels to read at the same time."""
+"""The maximum number of wheels that are read at the same time."""
 
 _INSPECTED = 20_000
 """The number of files whose results are cached for some minutes."""
@@ -84,15 +84,15 @@ class Reader:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
-        # Also by URL: downloaded wheels of servers without range support.
+        # By URL: wheels whose server does not support ranges, and their downloads.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 
     async def read(self, index: SimpleRepository, project: str, name: str) -> bytes:
-        """Read a metadata file in full, of at most `MAX_BYTES`.
+        """Read a whole metadata file of at most `MAX_BYTES`.
 
         :raises ResourceUnavailable: the page does not list the file.
-        :raises InputError: it cannot be read.
+        :raises InputError: the file cannot be read.
         """
         resource = await index.get_resource(project, name)
         if isinstance(resource, model.HttpResource):
@@ -113,8 +113,8 @@ class Reader:
     ) -> T:
         """Run ``read`` on a file that is read by range requests.
 
-        :param parts: receives the read parts, for METADATA.
-        :raises InputError: it cannot be read.
+        :param parts: receives the parts that were read.
+        :raises InputError: the file cannot be read.
         """
         resource = self.find_copy(await index.get_resource(project, name))
         loop = asyncio.get_running_loop()
@@ -187,14 +187,14 @@ class Reader:
         _check(file, content)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
-            # Send METADATA from the index unchanged, because pip verifies its hash.
+            # Do not cache the changed text: pip verifies the hash of the index.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
         self.metadata.keep(file, replace(kept, content=text))
         return text
 
     def find_checked(self, resource: model.Resource, name: str) -> model.Resource:
-        """Return a file to send, with verification against its METADATA.
+        """Return a file to send, which is compared with parts read for its METADATA.
 
         :param name: the name of the file on the index.
         :raises UpstreamError: the verification has just failed.
@@ -254,7 +254,7 @@ class Reader:
                         comparison.feed(piece)
                         await asyncio.to_thread(copy.write, piece)
                 parts = comparison.finish()
-                # On Windows, the temporary file is a wrapper.
+                # Cast it, because on Windows the temporary file is a wrapper.
                 whole = cast(BinaryIO, copy)
                 content = await asyncio.to_thread(_find_metadata, whole)
                 return Kept(content, parts if digest is None else None)
@@ -282,7 +282,7 @@ class Reader:
 
         :param platform: the platform of the wheel, as in the table of builds.
         :returns: ``None`` if the wheel could not be read completely.
-        :raises InputError: it cannot be read at all.
+        :raises InputError: the wheel cannot be read at all.
         """
         from datetime import datetime, timezone
 
@@ -327,7 +327,7 @@ class Reader:
                 else _needs(BuildRecord.from_dict(json.loads(content)))
             )
         except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
-            # An older version may have written it, or a full disk truncated it.
+            # An older version may have written the record, or a full disk truncated it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
 

@@ -38,7 +38,7 @@ _MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
-"""The minor version of Python that represents those without a tag."""
+"""The minor version of Python that represents those that no wheel names."""
 
 _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
@@ -47,7 +47,7 @@ _MOST_TAGS = 20_000
 """The maximum number of tags to compare for a release; torch 2.9 needs 1,700."""
 
 _OTHER_PLATFORM = "unnamed"
-"""A platform without a tag."""
+"""A placeholder for a platform that no wheel names."""
 
 _UNUSABLE = sys.maxsize
 """The rank of a wheel that a machine cannot use."""
@@ -79,7 +79,7 @@ class Release:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The labels of its wheels."""
+        """The labels of the variant wheels."""
         return frozenset(wheel.parts.label or "" for wheel in self.labelled)
 
 
@@ -133,7 +133,7 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
 def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[str, int]:
     """Return the highest build number that pages can show for each version.
 
-    To be preferred, the ranks of a page must start above this number.
+    The ranks of a page that comes first must start above this number.
 
     :param pages: the file names of the pages of ``project`` on several indexes, in
         the order of preference.
@@ -232,7 +232,7 @@ def _highest_build(release: Release) -> int:
 
 
 def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
-    """Return label and build tag; wheels with both equal differ only in their tags.
+    """Return the label and the build tag, which wheels with other tags may share.
 
     The build tag is text, because 1 and 01 are different file names.
     """
@@ -243,7 +243,7 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 def _find_hidden(
     groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
 ) -> set[str]:
-    """Find the wheels that installers would prefer to a better group for their tags."""
+    """Find the wheels whose tags make installers prefer them to a better group."""
     hidden = set()
     for condition in {conditions.get(w.file_name) for group in groups for w in group}:
         alike = [
@@ -300,7 +300,7 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # The versions before and after do not support wheels for only one version.
+    # Wheels for only one version are not supported by those before and after it.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
@@ -349,7 +349,7 @@ def _ranks(
 
 
 def _kinds(platform: str) -> list[str]:
-    """Return the kinds of machines that a platform is for: ``manylinux x86_64``."""
+    """Return the kinds of machines for a platform, such as ``manylinux x86_64``."""
     if match := _VERSIONED.fullmatch(platform):
         return [f"{match[1]} {match[4]}"]
     if match := _OLD.fullmatch(platform):

@@ -27,14 +27,14 @@ class ShownRelease:
         unusable.
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
-    :param available: the labels of all its wheels.
+    :param available: the labels of all variant wheels.
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
     :param held: the labels whose METADATA can be read only after a complete download.
     :param unread: why METADATA could not be read, by label. Such wheels may have
         variant markers, and are hidden.
     :param pinned: the label that the user requested.
-    :param problem: the defect because of which no variant is shown.
+    :param problem: the defect of the index due to which no variant is shown.
     """
 
     project: str
@@ -61,10 +61,10 @@ class ShownPage:
 
     :param files: the files of the index.
     :param shown: the files that an installer sees.
-    :param judged: the verdicts on its regular wheels.
+    :param judged: the verdicts on the regular wheels.
     :param releases: the shown releases with variants, by version.
     :param announced: by original name, the files whose METADATA this server sends.
-    :param labels: the labels of its files on all indexes; ``None`` if the user did not
+    :param labels: the project's labels on all indexes; ``None`` if the user did not
         request a label.
     """
 
@@ -87,7 +87,7 @@ class ShownPage:
         """Find the release with variants of a wheel, and its label.
 
         :param name: the name for installers.
-        :returns: ``None`` for a hidden wheel, or one of another release.
+        :returns: ``None`` for a hidden wheel, or one of a release without variants.
         """
         if (found := self.find_offer(name)) is not None:
             return found[0], found[1].label
@@ -164,7 +164,7 @@ def with_files(
 ) -> model.ProjectDetail:
     """Return a page with other files, possibly without sizes."""
     shown = tuple(files)
-    # The size of a rewritten wheel is unknown.
+    # Adapt the API version, because the size of a rewritten wheel is unknown.
     return replace(page, meta=fitting_meta(page.meta, shown), files=shown)
 
 
@@ -178,7 +178,7 @@ def select_files(
 ) -> list[model.File]:
     """Return the files of a page, with variant wheels renamed or left out.
 
-    :param keeps_hashes: see `Selection`; so is ``requires_hashes``.
+    :param keeps_hashes: as in `Selection`, like ``requires_hashes``.
 
     The order of files matters for two installers. Poetry (2.5.1) reads the dependencies
     of a release from the last wheel for any platform or, without one, from the first
@@ -217,8 +217,8 @@ def select_files(
                     changed,
                     hashes=file.hashes if keeps_hashes else {},
                     size=None,
-                    # Without METADATA, an installer must download the wheel for its
-                    # hash.
+                    # If the hash is unknown, an installer that keeps hashes must
+                    # download the wheel, which METADATA would prevent.
                     dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
             elif name in held and not requires_hashes:

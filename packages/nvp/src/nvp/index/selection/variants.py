@@ -60,7 +60,7 @@ _REMEMBERED = 1024
 class ReleaseReader:
     """Reads the variants of releases from a repository.
 
-    Metadata is cached by its hash, or by the names of its wheels.
+    A metadata file is cached by its hash, and metadata in wheels by their names.
     """
 
     def __init__(self, index: SimpleRepository, reader: Reader) -> None:
@@ -74,7 +74,7 @@ class ReleaseReader:
         """Read the metadata file, or else the ``variant.json`` of the wheels.
 
         :param files: the files of the page, by name.
-        :raises InputError: both are unusable.
+        :raises InputError: the metadata file, or a wheel without one, is unusable.
         """
         if release.metadata is None:
             return await self._combine(project, release)
@@ -200,7 +200,7 @@ class VariantSelector:
 
     @functools.cached_property
     def evaluator(self) -> Evaluator:
-        """Resolves variant markers; most indexes have none."""
+        """The evaluator of variant markers, created on demand: most pages have none."""
         return Evaluator(self._index, self._files)
 
     async def select(
@@ -319,7 +319,7 @@ class VariantSelector:
         markers = await self._find_markers(project, offers, resolution, files)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}
         if unread:
-            # Installers cannot read the markers of such a wheel.
+            # Hide these wheels: installers could not read their markers, if any.
             readable = [label for label in labels if label not in unread]
             offers, hidden = await asyncio.to_thread(make, readable)
         return replace(
@@ -341,7 +341,7 @@ class VariantSelector:
     ) -> dict[str, bool | str | None]:
         """Return, by label, whether the dependencies of wheels depend on the variant.
 
-        One wheel of each label is read, because its other wheels have the same source.
+        One wheel of each label is read: all wheels of a label have the same source.
         """
         if not self._selection.rewrites:
             return {}
@@ -366,7 +366,7 @@ class VariantSelector:
         *,
         metadata: bool,
     ) -> model.Resource | None:
-        """Return a wheel or its METADATA without variant markers, if it has any.
+        """Return a wheel or its METADATA with variant markers resolved, if it has any.
 
         :param files: the files of the page.
         :param metadata: return METADATA instead of the wheel.

@@ -1,4 +1,4 @@
-"""The visibility of a page's regular wheels, with regard to other indexes.
+"""The visibility of a page's regular wheels, which also depends on other indexes.
 
 `BuildJudge` keeps installers away from builds that cannot run: wheels without a variant
 label are shown, yanked (PEP 592) or hidden by the rules of `nvp.builds.page`.
@@ -51,7 +51,8 @@ class PageVerdicts:
 
     :param builds: the wheels for this platform or any platform, newest first.
     :param follows: the project whose backend this one follows.
-    :param strays: by release that cannot follow it, the shown and the required backend.
+    :param strays: by release that cannot follow that project, the shown and the
+        required backend.
     :param environment: the machine; empty if no wheel was judged.
     """
 
@@ -65,7 +66,7 @@ class PageVerdicts:
     strays: Mapping[Version, tuple[Backend, Backend]] = field(default_factory=dict)
 
     def with_label(self, label: str | None) -> frozenset[str]:
-        """Return the names of the wheels with a label from the user."""
+        """Return the names of the wheels with a label that the user requested."""
         if label is None:
             return frozenset()
         return frozenset(build.file for build in self.builds if build.has_label(label))
@@ -107,7 +108,7 @@ class BuildJudge:
         self._reader = reader
         self.platform = selection.platform_of_builds
         self._folders = {index: _folder_of_index(index) for index in self._indexes}
-        # The index of each file, if there are several.
+        # The index of each file, if there are several indexes.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
             _ORIGINS, FOREVER
         )
@@ -215,10 +216,10 @@ class BuildJudge:
     ) -> bool:
         """Read the GPU code of a wheel for this platform, and cache the result.
 
-        The next page of the project uses it.
+        The next page of the project uses the result.
 
         :returns: whether the wheel could be read completely.
-        :raises InputError: it cannot be read at all.
+        :raises InputError: the wheel cannot be read at all.
         """
         needs = await self._reader.inspect(
             index, project, file, self.platform, progress
@@ -271,7 +272,7 @@ class BuildJudge:
                 if by_file[build.file].action == "show"
                 for python in build.pythons or ANY_PYTHON
             }
-            # If the wheels for one Python are yanked, its installer must not build.
+            # If the wheels for one Python are yanked, it must not build from source.
             for build in ours:
                 left = (build.pythons or ANY_PYTHON) - shown
                 if left and by_file[build.file].action == "yank":
@@ -314,7 +315,7 @@ class BuildJudge:
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
             files = await self._read_files(other, project)
-            # Indexes may have different files of one name.
+            # Add the number, because indexes may have different files of one name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
             builds += [
                 (_is_vendor(other), replace(build, file=f"{number}/{build.file}"))
@@ -382,7 +383,7 @@ class BuildJudge:
         """Find the project that this one depends on, such as torch, and its backends.
 
         :param required: the requirements of the project's releases.
-        :returns: its name, and by release of this project the required backend.
+        :returns: the name of that project, and by release the required backend.
         """
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
@@ -423,12 +424,12 @@ def _is_vendor(index: SimpleRepository) -> bool:
 
 
 def _folder_of_index(index: SimpleRepository) -> Backend | None:
-    """Read the last directory of an index's URL, such as ``cu126``."""
+    """Return the backend in the last directory of an index's URL, such as ``cu126``."""
     while isinstance(index, RepositoryContainer):
         index = index.source
     place = getattr(index, "url", None) or getattr(index, "folder", "")
     parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # PEP 503 allows any name, but many index URLs end with this one.
+    # Skip the usual last directory of index URLs, which PEP 503 does not require.
     while parts and parts[-1] == "simple":
         parts.pop()
     return parse_backend(parts[-1]) if parts else None

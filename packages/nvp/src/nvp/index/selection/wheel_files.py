@@ -50,9 +50,9 @@ class OrdinaryWheel:
     """A regular wheel of a page, with its parsed name.
 
     :param version: the version with the local version label.
-    :param release: the version without it.
+    :param release: the version without that label.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or ``None`` for
-        wheels that run anywhere, and on systems without NVIDIA GPUs.
+        any platform, and for platforms without NVIDIA GPUs.
     :param backend: the backend from the label or, for a platform wheel without a label,
         from the directory of the index.
     """
@@ -65,7 +65,7 @@ class OrdinaryWheel:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether its label says that it is for hardware of another vendor."""
+        """Whether the wheel's label is for hardware of another vendor."""
         return self.backend is not None and self.backend.is_foreign
 
     def judged(
@@ -142,14 +142,14 @@ def find_installable(
 ) -> Mapping[str, frozenset[int]]:
     """Find the wheels that an installer could select if all of them ran.
 
-    pip selects a pre-release if there is no other release. Many projects have a tiny
-    release that only reserves their name.
+    pip selects a pre-release if there is no other release. A tiny wheel does not count
+    as one: many projects have a release that only reserves their name.
 
     :param target: the target of the installation; without it, every Python counts.
     :returns: by name, the minor versions of Python 3 that could use the wheel, if any.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
-    # A page has thousands of wheels with the same tags.
+    # Cache results, because a page has thousands of wheels with the same tags.
     find = cache(target.find_pythons if target else find_pythons)
     found: list[tuple[OrdinaryWheel, frozenset[int]]] = []
     for wheel in wheels:
@@ -161,8 +161,8 @@ def find_installable(
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
-    # An old wheel may have no upper limit for Python, but cannot replace newer
-    # releases.
+    # Ignore old wheels without an upper limit for Python: they do not show that the
+    # project supports a newer Python.
     last = max(
         (
             max(pythons)
@@ -183,7 +183,7 @@ def find_installable(
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
     """Return the minor versions of Python 3 that can use a wheel.
 
-    Only versions count for which GPU projects still publish releases.
+    Versions for which GPU projects no longer publish releases are left out.
 
     :param tags: such as ``cp312-cp312-manylinux_2_28_x86_64``.
     """
@@ -218,9 +218,9 @@ def release_of_sdist(file_name: str) -> Version | None:
 
 
 def may_be_build(file_name: str) -> bool:
-    """Return whether a wheel may be a build, by local evidence.
+    """Return whether a file may be a build, by its name.
 
-    It has a local version label, or its project is in the table of builds.
+    A build has a local version label, or its project is in the table of builds.
     """
     if not file_name.endswith(".whl"):
         return False
@@ -231,7 +231,7 @@ def may_be_build(file_name: str) -> bool:
 def is_large(file: model.File) -> bool:
     """Return whether a wheel may contain GPU code, by its size.
 
-    Pages in HTML have no sizes; a wheel of unknown size may contain some.
+    Pages in HTML have no sizes; a wheel of unknown size may contain GPU code.
     """
     return (file.size or SMALLEST) >= SMALLEST
 
@@ -239,7 +239,7 @@ def is_large(file: model.File) -> bool:
 def check_metadata(metadata: bytes, project: str, release: Version) -> None:
     """Check that METADATA belongs to a release, as pip does before it installs.
 
-    :raises InputError: it belongs to another project or release, or is invalid.
+    :raises InputError: METADATA belongs to another release, or is invalid.
     """
     headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
@@ -272,7 +272,7 @@ def find_labels(names: Iterable[str]) -> frozenset[str]:
 
 
 def has_label(name: str, label: str) -> bool:
-    """Return whether a wheel has a label from the user."""
+    """Return whether a wheel has a label that the user requested."""
     own = _label_of(name)
     if own is None or own == label.lower():
         return own is not None
@@ -310,7 +310,7 @@ class Reading:
 
     @property
     def is_over(self) -> bool:
-        """Whether the limits are reached."""
+        """Whether one of the limits is reached."""
         return self.wheels <= 0 or self.seconds <= 0
 
 
@@ -344,14 +344,14 @@ class NeedsReader:
             return known
         reading.wheels -= 1
         try:
-            # asyncio.timeout() exists since Python 3.11 only.
+            # asyncio.timeout() requires Python 3.11.
             metadata = await asyncio.wait_for(
                 self._read_in_turn(project, wheel.file), reading.seconds
             )
             check_metadata(metadata, project, wheel.release)
             requires = requirements_on(parse_requires(metadata), wheel.platform)
         except asyncio.TimeoutError:
-            # Skip the rest of the page, which would time out too.
+            # Skip the rest of the page, which would also time out.
             reading.wheels = 0
             self._warn_of(project, name, f"not there after {self._patience:g} s")
             return known
@@ -368,9 +368,9 @@ class NeedsReader:
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # Its own code is unknown, but its requirements may not run.
+            # The wheel's own code is unknown, but its requirements may not run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
-        # The label of an extension has its torch, which METADATA may lack.
+        # The label of an extension names its torch release, which METADATA may lack.
         labelled = known.requires if known is not None else ()
         return replace(needs, requires=(*requires, *labelled))
 
