@@ -62,11 +62,11 @@ _DEADLINE = 30.0
 """The time limit of a page in seconds, because the user is waiting."""
 
 _RELEASES = 8
-"""The newest releases that are judged for every machine, and by how many times more
-are judged for the machines that run none of them."""
+"""The number of newest releases that are judged for every machine, and the factor by
+which it grows for the machines that run none of them."""
 
 _MOST_BUILDS = 3
-"""The number of builds in the reason of a lost pair."""
+"""The maximum number of builds in the reason for a lost driver-GPU pair."""
 
 
 def list_releases(
@@ -93,7 +93,7 @@ def list_releases(
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
     name, extras = _read_project(project)
-    # Treat a global label as the named project's, so that a missing label is an error.
+    # Treat a global label as the named project's, so a missing label is an error.
     pins = parse_pins(labels)
     if pins.everywhere is not None and name not in pins.projects:
         pins = replace(pins, projects={**pins.projects, name: pins.everywhere})
@@ -120,7 +120,7 @@ def list_releases(
 def _find_elsewhere(
     table: ReleaseTable, selection: Selection, places: Sequence[str]
 ) -> tuple[Elsewhere, ...]:
-    """Find newer builds that run, on indexes that were not read."""
+    """Find newer builds that run, on vendors' indexes that were not read."""
     listed = [r.version for r in table.releases if not Version(r.version).is_prerelease]
     wanted = listed[0] if listed and listed[0] != table.newest else None
     return find_elsewhere(
@@ -265,7 +265,7 @@ class ProjectJudge:
         ]
 
     def find_matrix(self, project: str, *, all_pairs: bool = False) -> Matrix:
-        """Return which build of a release on an index each driver and each GPU gets.
+        """Return the build of a release on an index for each driver-GPU pair.
 
         :param project: such as ``torch==2.15.0``; without a version, the newest release
             that any machine runs.
@@ -289,7 +289,7 @@ class ProjectJudge:
         )
 
     def compare(self, old: str, new: str, *, all_pairs: bool = False) -> Differences:
-        """Return the changes of builds in a newer release on an index.
+        """Return the changes of each pair's build in a newer release on an index.
 
         :param old: such as ``torch==2.14.1``.
         :param new: such as ``torch==2.15.0``.
@@ -313,7 +313,7 @@ class ProjectJudge:
 
         before, after = read_index(old), read_index(new)
         saved = [os.path.isfile(path) for path in (old, new)]
-        # Use only pip's connection settings, for pages with files on servers.
+        # Use only pip's connection settings, for files of saved pages on servers.
         here = replace(self.indexes, url=".", links=["."])
         sources = open_sources(here, self.environ, self.cache)
         pairs = list_pairs(all_pairs=all_pairs)
@@ -383,7 +383,7 @@ class ProjectJudge:
         name, version = parse_project(project)
         pairs = list_pairs(all_pairs=all_pairs)
         if version is None:
-            # The newest driver with the newest GPU runs the newest release.
+            # Take the newest release that the newest driver with the newest GPU runs.
             (table,) = self.judge(name, None, [machine(*pairs[-1])])
             version = table.newest or table.releases[0].version
         tables = self.judge(name, version, [machine(*pair) for pair in pairs])

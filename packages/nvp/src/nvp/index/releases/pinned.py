@@ -1,7 +1,7 @@
 """Read METADATA and GPU code of single pinned wheels.
 
-A lock file may contain the URL of a wheel. Otherwise the wheel is searched on the
-user's own indexes, never on one that only the file names.
+A lock file may contain the URL of a wheel. Otherwise the wheel is searched for on the
+user's own indexes, never on an index that only the lock file names.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .reading import Watch
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 20.0
-"""The time limit for the METADATA of one wheel, and for starting the last one, in
-seconds."""
+"""The time limit in seconds for METADATA of one wheel; later, no further wheel is
+read."""
 
 _AT_ONCE = 8
 _NAMED = 5
@@ -43,9 +43,9 @@ _NAMED = 5
 class Pinned:
     """A pinned wheel.
 
-    :param platform: as in the table of builds.
-    :param filename: its name; ``None`` if the lock file does not contain it.
-    :param url: its URL, or the absolute path of a file.
+    :param platform: the platform, as in the table of builds.
+    :param filename: the file name; ``None`` if the lock file does not contain it.
+    :param url: the URL, or the absolute path of a local file.
     """
 
     project: str
@@ -58,7 +58,7 @@ class Pinned:
 
     @property
     def file(self) -> model.File | None:
-        """The wheel in the model of an index; ``None`` if it is not in the file."""
+        """The wheel in the model of an index; ``None`` if its URL is unknown."""
         if self.filename is None or self.url is None:
             return None
         hashes = {"sha256": self.sha256} if self.sha256 else {}
@@ -69,7 +69,7 @@ class Pinned:
 class Found:
     """The evidence about a wheel.
 
-    :param requires: its ``Requires-Dist`` fields; ``None`` if they were not read.
+    :param requires: the ``Requires-Dist`` fields; ``None`` if they were not read.
     :param needs: the result of a new or cached inspection.
     """
 
@@ -131,7 +131,7 @@ def read_pinned(
         sources = open_sources(indexes, environ, cache)
         reader, opened = sources.reader, sources.indexes
     except ProviderError as error:
-        # Environments of uv often have no pip to list indexes.
+        # Read at least the wheels with URLs: environments of uv often have no pip.
         if not any(wheel.file for wheel in wheels):
             raise
         warn(f"no index was asked: {error}")

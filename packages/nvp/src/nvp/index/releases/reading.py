@@ -41,10 +41,10 @@ from .rows import make_table
 logger = logging.getLogger(__name__)
 
 Inspect: TypeAlias = bool | Literal["all"]
-"""Whether to read wheels without other evidence."""
+"""Whether to inspect new wheels without other evidence, or all such wheels."""
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
-"""Shows the progress of a wheel, given its name."""
+"""Creates a context that shows the progress of the wheel with a name."""
 
 _MOST_INSPECTED = 10
 
@@ -86,7 +86,7 @@ class Sources:
         return replace(self, indexes=indexes)
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
-        """Return the sources with only some files of a project."""
+        """Return sources that have only these files of a project."""
         from ..server.upstream import ListedUpstream
 
         upstream = ListedUpstream({project: files})
@@ -143,7 +143,7 @@ def read_tables(
     async def read_all() -> list[ReleaseTable]:
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
-            # Work sequentially, because the first one reads METADATA for all.
+            # Work sequentially, because the first reader reads METADATA for all.
             return [
                 await item.make_table(inspect=inspect, watch=watching)
                 for item in readers
@@ -151,7 +151,7 @@ def read_tables(
         finally:
             await sources.client.close()
 
-    # The caller may have an event loop of its own.
+    # Use a thread, because the caller may have an event loop of its own.
     thread = LoopThread()
     try:
         return thread.call(read_all())
@@ -162,7 +162,7 @@ def read_tables(
 class _Remembering(RepositoryContainer):
     """Reads each page once for several components.
 
-    :param only: a project, and the only releases of it to show.
+    :param only: a project, and the releases to which its page is limited.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class _Reader:
         )
 
     async def make_table(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
-        """Return the table."""
+        """Return the table of releases."""
         numbers = await self._read_pages()
         if inspect:
             for number in numbers:
@@ -245,7 +245,7 @@ class _Reader:
     async def _find_gpu_requirements(
         self, table: ReleaseTable, numbers: Sequence[int], pages: Sequence[ShownPage]
     ) -> tuple[GpuRequirement, ...]:
-        """Find the projects with the GPU code of the newest release, if any."""
+        """Find the requirements that contain the GPU code of the newest release."""
         chosen = table.chosen.selected if table.chosen else None
         for number, page in zip(numbers, pages, strict=True):
             file = next((each for each in page.files if each.filename == chosen), None)
@@ -276,7 +276,7 @@ class _Reader:
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
                 if not result.files and number >= self._sources.first_links:
-                    continue  # a page of links is for all projects
+                    continue  # every project has a page of links
                 numbers.append(number)
             elif isinstance(result, InputError):
                 failures.append(result)
@@ -300,7 +300,7 @@ class _Reader:
         """Inspect wheels without evidence, newest release first.
 
         Unless ``everything`` is set, releases older than one that runs are skipped, and
-        so are all after the first ten.
+        at most ten builds are inspected.
         """
         repository = self._repositories[number]
         tried: set[tuple[str, str | None]] = set()
@@ -355,7 +355,7 @@ class _Reader:
 
 
 def _release(file: model.File) -> Version | None:
-    """Return the version of a file without its label."""
+    """Return the version of a file without the local version label."""
     name = file.filename
     try:
         if name.endswith(".whl"):

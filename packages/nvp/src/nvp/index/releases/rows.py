@@ -65,7 +65,7 @@ def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
 
 
 def name_of(version: str, build: ListedBuild) -> str:
-    """Return the name of a build among those of all releases."""
+    """Return a name of a build that is unique among all releases."""
     label = None if build.label in NULL_LABELS else build.label
     return f"{version}+{label}" if label else version
 
@@ -102,7 +102,7 @@ def find_selected(table: ReleaseTable) -> Selected:
 
 
 def depends_on_machine(table: ReleaseTable) -> bool:
-    """Return whether another driver or GPU may get something else of a project."""
+    """Return whether another driver or GPU may get another build of a project."""
     return any(
         build.verdict not in ("cpu", "unknown") or build.label or build.cuda
         for release in table.releases
@@ -194,7 +194,7 @@ def find_pick_change(
 
 
 def find_unknown(project: str, pairs: Iterable[PairChange]) -> Iterable[str]:
-    """Yield sentences about unknown facts of the picks of a project."""
+    """Yield sentences about missing and unknown builds of a project."""
     cells = [cell for pair in pairs for cell in (pair.old, pair.new)]
     if not any(cell.label for cell in cells):
         yield f"{project}: no build that runs is for this platform and Python"
@@ -271,7 +271,7 @@ _Order = tuple[Version, int, "tuple[()] | tuple[int, str]"]
 def _candidates(
     page: ShownPage, names: Sequence[_Name], interpreter: Interpreter
 ) -> Iterable[tuple[Version, _Order, str]]:
-    """Yield the wheels that pip compares, with their names on the index."""
+    """Yield the version, sort key and original name of each wheel that pip compares."""
     renamed = {
         offer.name: offer.wheel.file_name
         for release in page.releases.values()
@@ -360,7 +360,7 @@ def _reasons(
     if not judgement.asked:
         reasons[-1] += "; --inspect --all reads the wheel"
     if visibility is not None and visibility.reason and judgement.verdict != "cannot":
-        # A build for other hardware is unknown, but hidden for a known reason.
+        # For a hidden build with an unknown verdict, only the reason to hide it counts.
         known = judgement.verdict != "unknown" or visibility.action != "hide"
         reasons = [*(reasons if known else []), visibility.reason]
     return (*reasons, *_withdrawal(file))
