@@ -69,7 +69,7 @@ _Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
 """Resources that this server always sends itself."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
-"""Called with the release and the label that an installer fetches, or ``None``."""
+"""Called with the release that an installer fetches, and its label or ``None``."""
 
 OnWait = Callable[[str], None]
 """Called with the project of a page that takes longer than `_SILENCE`."""
@@ -101,7 +101,7 @@ def make_app(
     """
     failures = Failures(warn or (lambda _: None))
     mounts = [
-        # No redirects for slashes: Starlette makes them from the Host header.
+        # Disable redirects for slashes: Starlette takes them from the Host header.
         Mount(
             prefix + source.path,
             app=Router(
@@ -194,7 +194,7 @@ class _Handlers:
             return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
-        # Only pip downloads a whole wheel to read its dependencies.
+        # Unlike others, pip downloads a whole wheel to read its dependencies.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         work = partial(self._make_page, name, form, reads_parts=reads_parts)
         kept = self._source.kept
@@ -373,15 +373,15 @@ class _Handlers:
         try:
             return await read()
         except UpstreamError as shared:
-            # Copy the error, because others may wait for the same page.
+            # Copy the error, because other requests may share it.
             error = copy(shared)
             if error.status == 401:
-                # Clients of `serve` may send credentials of other users.
+                # Clients of `serve` may have credentials of other users: ignore them.
                 self._asked_for_credentials = self._source.access.local
                 if scheme and not self._source.access.local:
                     error.reply = None  # otherwise pip would use the next index
-            # Forward the reply, which an installer may be able to read; it resolves
-            # links relative to the URL of the page.
+            # Redirect to a page that is not readable here: an installer may be able to
+            # read it, and resolves links relative to that URL.
             reply = error.reply
             is_page = reply and reply.status < 300 and reply.is_whole
             if reply and is_page and self._source.is_reachable(reply.url):

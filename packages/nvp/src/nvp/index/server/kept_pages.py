@@ -36,12 +36,12 @@ CUT_KEY = "_nvidia_variant_provider_cut"
 """The key of a truncated page: the reason, and whether its length was announced."""
 
 _PERIOD = 10.0
-"""The lifetime of a page whose index does not set it, in seconds, and of results made
-from fresh pages, because verdicts on their wheels may change."""
+"""The lifetime in seconds of a page whose index sets none, and the longest of results
+made from pages, because verdicts on their wheels may change."""
 
 _PATIENCE = 3.0
-"""Seconds to wait for an index, and then to avoid it, if its last page may be sent
-instead of an error."""
+"""Seconds to wait for an index whose last page may be sent instead, and then to send
+that page without a request."""
 
 _PAGES, _MADE = 128, 32
 """The number of cached pages, and of results made from them."""
@@ -57,11 +57,11 @@ _TIMES: ContextVar[list[float]] = ContextVar("_TIMES")
 class KeptPage:
     """A cached page of an index.
 
-    :param url: its URL, after redirects.
-    :param headers: its headers among `_LASTING`.
-    :param since: when the index sent or confirmed it.
-    :param fresh: until when it is sent without a request, by `time.monotonic`.
-    :param usable: until when it is sent instead of an error.
+    :param url: the URL, after redirects.
+    :param headers: the headers among `_LASTING`.
+    :param since: the time when the index sent or confirmed the page.
+    :param fresh: the end of sending the page without a request, by `time.monotonic`.
+    :param usable: the end of sending the page instead of an error.
     """
 
     page: model.ProjectDetail
@@ -129,7 +129,7 @@ class KeptPages:
             return value
 
         async def do() -> T:
-            # Context variables of a task are copied by tasks that it starts.
+            # The tasks that this one starts copy the variable, and share its list.
             times: list[float] = []
             _TIMES.set(times)
             result = await work()
@@ -188,7 +188,7 @@ class KeptPages:
                 f"this one as {age:.0f} s ago"
             )
         stale = replace(last, fresh=min(now + _PATIENCE, last.usable))
-        if self._pages.get(key) is last:  # the request may have ended
+        if self._pages.get(key) is last:  # keep a page that has arrived
             self._pages.put(key, stale)
         return stale
 
@@ -223,7 +223,7 @@ class KeptPages:
             fresh=now + sum(seconds[:1]),
             usable=now + sum(seconds),
         )
-        # If credentials changed, those of the page are unknown.
+        # If credentials changed, the page may be for either, so do not cache it.
         is_same = key == make_key() and reply.status in (200, 304)
         if self._keeps and seconds and is_same and not is_cut:
             self._pages.put(key, new)

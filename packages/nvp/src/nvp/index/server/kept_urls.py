@@ -1,7 +1,7 @@
 """Find files of a project with URLs of this server, before they are committed.
 
-Installers record the index in files that other machines read, which cannot reach the
-server.
+Installers record the index in files, and other machines that read the files cannot
+reach the server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .server import reachable_url
 _MOST_BYTES = 50_000_000
 
 _BY_FILE = frozenset({"uv.lock", "pylock*.toml"})
-"""Files whose installer uses only the URLs of files, never the index."""
+"""Lock files whose installer uses only the URLs of wheels, never the index."""
 
 _ADVICE = {
     "uv.lock": "the server has to run at this port where the file is used",
@@ -31,8 +31,8 @@ _ADVICE = {
     "*.txt": "remove the line, or compile with --no-emit-index-url",
     "pyproject.toml": "remove it",
 }
-"""The advice, by the pattern of the name. Other text files count that pip-compile or uv
-has written, such as ``dev.txt``."""
+"""The advice by the pattern of the file name. Other text files, such as ``dev.txt``,
+count only if pip-compile or uv has written them."""
 
 _OF_TABLES = {
     "uv": "remove the table, and lock with uv lock --default-index URL",
@@ -46,7 +46,7 @@ _TABLE = re.compile(r"\s*\[+\s*tool\.(uv|poetry|pdm)\b")
 class KeptUrl:
     """A line of a file with a URL of the server.
 
-    :param line: its number, from 1.
+    :param line: the number of the line, from 1.
     :param advice: the next step, in lower case without a period.
     """
 
@@ -56,10 +56,10 @@ class KeptUrl:
 
 
 def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
-    """Yield the first line of each file of a project that makes it need the server.
+    """Yield, for each file of a project, the first line that requires the server.
 
-    Comments are ignored. So is the index in uv.lock, because `uv sync` uses only the
-    URLs of files.
+    Comments are ignored, and the index in uv.lock, because `uv sync` uses only the URLs
+    of files.
 
     :param folder: the directory of the project.
     :param urls: the index URLs of the server.

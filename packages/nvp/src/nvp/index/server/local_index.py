@@ -55,7 +55,7 @@ class _Place:
 
 
 class LocalIndex:
-    """Indexes of the user, each with the variants that fit, under its own URL.
+    """The user's indexes, each with the variants that fit, under a local URL.
 
     PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
     their variant metadata in isolation." If several indexes have variants of one
@@ -65,7 +65,7 @@ class LocalIndex:
 
     :param client: reads the indexes.
     :param selection: the options of the selection.
-    :param access: who uses the local index.
+    :param access: the users of the local index, and their access.
     :param port: 0 for any free port.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
@@ -108,23 +108,23 @@ class LocalIndex:
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
         self.rewritten: dict[str, str] = {}
-        """The SHA-256 of the original by that of the rewritten wheel."""
+        """The SHA-256 of each original wheel, by that of the rewritten one."""
         self.refusals: Sequence[str] = ()
         """A sentence for each wheel that differs from the source of its METADATA."""
         self._urls: dict[tuple[str, bool], str] = {}
         self._locks: LockFiles | None = None
-        # Created when all upstreams are known.
+        # `serve` creates these objects, when all upstreams are known.
         self._repositories: list[VariantRepository] = []
         self._locked: list[VariantRepository] = []
 
     @property
     def url(self) -> str:
-        """The prefix of all its URLs."""
+        """The prefix of all URLs of the index."""
         return self._server.url + self._prefix
 
     @property
     def locks(self) -> LockFiles:
-        """Lock files whose files are served too."""
+        """The lock files whose files are also served."""
         from .served_locks import LockFiles
 
         if self._locks is None:
@@ -139,8 +139,8 @@ class LocalIndex:
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Return the local URL of an index.
 
-        :param url: the URL or the directory of an index. It is returned unchanged if it
-            cannot be served here.
+        :param url: the URL or the directory of an index, which is returned unchanged if
+            it cannot be served here.
         :param pair: user and password, unless they are in ``url``.
         """
         return self._add(url, pair, links=False)
@@ -213,7 +213,7 @@ class LocalIndex:
 
     @contextmanager
     def serve(self) -> Iterator[None]:
-        """Serve while the block lasts."""
+        """Serve the indexes while the block lasts."""
         by_ranges = self._selection.range_metadata
         selection = replace(self._selection, rewrites=True, announces=by_ranges)
         reader = Reader(self._client, selection.cache, ranges=by_ranges)
@@ -249,7 +249,7 @@ class LocalIndex:
         with self._server.serve(app, self._client.close, patient=patient):
             for place in self._places[:1]:
                 if is_http(place.url):
-                    # The installer needs a moment before its first request.
+                    # Load certificates while the installer starts.
                     self._server.call_soon(self._client.prepare, place.url)
             yield
 
@@ -260,7 +260,7 @@ class LocalIndex:
         repository: VariantRepository,
         upstream: Upstream,
     ) -> Source:
-        # A long-running server would collect ever more files.
+        # Only one local run is recorded: a server would collect ever more files.
         remembers = self._access.local
         return Source(
             path=path,

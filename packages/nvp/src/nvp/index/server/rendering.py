@@ -1,7 +1,7 @@
 """Pages of the local index in JSON and HTML.
 
-The serializers of simple-repository 0.11.1 know the keys of its model alone, and that
-for HTML writes most text of a page as it is.
+The serializers of simple-repository 0.11.1 drop keys that its model lacks, and the one
+for HTML does not escape most text of a page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
 def find_format(request: Request) -> Format:
     """Return the form of pages that a client accepts.
 
-    :raises UnsupportedSerialization: it accepts none.
+    :raises UnsupportedSerialization: the client accepts none of the forms.
     """
     accept = request.headers.get("accept", "")
     try:
@@ -49,7 +49,7 @@ def respond_with(
 ) -> Response:
     """Return the response with a page.
 
-    :param warn: is told why a page breaks off, as the one of the upstream does.
+    :param warn: called with the reason if the page is truncated, like the original.
     """
     body = render(page, form)
     cut: Any = page.private_metadata.get(CUT_KEY)
@@ -62,14 +62,14 @@ def respond_with(
 
 
 def render(page: model.ProjectDetail | model.ProjectList, form: Format) -> bytes:
-    """Return the bytes of a page, which has all keys for newer clients."""
+    """Return the bytes of a page, including its keys for newer clients."""
     if isinstance(page, model.ProjectList):
         text = serializer.serialize(page, form)
     elif form is Format.JSON_V1:
         text = json.dumps(_as_json(page), default=serializer.to_json_serializable)
     else:
         text = "\n".join(_as_html(page))
-    # Keys that this program does not know may have lone surrogates, and HTML cannot.
+    # Unknown keys may have lone surrogates, which cannot be encoded.
     return text.encode(errors="replace")
 
 
@@ -148,7 +148,7 @@ def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
 
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
-    """Return one hash, as the links of pages have it, or nothing without one."""
+    """Return one of the hashes in the form of links; empty without any."""
     if not hashes:
         return ""
     name = "sha256" if "sha256" in hashes else next(iter(hashes))

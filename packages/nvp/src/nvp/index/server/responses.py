@@ -125,11 +125,11 @@ class TokenCheck:
 
 
 def find_range(headers: Headers) -> str | None:
-    """Return the requested range.
+    """Return the requested range, if it is supported.
 
-    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Other units
-    and malformed ranges are ignored, and several ranges at once, whose response would
-    have another type.
+    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Other units,
+    malformed ranges and several ranges at once are ignored: a response with several
+    ranges would have another type.
     """
     wanted = headers.get("range", "")
     return wanted if _RANGE.fullmatch(wanted) else None
@@ -144,7 +144,7 @@ class LocalFileResponse(FileResponse):
         super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file; the base class rejects unknown ranges."""
+        """Send the file; ignore ranges that the base class would reject."""
         if find_range(Headers(scope=scope)) is None:
             others = [item for item in scope["headers"] if item[0] != b"range"]
             scope = {**scope, "headers": others}
@@ -154,7 +154,7 @@ class LocalFileResponse(FileResponse):
 class UpstreamResponse(StreamingResponse):
     """The response of an upstream, streamed to the client.
 
-    :param on_break: called if the upstream breaks off, and this response with it.
+    :param on_break: called with the error if the upstream, and so this, breaks off.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class UpstreamResponse(StreamingResponse):
             await self._stack.aclose()
 
     async def stream_response(self, send: Send) -> None:
-        """Send what arrives from the upstream."""
+        """Send the bytes that arrive from the upstream."""
         # The status has been sent, so an error can only close the connection, which the
         # server does for an incomplete response.
         try:
@@ -200,7 +200,7 @@ class Failures:
     async def respond(self, request: Request, error: Exception) -> Response:
         """Respond with the reply of the upstream, or with the error."""
         status = error.status if isinstance(error, UpstreamError) else 502
-        # Many indexes send 403 for a project that they do not have.
+        # Do not warn of 403, which many indexes send for a missing project.
         if status != 403:
             self.warn(str(error))
         reply = error.reply if isinstance(error, UpstreamError) else None
@@ -242,7 +242,7 @@ class Failures:
         return PlainTextResponse(f"{message}\n", status_code=500, headers=HEADERS)
 
     def warn(self, message: str) -> None:
-        """Warn the user, but not again for each attempt of an installer."""
+        """Warn the user, but only once for repeated attempts of an installer."""
         if message != self._last:
             self._last = message
             self._warn(message)
@@ -271,7 +271,7 @@ def break_off(
     """
 
     class Pieces:
-        # Several clients may get this response, and each reads it again.
+        # An iterable, not an iterator: several clients may get this response.
         async def __aiter__(self) -> AsyncIterator[bytes]:
             yield body
             raise InputError(str(error))
@@ -310,12 +310,12 @@ _EXTENSIONS = (
     *(".whl", ".metadata", ".json", ".zip", ".egg"),
     *(".gz", ".bz2", ".xz", ".tgz"),
 )
-"""The file name extensions of what an index serves."""
+"""The extensions of the files that an index may serve."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """The users of the local index, and their access without it.
+    """The users of the local index, and their access to files without it.
 
     :param direct: whether installers can download files without credentials themselves.
     :param local: whether the installer is a program of this user, which may open local
@@ -334,11 +334,11 @@ class Access:
 class Source:
     """An upstream on the server.
 
-    :param path: its path on the server, such as ``/0``; may be empty.
+    :param path: the path on the server, such as ``/0``; may be empty.
     :param url: the URL of the upstream, without credentials.
     :param repository: the upstream with the variants selected.
     :param client: reads the files of the upstream.
-    :param access: the installer's access without this server.
+    :param access: the installer's access to files without this server.
     :param links: the upstream itself, if it is a page of links (pip's
         ``--find-links``) rather than an index.
     :param originals: collects the original URL of each path.
@@ -362,15 +362,15 @@ class Source:
     saved: MutableMapping[str, Path] = field(default_factory=dict)
 
     def is_reachable(self, url: str) -> bool:
-        """Return whether an installer can download ``url`` without our credentials."""
+        """Return whether an installer can download ``url`` without this server."""
         if url.startswith("file:"):
             return self.access.local
         if not self.access.direct or not url.startswith(("http://", "https://")):
             return False
-        # For a client on another machine, the URL would mean that machine.
+        # On another machine, a loopback URL would refer to that machine.
         if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
             return False
-        # Let the installer apply its own policy for plain-HTTP files.
+        # Plain HTTP counts as reachable: installers have their own policy for it.
         return not self.client.has_credentials(url)
 
     def may_send(self, path: Path) -> bool:
@@ -408,8 +408,8 @@ def link(
     # installer can do without that METADATA.
     ours = METADATA_KEY in file.private_metadata
     if not source.access.local:
-        # For our own pip run, requests for a non-variant wheel show the selection, and
-        # URLs in its output are restored. For other installers, keep original URLs.
+        # Only for our own pip run, requests for a non-variant wheel show the selection,
+        # and URLs in pip's output are restored. Other installers get original URLs.
         label = label or NO_LABEL
     if label == NO_LABEL and source.is_reachable(file.url):
         if not ours:

@@ -40,7 +40,7 @@ async def rewrite_pieces(
 
     :param pieces: the bytes of the original.
     :param hashes: receives the SHA-256 of the original by that of the new wheel.
-    :raises InputError: the original is not the wheel that was planned.
+    :raises InputError: the original is not the wheel for which the plan was made.
     """
     rewriting = Rewriting(wheel.plan)
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
@@ -88,7 +88,7 @@ class HoldingBack:
     """Passes the start of a wheel on as it arrives, up to members that may change.
 
     `feed` receives every piece, and returns the bytes to send: members before METADATA
-    and RECORD, as long as their headers have their size.
+    and RECORD, as long as the header of a member has its size.
     """
 
     def __init__(self) -> None:
@@ -148,10 +148,10 @@ async def pass_on(
     contains the list of members. Installers limit the time between two pieces, but not
     the total.
 
-    :param pieces: as for `rewrite_pieces`; so are ``hashes`` and the errors.
+    :param pieces: as for `rewrite_pieces`, like ``hashes`` and the errors.
     """
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
-    # On Windows, the temporary file is a wrapper.
+    # Cast it, because on Windows the temporary file is a wrapper.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
     holding = HoldingBack()
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
@@ -222,10 +222,10 @@ async def save_rewritten(
 
 
 class RewrittenWheels(RepositoryContainer):
-    """Writes the wheels whose variant markers are evaluated to a directory.
+    """Writes wheels with resolved variant markers into a directory.
 
-    The server of simple-repository sends files, texts and redirects. Put this component
-    on top of a `VariantRepository` whose selection has ``rewrites=True``.
+    The server of simple-repository sends only files, texts and redirects. Put this
+    component on top of a `VariantRepository` whose selection has ``rewrites=True``.
 
     :param source: the repository with the variants selected.
     :param folder: the directory of the rewritten wheels, which are never removed.
@@ -260,7 +260,7 @@ class RewrittenWheels(RepositoryContainer):
             project_name, resource_name, request_context=request_context
         )
         if isinstance(resource, HeldWheel):
-            # Reading it once shows whether it must be rewritten.
+            # Download the wheel once to find out whether it must be rewritten.
             with tempfile.TemporaryFile() as nowhere:
                 await save_rewritten(resource, nowhere, self._client)
             resource = await self.source.get_resource(
@@ -290,7 +290,7 @@ class RewrittenWheels(RepositoryContainer):
 
 
 def _digest(wheel: EvaluatedWheel) -> str:
-    """Return a key for the rewritten file: original hash plus replacements."""
+    """Return a key for a rewritten wheel: a hash of the original and the changes."""
     digest = hashlib.sha256(f"{wheel.hashes.get('sha256') or wheel.place}\n".encode())
     for part in wheel.plan.parts:
         digest.update(part if isinstance(part, bytes) else repr(part).encode())

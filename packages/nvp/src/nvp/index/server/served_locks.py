@@ -1,4 +1,4 @@
-"""Lock files (PEP 751): serve their files, and complete new ones."""
+"""Lock files (PEP 751): serve their files, and complete new lock files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LockedPage:
 class LockFiles:
     """The lock files whose files a local index serves beside its indexes.
 
-    Only a lock file with its hashes decides about its files, so they are neither
+    A lock file alone decides about its files, by their hashes, so the files are neither
     compared with the indexes nor hidden.
 
     Call methods other than `add` and `open` only while the index is serving.
@@ -80,7 +80,7 @@ class LockFiles:
     ) -> list[Source]:
         """Return the source of each lock file for the server.
 
-        :param first: the number of the first one on the server.
+        :param first: the number of the first lock file on the server.
         :param make_source: creates a source from a path, a display name and a
             repository.
         """
@@ -93,8 +93,8 @@ class LockFiles:
             )
             for upstream in self._upstreams
         ]
-        # The hashes of the lock file are verified here, and rewritten wheels get
-        # another one. Its regular wheels are shown unchanged.
+        # Do not require hashes: this server verifies those of the lock file, and
+        # rewritten wheels get new ones. Regular wheels are shown unchanged.
         unhashed = replace(
             selection, requires_hashes=False, keeps_hashes=False, unchecked=True
         )
@@ -137,7 +137,7 @@ class LockFiles:
     def read_file(self, number: int, project: str, name: str) -> bytes:
         """Return the complete, unchanged content of a file in a lock file.
 
-        :raises InputError: it cannot be read.
+        :raises InputError: the file cannot be read.
         """
         repository = self._sources[number].repository
         return self._server.call(
@@ -194,7 +194,7 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
 class LockableWheel:
     """A wheel of a release, with its own URL.
 
-    :param name: the name on the page, or the original one if hidden.
+    :param name: the name on the page, or the original name of a hidden wheel.
     """
 
     name: str
@@ -208,7 +208,7 @@ class LockableRelease:
 
     :param wheels: wheels with fitting labels in order, then other labels, and finally
         the non-variant wheels.
-    :param metadata: the metadata of its variants.
+    :param metadata: the metadata of the variants.
     :param requires: the requirements by label; ``None`` means the non-variant wheel.
         Labels with unreadable requirements are missing.
     """

@@ -1,9 +1,9 @@
 """Run an ASGI application in a thread, on a local socket.
 
 uvicorn limits only the time of idle connections, and its ``limit_concurrency`` rejects
-new ones, so incomplete requests would lock other clients out. This server limits slow
-senders and readers, and closes the connection that has waited longest to make room for
-a new one.
+new connections, so incomplete requests would lock other clients out. This server limits
+slow senders and readers, and closes the connection that has waited longest to make room
+for a new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _BACKLOG = 1024
-"""The number of waiting connections, since installers open dozens at once."""
+"""The maximum number of waiting connections; installers open dozens at once."""
 
 _THREADS = 64
 """The number of worker threads. Wheels from a slow index wait in threads, and must not
@@ -51,7 +51,7 @@ _HEAD = 10.0
 """The time limit for the head of a request in seconds."""
 
 _WRITE = 30.0
-"""The time limit for reading `_LEAST` bytes, or the rest, in seconds."""
+"""The time limit in seconds for a client to read `_LEAST` bytes, or the rest."""
 
 _LEAST = 64 * 1024
 
@@ -73,7 +73,7 @@ _RESERVED = 128
 
 
 def reachable_url(url: str) -> str:
-    """Return ``url`` for other machines, for which 0.0.0.0 is not an address."""
+    """Return ``url`` for other machines, which cannot use the address 0.0.0.0."""
     parts = urlsplit(url)
     if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # a comparison
         return url
@@ -83,7 +83,7 @@ def reachable_url(url: str) -> str:
 class _Reports:
     """Logs the reports of the event loop, each once and without a traceback.
 
-    Otherwise a loop that cannot accept connections would print a traceback for each.
+    Otherwise a loop that cannot accept connections would print many tracebacks.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class _Reports:
         """Log a report with asyncio's ``context``."""
         error = context.get("exception")
         message = str(context.get("message"))
-        # Ignore tasks that the end of the server has cancelled.
+        # Do not warn of tasks that the shutdown has cancelled.
         if message in self._logged or loop.is_closed() or "shutdown" in message:
             logger.debug("%s: %r", message, error)
             return
@@ -140,7 +140,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Server:
-    """A socket, and a thread that serves an application there.
+    """A socket, and a thread that serves an application on it.
 
     :param port: 0 for any free port.
     :raises InputError: the address cannot be used.
@@ -167,8 +167,8 @@ class Server:
             # The application reports its errors itself.
             log_level="critical",
             lifespan="off",
-            # Raise the backlog only after the event loop knows its limit, because it
-            # accepts as many connections at once.
+            # The event loop accepts as many connections at once as this backlog allows,
+            # so `_Uvicorn.startup` raises the backlog later.
             backlog=_ACCEPTED_AT_ONCE,
             http=cast(
                 "type[asyncio.Protocol]",
@@ -206,7 +206,7 @@ class Server:
         self._socket.close()
 
     def call_soon(self, work: Callable[[str], object], argument: str) -> None:
-        """Let the thread that serves call ``work``."""
+        """Call ``work`` in the thread that serves."""
         if self._thread is None:
             raise RuntimeError("not serving")
         self._thread.loop.call_soon_threadsafe(work, argument)
@@ -241,7 +241,7 @@ class _Crowd:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # Limit each other machine to a quarter. Local programs share one address.
+        # The limit for each other machine; local programs share one address.
         self._most_of_client = max(8, most // 4)
         self._members: set[_BoundedProtocol] = set()
 
@@ -268,8 +268,8 @@ class _Crowd:
         """Close the connection that has waited longest for its client.
 
         Connections that wait for a request are closed before those whose response is
-        not read. The new one also waits, so there is always a candidate, but it is
-        last.
+        not read. The new connection also waits, so there is always a candidate, but
+        it comes last.
         """
         waiting = (member for member in members if member.waits_for_client)
         victim = min(
@@ -314,7 +314,7 @@ class _BoundedProtocol(H11Protocol):
         """Count the connection, and wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.host = self.client[0] if self.client else ""
-        # Disable buffering, so that the write limit applies to every byte.
+        # Disable buffering, so the write limit applies to every byte.
         self.transport.set_write_buffer_limits(high=0)
         self._wait(_HEAD, self._close_late)
         self._crowd.enter(self)
@@ -340,7 +340,7 @@ class _BoundedProtocol(H11Protocol):
             self._wait(_HEAD, self._close_late)
 
     def _keep_alive(self) -> None:
-        """Send an interim response (RFC 9110, section 15.2) until there is another."""
+        """Send interim responses (RFC 9110, section 15.2) until the final one."""
         cycle: Any = self.cycle
         self._alive = None
         if not self._is_responding() or cycle.response_started:
@@ -394,7 +394,7 @@ class _BoundedProtocol(H11Protocol):
         self.drop()
 
     def drop(self) -> None:
-        """Close the connection immediately, dropping unread data."""
+        """Close the connection immediately, and drop unread data."""
         connected = self.transport.get_extra_info("socket")
         if connected is not None:
             with suppress(OSError):

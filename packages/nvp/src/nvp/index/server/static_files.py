@@ -45,7 +45,7 @@ from ..http.urls import is_file_name, is_http, list_names, path_of_file_url
 logger = logging.getLogger(__name__)
 
 METADATA = ".metadata"
-"""What the name of a METADATA file has after the name of its wheel (PEP 658)."""
+"""The suffix that the name of a METADATA file adds to that of its wheel (PEP 658)."""
 
 SDISTS = (".tar.gz", ".zip")
 
@@ -57,11 +57,11 @@ _BROKEN_SDIST = (tarfile.TarError, zlib.error, EOFError, OSError)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedFile:
-    """A file that a page links.
+    """A file that a page links to.
 
-    :param folder: the name of its directory in the root, empty for the root.
+    :param folder: the name of the directory in the root; empty for the root itself.
     :param project: the normalized name of the project.
-    :param same: equal for the files of which an index can have one.
+    :param same: a key that is equal for files of which an index can have only one.
     """
 
     folder: str
@@ -78,9 +78,9 @@ class ListedFile:
 
 
 def parse_file(folder: str, name: str) -> ListedFile | None:
-    """Return the file that a page lists; ``None`` for another kind of file.
+    """Parse the name of a file; ``None`` for a kind that pages do not list.
 
-    :raises InputError: the name has another form.
+    :raises InputError: the name is malformed.
     """
     key: tuple[object, ...]
     if name.endswith(".whl"):
@@ -117,9 +117,9 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
 
 
 def stat_of(path: str) -> tuple[int, int, float]:
-    """Return the size of a file, and when its content or its name has changed last."""
+    """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
     status = os.stat(path)
-    # Windows has no time that a program which copies files cannot set.
+    # On Windows, programs that copy files can set every time, so trust none.
     changed = status.st_ctime if os.name == "posix" else float("inf")
     return status.st_size, status.st_mtime_ns, max(status.st_mtime, changed)
 
@@ -127,11 +127,11 @@ def stat_of(path: str) -> tuple[int, int, float]:
 def read_file(
     path: str, known: model.File | None, entry: model.File
 ) -> tuple[model.File, bytes | None]:
-    """Return the entry of a file for a page, and METADATA if it is to be written.
+    """Return the entry of a file for a page, and METADATA if it must be written.
 
-    :param path: the file, which is a metadata file only if the text is written already.
-    :param known: the entry that an earlier run has written for the file as it is now.
-    :param entry: the entry without what the content of the file tells.
+    :param path: the path of the file; a metadata file must already be written.
+    :param known: the entry of an earlier run, if the file has not changed since.
+    :param entry: the entry without values from the content of the file.
     :raises InputError: the file cannot be read.
     """
     signed = True if os.path.isfile(f"{path}.asc") else None
@@ -210,7 +210,7 @@ def _is_pkg_info(member: str) -> bool:
 
 
 def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, which is called "", and its directories, with the names there.
+    """Yield the root, as "", and its directories, each with the names in it.
 
     Hidden names are left out: macOS adds such a file to each file of an archive.
     """
@@ -225,7 +225,7 @@ def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
         path = os.path.join(root, name)
         if not os.path.isdir(path):
             continue
-        # A link to a directory that counts already would list its files twice.
+        # A link to a directory that was already listed would list its files twice.
         if (real := os.path.realpath(path)) not in seen:
             seen.add(real)
             yield name, list_shown(path)
@@ -235,7 +235,8 @@ def read_index(path: str) -> dict[str, list[model.File]]:
     """Return the files of each project of an index, by its normalized name.
 
     :param path: a saved page, or a directory with pages or files, in it or in its
-        directories. What the page of a directory does not list does not count.
+        directories. Files that the page of their directory does not list
+        are ignored.
     :raises InputError: a page or directory cannot be read, or has no file.
     """
     files: list[model.File] = []
@@ -264,7 +265,7 @@ def read_index(path: str) -> dict[str, list[model.File]]:
 
 
 def same_files(one: Iterable[model.File], two: Iterable[model.File]) -> bool:
-    """Return whether two pages of a project offer the same, as far as they tell."""
+    """Return whether two pages of a project list the same files, by known values."""
     before, after = (
         {
             (x.filename, x.hashes.get("sha256") or x.size, x.requires_python, x.yanked)
@@ -278,9 +279,9 @@ def same_files(one: Iterable[model.File], two: Iterable[model.File]) -> bool:
 def without_ignored(
     before: Sequence[model.File], after: Sequence[model.File]
 ) -> Sequence[model.File]:
-    """Return ``after`` without the variants whose metadata was there ``before``.
+    """Return ``after`` without the variants whose metadata only ``before`` has.
 
-    Installers pass over variants without it, although nvp can read the wheels instead.
+    Installers pass over variants without metadata, although nvp can read the wheels.
     """
     lost = {x.filename for x in before if x.filename.endswith(SUFFIX)}
     lost -= {x.filename for x in after}
@@ -305,7 +306,7 @@ def _read_page(path: str) -> list[model.File]:
     place = os.path.abspath(path)
     try:
         if not is_html and "files" not in json.loads(data):
-            return []  # It is the list of projects.
+            return []  # The page is the list of projects.
         page = parse_page(data, form.value, Path(place).as_uri(), "page")
     except (InputError, TypeError, ValueError, RecursionError) as error:
         message = "is not a project page"
@@ -314,7 +315,7 @@ def _read_page(path: str) -> list[model.File]:
 
 
 def _beside(file: model.File, folder: str) -> model.File:
-    """Return a file of a saved page, which may be saved beside the page."""
+    """Return a file of a saved page, as a local file if it has been saved."""
     path = os.path.join(folder, os.path.basename(file.filename))
     if not os.path.isfile(path):
         if is_http(file.url) or not os.path.isfile(path_of_file_url(file.url)):

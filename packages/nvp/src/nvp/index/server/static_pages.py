@@ -1,6 +1,6 @@
 """Pages of a directory of files, for a web server that runs no code.
 
-The page of a project links its files wherever they are: in the directory of the
+The page of a project links to its files wherever they are: in the directory of the
 project, in another one, or in the root. Files that a page names are written before the
 page, and files that no page names any more are removed after it.
 """
@@ -47,14 +47,14 @@ _MARKS = {
     Format.JSON_V1: '"_generator": "nvp"',
     Format.HTML_V1: '<meta name="generator" content="nvp">',
 }
-"""The text in a page that tells that nvp may replace it."""
+"""The text that marks a page as one that nvp may replace."""
 
 _GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
 _NOTHING = model.PrivateMetadataMapping()
 
 _SETTLED = 2.0
-"""The seconds by which a file must be older than a page to be the one that the page has
-the hash of: the coarsest time of a file system."""
+"""The seconds by which a file must be older than a page to reuse its hash on the page:
+the coarsest resolution of times in file systems."""
 
 _Entries: TypeAlias = Mapping[str, "list[tuple[ListedFile, model.File]]"]
 """The files of each project in the order of its page."""
@@ -66,7 +66,7 @@ class StaticPage(Reported):
 
     :param path: the path of the page in HTML; the one in JSON is beside it.
     :param project: the normalized name of the project.
-    :param files: the number of files that it links.
+    :param files: the number of files to which the page links.
     :param change: ``written``, ``unchanged`` or ``removed``.
     """
 
@@ -80,10 +80,10 @@ class StaticPage(Reported):
 class StaticIndex:
     """An index of static pages.
 
-    :param files: the metadata files; if there are problems, the files that have some,
-        and nothing was written.
+    :param files: the metadata files; if there are problems, only the files with
+        problems, and no file was written.
     :param pages: the pages of all projects, by name.
-    :param notes: what was left out, or belongs to no page.
+    :param notes: remarks on files that were left out or belong to no page.
     """
 
     files: tuple[UpgradedFile, ...]
@@ -93,14 +93,14 @@ class StaticIndex:
 
 @dataclass(kw_only=True, slots=True)
 class _Old:
-    """What the pages of a directory said before.
+    """The previous content of the pages of a directory.
 
     :param pages: the bytes of each page by its path.
-    :param time: when the page in JSON was written, in seconds since 1970.
+    :param time: the time of writing the page in JSON, in seconds since 1970.
     :param files: the entries of the page in JSON.
-    :param yanked: the files that one of the pages has yanked.
+    :param yanked: the files that one of the pages yanks, with the reasons.
     :param meta: keys of the page for newer clients, such as ``tracks``.
-    :param kept: others, such as ``project-status``.
+    :param kept: other keys of the page, such as ``project-status``.
     """
 
     pages: dict[str, bytes] = field(default_factory=dict)
@@ -137,7 +137,7 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     stale += index.find_stale(folders)
     if write:
         texts += [(f.path, f.text.encode()) for f in upgraded if f.changed and f.text]
-        # Each file waits for the disk.
+        # Use threads, because each write waits for the disk.
         with _pool() as pool:
             list(pool.map(_write, *zip(*texts, strict=True)))
         for path, data in pages.items():
@@ -199,7 +199,7 @@ class _Index:
         self.notes: list[Remark] = []
         self.old: dict[str, _Old] = {}
         self._texts = {file.path: file.text.encode() for file in upgraded if file.text}
-        # A wheel that cannot be read is a problem of the metadata of its release.
+        # Files that these problems already name, such as unreadable wheels.
         self._told = {
             remark.place.split(":")[0].split("/")[0]
             for file in self.problems.values()
@@ -215,7 +215,7 @@ class _Index:
             self.problems.setdefault(path, file)
 
     def read_old(self, folder: str) -> None:
-        """Read the pages of a directory; those that others wrote are problems."""
+        """Read the pages of a directory; a page of another program is a problem."""
         if folder in self.old:
             return
         old = self.old[folder] = _Old()
@@ -245,7 +245,7 @@ class _Index:
                 old.files = {file.filename: file for file in page.files}
 
     def list_files(self, folders: Mapping[str, list[str]]) -> list[ListedFile]:
-        """Return the files for pages by project, version and name."""
+        """Return the files for pages, sorted by project, version and name."""
         found: dict[tuple[object, ...], ListedFile] = {}
         made = [os.path.split(os.path.relpath(p, self.root)) for p in self._texts]
         present = [(folder, name) for folder in folders for name in folders[folder]]
@@ -271,7 +271,7 @@ class _Index:
         return sorted(found.values(), key=lambda x: (x.project, x.version, x.name))
 
     def read(self, files: list[ListedFile]) -> tuple[_Entries, list[tuple[str, bytes]]]:
-        """Return the entries of the pages, and the METADATA files to be written."""
+        """Return the entries of the pages, and the METADATA files to write."""
         for project in {file.project for file in files}:
             self.read_old(project)
         with _pool() as pool:
@@ -334,7 +334,7 @@ class _Index:
         return path, before, entry, metadata
 
     def make_pages(self, entries: _Entries) -> dict[str, bytes]:
-        """Return the pages that change, that of the root last."""
+        """Return the pages that change, with those of the root last."""
         pages: dict[str, bytes] = {}
         for project, files in entries.items():
             old = self.old[project]
@@ -346,7 +346,7 @@ class _Index:
                 private_metadata=old.kept,
             )
             self._add_pages(pages, project, page)
-        # The list of the model is a set, whose order differs from process to process.
+        # Use a tuple: the model's set has another order in each process.
         projects: Any = tuple(map(model.ProjectListElement, sorted(entries)))
         meta = model.Meta("1.1", _GENERATOR)
         self._add_pages(pages, "", model.ProjectList(meta, projects))

@@ -41,8 +41,8 @@ from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 logger = logging.getLogger(__name__)
 
 _FORBIDDING = "pytorch.org"
-"""The hosts whose 403 means a missing project to uv, which then uses the next index
-(``IndexStatusCodeStrategy`` in its sources). Behind this server, uv cannot see them."""
+"""The domain whose 403 means a missing project to uv, which then uses the next index
+(``IndexStatusCodeStrategy`` in its sources). Behind this server, uv cannot see it."""
 
 _PAGES = 128
 """The number of pages whose files are cached, for requests right after the page."""
@@ -69,7 +69,7 @@ class Upstream(SimpleRepository):
         """Return the page of a project, with absolute URLs.
 
         :raises PackageNotFoundError: the index does not have the project.
-        :raises UpstreamError: the index has an invalid response.
+        :raises UpstreamError: the index sends an invalid response.
         """
         name = canonicalize_name(project_name)
         page = await self._read_page(name)
@@ -149,7 +149,7 @@ class Upstream(SimpleRepository):
         if last is not None and validators and reply.status == 304:
             if reply.url == last.url:
                 return reply, last.page
-            # A redirect now leads to a different page than the last one.
+            # Read the page again, because the validators belong to another URL.
             return await self._ask(client, url, accept, project)
         kind = reply.headers.get("content-type", "")
         try:
@@ -176,7 +176,7 @@ class Upstream(SimpleRepository):
 
 
 class GoneError(errors.PackageNotFoundError):
-    """An index responds with 410, after which uv does not use the next one."""
+    """An index responds with 410, after which uv does not use the next index."""
 
 
 class HttpUpstream(Upstream):
@@ -231,7 +231,7 @@ class FolderUpstream(Upstream):
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         note(0.0)
-        # The name is normalized, so that it cannot lead out of the directory.
+        # The name is normalized, so it cannot lead out of the directory.
         return await asyncio.to_thread(_read_folder, self.folder / project, project)
 
 
@@ -321,7 +321,8 @@ def make_upstream(
 
 
 _SCHEMES = ("http://", "https://", "ftp://")
-"""The schemes of files. Installers fail for FTP; others are unsafe in a browser."""
+"""The allowed schemes of files. Installers reject FTP themselves; other schemes are
+unsafe in a browser."""
 
 
 async def _without_near_files(
@@ -331,7 +332,7 @@ async def _without_near_files(
 
     These are files in local directories and, if others can read the results of this
     program, files on servers that only this machine or its network can reach. An index
-    on this machine may name its servers.
+    on this machine may name local servers.
     """
     files = [f for f in page.files if f.url.startswith(_SCHEMES)]
     refused = {

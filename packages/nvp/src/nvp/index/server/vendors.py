@@ -1,7 +1,7 @@
 """The indexes of vendors, as one index behind those of the user.
 
-Which page of which vendor is read depends on the project, on the machine and on what
-the user pins; see `nvp.builds.vendors`. Projects without such an index cost no request.
+The project, the machine and the user's pins decide which pages are read; see
+`nvp.builds.vendors`. Projects without such an index cost no request.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class VendorUpstream(Upstream):
         return [each for each in dict.fromkeys(places) if MISSING not in each[1]]
 
     async def _find_release(self, project: str) -> str | None:
-        """Return the release that the user pins, or else the newest that there is."""
+        """Return the release that the user pins, or else the newest on the indexes."""
         for text in self._selection.pinned.get(project, ()):
             return text.partition("+")[0]
         releases: set[Version] = set()
