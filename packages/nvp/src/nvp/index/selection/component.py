@@ -299,7 +299,7 @@ class VariantRepository(RepositoryContainer):
     async def _select_builds(
         self, project: str, files: tuple[model.File, ...]
     ) -> tuple[tuple[model.File, ...], PageVerdicts, Mapping[str, model.File]]:
-        """Judge the regular wheels of a page, and announce its missing METADATA.
+        """Judge the regular wheels of a page, and announce missing METADATA.
 
         :returns: the files of the page, the verdicts on its wheels, and the files whose
             METADATA is announced here, by name.

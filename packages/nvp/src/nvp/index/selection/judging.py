@@ -357,8 +357,8 @@ class PageJudge:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
-        :returns: the verdict, or ``None`` if the requirements may run, so the build's
-            own needs decide; and whether the build `fits`.
+        :returns: the verdict, or ``None`` if builds that run may meet all requirements,
+            so the build's own needs decide; and whether the build `fits`.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:

@@ -101,7 +101,7 @@ def make_app(
     """
     failures = Failures(warn or (lambda _: None))
     mounts = [
-        # Disable redirects for slashes: Starlette takes them from the Host header.
+        # Disable redirects for slashes: Starlette builds them from the Host header.
         Mount(
             prefix + source.path,
             app=Router(

@@ -36,8 +36,8 @@ CUT_KEY = "_nvidia_variant_provider_cut"
 """The key of a truncated page: the reason, and whether its length was announced."""
 
 _PERIOD = 10.0
-"""The lifetime in seconds of a page whose index sets none, and the longest of results
-made from pages, because verdicts on their wheels may change."""
+"""The lifetime in seconds of a page whose index sets none, and the longest lifetime of
+results made from pages, because verdicts on their wheels may change."""
 
 _PATIENCE = 3.0
 """Seconds to wait for an index whose last page may be sent instead, and then to send
@@ -60,8 +60,8 @@ class KeptPage:
     :param url: the URL, after redirects.
     :param headers: the headers among `_LASTING`.
     :param since: the time when the index sent or confirmed the page.
-    :param fresh: the end of sending the page without a request, by `time.monotonic`.
-    :param usable: the end of sending the page instead of an error.
+    :param fresh: the time until which the page needs no request, by `time.monotonic`.
+    :param usable: the time until which the page is sent instead of an error.
     """
 
     page: model.ProjectDetail
@@ -223,7 +223,7 @@ class KeptPages:
             fresh=now + sum(seconds[:1]),
             usable=now + sum(seconds),
         )
-        # If credentials changed, the page may be for either, so do not cache it.
+        # If credentials changed, the page may be for the old ones: do not cache it.
         is_same = key == make_key() and reply.status in (200, 304)
         if self._keeps and seconds and is_same and not is_cut:
             self._pages.put(key, new)

@@ -260,7 +260,7 @@ class LocalIndex:
         repository: VariantRepository,
         upstream: Upstream,
     ) -> Source:
-        # Only one local run is recorded: a server would collect ever more files.
+        # Record only a local run: a permanent server would collect ever more files.
         remembers = self._access.local
         return Source(
             path=path,

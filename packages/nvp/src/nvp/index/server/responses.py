@@ -154,7 +154,7 @@ class LocalFileResponse(FileResponse):
 class UpstreamResponse(StreamingResponse):
     """The response of an upstream, streamed to the client.
 
-    :param on_break: called with the error if the upstream, and so this, breaks off.
+    :param on_break: called with the error if the upstream breaks off.
     """
 
     def __init__(

@@ -199,7 +199,7 @@ class _Index:
         self.notes: list[Remark] = []
         self.old: dict[str, _Old] = {}
         self._texts = {file.path: file.text.encode() for file in upgraded if file.text}
-        # Files that these problems already name, such as unreadable wheels.
+        # Do not report again files that these problems name, such as wheels.
         self._told = {
             remark.place.split(":")[0].split("/")[0]
             for file in self.problems.values()
