@@ -1,4 +1,4 @@
-"""The contents of a wheel; NV513 and NV514 compare them with tags and METADATA.
+"""The contents of a wheel, which NV513 and NV514 compare with tags and METADATA.
 
 The rules that compare the contents with the declared properties are in `content_rules`.
 """
@@ -30,9 +30,9 @@ from .spelling import corrected, has_unknown
 
 
 class Lack(enum.Enum):
-    """How the code of a wheel falls short of a declared value.
+    """The ways in which a wheel lacks the code for a declared value.
 
-    `_classify` tries the kinds in this order.
+    `_classify` tries them in this order.
     """
 
     OTHER_NAME = "all GPUs that get the build run code for another target"
@@ -47,7 +47,7 @@ class Shortfall:
     """A declared value that is not literally true.
 
     :param value: the value of ``sm_arch``.
-    :param units: the libraries at fault.
+    :param units: the libraries that lack the code.
     """
 
     value: str
@@ -63,14 +63,12 @@ class DeclaringWheel:
     :param loaded: the units that have targets.
     :param values: the well-formed values of ``sm_arch``.
     :param names_targets: whether ``sm_arch`` is declared at all.
-    :param unclear: the features with values that other rules report, whose meaning is
-        therefore unknown.
+    :param unclear: the features with unknown values, which other rules report.
     :param declared: the claim of the wheel.
-    :param truth: the claim that its code supports.
+    :param truth: the claim that the code of the wheel supports.
     :param shortfalls: the declared values that are not literally true.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
-    :param pure: whether the wheel is for any platform, so that its kernels come from
-        elsewhere.
+    :param pure: whether the wheel is for any platform, so the kernels are elsewhere.
     """
 
     report: WheelReport
@@ -99,7 +97,7 @@ def describe_wheel(
 ) -> DeclaringWheel | None:
     """Return the facts about one wheel whose GPU code could be read.
 
-    :param document: its ``variant.json``; ``None`` for a non-variant wheel.
+    :param document: the ``variant.json``; ``None`` for a non-variant wheel.
     :returns: ``None`` if the wheel declares no property of ``nvidia``.
     """
     given = _declared_features(document, name.label)
@@ -139,9 +137,9 @@ def has_library_by_cuda(report: WheelReport) -> bool:
 
 
 def letter_of(unit: Unit, value: str) -> str:
-    """Return ``a`` or ``f`` if a unit has only such code for a declared value.
+    """Return ``a`` or ``f`` if a unit has only code of that kind for a declared value.
 
-    The result is empty if the unit has generic code for the number, or none.
+    The result is empty if the unit has generic code for the number, or no code.
     """
     number, _, kind = parse_target(value)
     letters = {
@@ -207,20 +205,20 @@ _MACHINES = {
     "ppc64le": "ppc64",
     "riscv64": "riscv",
 }
-"""Machines in platform tags that library reports name differently."""
+"""Names in library reports for machines that platform tags name differently."""
 
 _PROCESSORS = frozenset({"aarch64", "arm", "ppc64", "riscv", "s390x", "x86", "x86_64"})
-"""CPU architectures; others, such as those of GPUs, are fine in every wheel."""
+"""The CPU architectures to check. Files for others, such as GPUs, fit any wheel."""
 
 _EXTENSION = re.compile(r".*\.(?:abi3|cpython-[^./]+|cp3[0-9]+-[^./]+)\.(?:so|pyd)")
-"""The file names of extension modules, which only the interpreter loads."""
+"""Matches the names of extension modules, which only the interpreter loads."""
 
 _MAX_NAMED = 3
-"""Maximum number of libraries in a message."""
+"""The maximum number of libraries in a message."""
 
 
 LIBRARY_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
-"""The checks of all libraries of a wheel, with or without GPU code."""
+"""The checks of all libraries of a wheel, whether or not they have GPU code."""
 
 
 @LIBRARY_CHECKS.rule("NV513")
@@ -233,7 +231,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     native = [x for x in native if x not in foreign]
     if native:
         # Wheels may contain programs and libraries for other machines, such as helpers
-        # that are copied to a device, unless something here loads them.
+        # that are copied to a device. Report only those that this machine would load.
         foreign = _loaded(foreign, native)
     if foreign:
         names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
@@ -251,7 +249,7 @@ def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryRepor
     """Return the libraries for a machine other than that of the platform tag."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
     if None in suited:
-        return []  # The wheel is for any platform, or one whose files cannot be read.
+        return []  # for any platform, or for one whose libraries cannot be read
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     return [x for x in libraries if (x.format, x.machine) not in suited]
 
@@ -297,7 +295,7 @@ def _loaded(
         if (
             _module(x) not in modules
             if _EXTENSION.fullmatch(_name(x))
-            # Kernels are copied to a device only if a native library has the same name.
+            # Kernels are for another device only if a native library has that name.
             else _name(x) in needed or (x.has_gpu_code and _name(x) not in names)
         )
     ]
@@ -308,7 +306,7 @@ def _name(library: LibraryReport) -> str:
 
 
 def _module(library: LibraryReport) -> tuple[str, str]:
-    """Return the directory of an extension module, and its name in Python."""
+    """Return the directory and the Python name of an extension module."""
     folder, _, name = library.path.rpartition("/")
     return folder, name.partition(".")[0]
 

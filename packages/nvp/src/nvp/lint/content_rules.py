@@ -44,10 +44,10 @@ SILENT_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 DECLARING_CHECKS: Checks[DeclaringWheel] = Checks()
 
 _MAX_NAMED = 3
-"""Maximum number of libraries in a message."""
+"""The maximum number of libraries in a message."""
 
 _MAX_TARGETS = 30
-"""Maximum number of targets in a message."""
+"""The maximum number of targets in a message."""
 
 
 def check_content(
@@ -60,20 +60,20 @@ def check_content(
 ) -> None:
     """Compare the contents of a wheel with its declared properties.
 
-    :param document: its ``variant.json``; ``None`` for a non-variant wheel.
-    :param outside: for findings about the wheel.
-    :param inside: for findings that point into ``variant.json``.
+    :param document: the ``variant.json``; ``None`` for a non-variant wheel.
+    :param outside: collects findings about the wheel.
+    :param inside: collects findings that point into ``variant.json``.
     """
     READING_CHECKS.run(report, outside)
     LIBRARY_CHECKS.run((report, name), outside)
-    # Code that seems to be missing may be in a part that could not be read.
+    # Stop here: code that seems to be missing may be in a part that is unreadable.
     if report.all_defects:
         return
-    # NV404, NV412 and others report a labeled wheel without a usable variant.json, and
-    # an unlabeled wheel with one.
+    # Other rules, such as NV404 and NV412, report a labeled wheel without a usable
+    # variant.json, and an unlabeled wheel with one.
     if (name.label is None) is not (document is None):
         return
-    # NV513 reports the foreign libraries; the other rules check the rest.
+    # NV513 reports the foreign libraries, so the other rules check only the rest.
     foreign = foreign_libraries(report, name)
     if foreign and len(foreign) == len(report.libraries):
         return
@@ -91,22 +91,22 @@ def find_floor(
 ) -> CudaVersion | None:
     """Return the oldest driver that runs the machine code of a wheel, for NV310.
 
-    The result is ``None`` if it is unknown, or if NV505 or NV506 already reports a
-    lower bound that is too low.
+    The result is ``None`` if that driver is unknown, or if NV505 or NV506 already
+    reports that the lower bound is too low.
 
-    :param features: the declared features of the wheel.
+    :param features: the declared ``nvidia`` features of the wheel.
     """
     document = {"variants": {name.label: {NAMESPACE: features}}}
     wheel = None if report.all_defects else describe_wheel(report, name, document)
     if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
         return None
-    # If the kernels come from elsewhere, only the label is known.
+    # Without targets, the kernels are elsewhere: `OLDEST` lets only the label count.
     return wheel.truth.relaxed.version if wheel.loaded else OLDEST
 
 
 @DECLARING_CHECKS.rule("NV501")
 def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared machine code that is missing, if no other code runs."""
+    """Report declared machine code that is missing and not replaced by other code."""
     for values, units in _grouped(wheel, Lack.NO_CODE):
         where = _in_libraries(units, wheel.loaded)
         yield Problem(
@@ -119,7 +119,7 @@ def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV502")
 def check_nv502(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report code for GPUs that no declared value reaches."""
+    """Report undeclared code for GPUs that match no declared value."""
     missing = {value: lost for value, lost in _undeclared(wheel) if lost}
     if missing:
         values = ", ".join(missing)
@@ -178,7 +178,7 @@ def check_nv504(wheel: DeclaringWheel) -> Iterator[Problem]:
 def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
     """Report PTX that is too new for the oldest driver that the lower bound admits.
 
-    A driver compiles the PTX only of toolkits that are not newer than itself.
+    A driver compiles only PTX from toolkits that are not newer than the driver.
     """
     refused = list(_refused_ptx(wheel))
     if not refused:
@@ -187,8 +187,8 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
     unit, value = next((u, v) for version, u, v in refused if version == needed)
     hint = f"declare {needed}"
     relaxed = wheel.truth.relaxed.version
-    # Dropping the PTX does not help if machine code alone would leave GPUs out: the
-    # relaxed bound then covers the PTX that these GPUs need.
+    # Dropping the PTX does not help if some GPUs need it: then the relaxed bound allows
+    # only drivers that compile it.
     if relaxed is not None and needed > relaxed:
         hint += f", or drop {value} and rely on machine code"
     yield Problem(
@@ -207,7 +207,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
     runtime = newest_runtime(wheel.report, wheel.units)
     built, source = (runtime.version, runtime.source) if runtime else (OLDEST, "")
     strict = wheel.truth.strict
-    # The linked libraries are the best evidence. NV505 covers declared PTX.
+    # The linked libraries are the best evidence. NV505 reports PTX that is too new.
     if strict.version and strict.version.major > built.major:
         if any(True for _ in _refused_ptx(wheel)):
             return
@@ -224,7 +224,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV507")
 def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report code for one GPU or family if a generic target is declared."""
+    """Report generic targets whose only code is for one GPU or one family."""
     for item in wheel.lacking(Lack.SPECIFIC_CODE):
         number, _, kind = parse_target(item.value)
         letter = letter_of(item.units[0], item.value)
@@ -258,9 +258,9 @@ def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV509")
 def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report a library that lacks targets which other libraries have.
+    """Report a library that lacks undeclared targets that other libraries have.
 
-    NV501 reports a declared target that it lacks.
+    NV501 reports a declared target that the library lacks.
     """
     if not wheel.loaded:
         return
@@ -313,7 +313,7 @@ def check_nv511(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 def check_nv512(report: WheelReport) -> Iterator[Problem]:
     """Report GPU code that could not be read."""
     hint = "build the wheel again: its GPU code cannot be compared with its claims"
-    # One more for the message that the limit was reached.
+    # One defect more may state that the limit was reached.
     limit = MAX_DEFECTS + 1
     for defect in report.all_defects[:limit]:
         at = f" (at {defect.place})" if defect.place else ""
@@ -324,7 +324,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Return the values that fall short in the same libraries, with the libraries."""
+    """Yield the values that the same libraries lack, joined, with these libraries."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)
@@ -344,7 +344,7 @@ def _numbers(values: str) -> str:
 def _undeclared(
     wheel: DeclaringWheel,
 ) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
-    """Yield undeclared values, each with the GPUs that need it to get the build."""
+    """Yield undeclared values, each with the GPUs that get the build only by it."""
     # NV306 reports a wheel without sm_arch, and NV302 an unknown value.
     if not wheel.loaded or not wheel.names_targets or SM_ARCH in wheel.unclear:
         return
@@ -355,7 +355,7 @@ def _undeclared(
 
 
 def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
-    """Return whether PTX may be left out on purpose, since older drivers reject it."""
+    """Return whether PTX may be undeclared on purpose: older drivers reject it."""
     lower = wheel.declared.lower
     if not value.endswith("_virtual") or lower is None:
         return False
@@ -364,7 +364,7 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 
 
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
-    """Yield the toolkit, the library and the value of PTX that drivers reject."""
+    """Yield the needed CUDA, the library and the value of PTX that drivers reject."""
     values = wheel.values
     if LOWER_BOUND in wheel.unclear:
         return
@@ -377,7 +377,7 @@ def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str
                 relies = value.endswith("_virtual") or unit.how(gpu) == PTX
                 needed = _jit_toolkit(unit, gpu) if relies else None
                 # A machine with this GPU has at least the first driver that supports
-                # it.
+                # the GPU.
                 if needed and needed > max(lower, _first_driver(gpu)):
                     yield needed, unit, value
 
@@ -400,7 +400,7 @@ def _lower_bound(wheel: DeclaringWheel) -> str:
 
 
 def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:
-    """Return " in" and the libraries at fault; empty if all libraries are."""
+    """Return " in" and the failing libraries; empty if all of several fail."""
     if len(failing) == len(loaded) > 1:
         return ""
     names = [shown(unit.name, 100) for unit in failing]

@@ -1,8 +1,8 @@
 """Checking one metadata document: NV100 to NV118, NV201 to NV211 and NV314.
 
-The reader in `metadata` walks over a document once and reports each defect with its
-kind. Most rules about structure and grammar correspond to one kind of defect; the
-others check what could be read.
+The reader in `metadata` reads a document once and reports each defect with its kind.
+Most rules about structure and grammar correspond to one kind of defect. The others
+check the parts that could be read.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Scope:
 
     :param whole_release: the document describes a release. ``variant.json`` describes
         only one wheel.
-    :param has_plain_wheel: the release has a non-variant wheel, which every machine
-        can fall back to.
+    :param has_plain_wheel: the release has a non-variant wheel for machines that no
+        label fits.
     :param yanked: labels that installers skip, since their wheels are yanked.
-    :param by_cuda: the wheel holds a copy of a library for each of several CUDA
-        versions, so its lower bound does not identify a toolkit.
-    :param floor: for a wheel, the oldest driver that runs its machine code.
+    :param by_cuda: the wheel has a copy of a library for each of several CUDA versions,
+        so the lower bound does not identify a toolkit.
+    :param floor: for a wheel, returns the oldest driver that runs the machine code.
     :param told: properties of the release that already have findings, as recorded by
         `labels.tell`.
     """
@@ -74,8 +74,8 @@ CODES: Mapping[Kind, str] = {
     "requirement": "NV210",
     "marker": "NV211",
 }
-"""The rule for each kind of defect. A document that is not metadata lacks the required
-keys, which NV107 reports."""
+"""The rule for each kind of defect. A document that is not metadata has no rule of its
+own: NV107 reports the missing keys."""
 
 
 _FLAWS: Mapping[str, str] = {
@@ -91,8 +91,8 @@ class Document:
     """A parsed document, possibly malformed.
 
     :param fields: the parsed JSON.
-    :param checked: the result of checking it.
-    :param in_wheel: whether it is the ``variant.json`` of a wheel.
+    :param checked: the defects, and the parts that could be read.
+    :param in_wheel: whether the document is the ``variant.json`` of a wheel.
     """
 
     fields: Mapping[str, Any]
@@ -102,7 +102,7 @@ class Document:
 
     @property
     def version(self) -> SchemaVersion:
-        """The schema version; without one, the version that the document is read as."""
+        """The schema version, or the assumed one if the document does not state it."""
         return self.checked.metadata.schema
 
 
@@ -113,7 +113,7 @@ DOCUMENT_CHECKS: Checks[Document] = Checks()
 def check_text(data: bytes, collector: Collector, scope: Scope = _RELEASE) -> Any:
     """Check the bytes of a metadata file.
 
-    :return: the document, or ``None`` when the bytes are not plain JSON.
+    :return: the document, or ``None`` if the bytes are not standard JSON.
     """
     try:
         document, flaws = parse_lenient(data)
@@ -134,7 +134,7 @@ def check_document(
 ) -> None:
     """Check a parsed document with every family of rules that can apply.
 
-    A defect that one family reports does not stop the others.
+    A finding of one family does not stop the others.
     """
     checked = find_defects(document)
     for defect in checked.defects:
@@ -161,7 +161,7 @@ def check_document(
     used = any(NAMESPACE in properties for properties in labels_of(document).values())
     if used and provider and provider != scope.told.get(""):
         PROVIDER_CHECKS.run(provider, collector)
-    # Unreadable documents have findings already, and their labels cannot be ordered.
+    # The labels of an unreadable document, which has findings, cannot be ordered.
     if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(checked.metadata, collector)
 
@@ -232,11 +232,11 @@ def check_nv115(document: Document) -> Iterator[Problem]:
 
 @DOCUMENT_CHECKS.rule("NV118")
 def check_nv118(document: Document) -> Iterator[Problem]:
-    """Report labels that the static properties in the metadata rule out."""
+    """Report labels that fit no machine, because of the static properties."""
     metadata = document.checked.metadata
     for item in find_unanswered(metadata):
         yield Problem(item.place, item.message, item.hint)
-    # Other rules report why a document cannot be read.
+    # Other rules report the defects of an unreadable document.
     if not document.checked.is_readable:
         return
     for label, properties in metadata.variants.items():
@@ -265,7 +265,7 @@ _USE = f'use ["{REQUIRES}"]'
 
 @PROVIDER_CHECKS.rule("NV314")
 def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
-    """Report the first reason why uv 0.13.8 ignores its own NVIDIA provider.
+    """Report the first reason why uv 0.13.8 does not use its own NVIDIA provider.
 
     Measured: uv requires the exact ``plugin-api`` and one simple requirement that
     admits version 0.0.1.

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked(Reported):
-    """Something that was not checked in some files, for one reason.
+    """A part of some files that was not checked, for one reason.
 
-    :param what: a noun, such as ``GPU code``; ``everything`` for whole files.
-    :param reason: why, as a clause.
+    :param what: the part, such as ``libraries``; ``everything`` for whole files.
+    :param reason: the reason, as a clause.
     :param files: the number of files.
     :param example: the path or the URL of one of them.
     """
@@ -50,7 +50,7 @@ class UncheckedFiles:
         self._counts: dict[tuple[str, str], tuple[int, str]] = {}
 
     def add(self, what: str, reason: str, example: str, files: int = 1) -> None:
-        """Count ``files`` more files for which something was not checked."""
+        """Count ``files`` more files, of which the part ``what`` was not checked."""
         count, first = self._counts.get((what, reason), (0, example))
         self._counts[what, reason] = (count + files, first)
 
@@ -64,7 +64,7 @@ class UncheckedFiles:
 
 
 MAX_WHOLE = 4 * 1024**3
-"""The largest wheel to download, in bytes; the largest known have about 3 GiB."""
+"""The largest wheel to download, in bytes. Known wheels have up to about 3 GiB."""
 
 _TOO_LARGE = (
     f"files of more than {MAX_WHOLE >> 30} GiB, or for which there is no room in the "
@@ -76,8 +76,8 @@ JOBS = min(4, os.cpu_count() or 1)
 
 
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Called with the name of a wheel whose GPU code is being read. The context returns a
-function that takes the bytes read so far and the total, or ``None``."""
+"""Returns a context in which to read the wheel of a name. The value of the context is a
+function to call with the bytes read so far and the total, or ``None``."""
 
 
 def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
@@ -87,13 +87,13 @@ def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """How much of each wheel is read.
+    """The options for reading wheels.
 
     :param content: whether the GPU code of wheels is read.
     :param hashes: whether wheels on a page are read whole, to compare their sha256.
     :param jobs: the number of members of a wheel that are read in parallel.
     :param watch: shows the progress of reading a wheel.
-    :param unchecked: collects what is not checked.
+    :param unchecked: counts the files that are not checked.
     :param client: reads the files that a page on a server lists.
     """
 
@@ -106,10 +106,10 @@ class Reading:
 
 
 class SkippedError(Exception):
-    """A wheel cannot be read, which is not a defect of the wheel.
+    """A wheel cannot be read, for a reason other than a defect of the wheel.
 
-    :param reason: why, as a clause.
-    :param unhashed: why its sha256 is unknown; ``None`` if it was not requested.
+    :param reason: the reason, as a clause.
+    :param unhashed: why the sha256 is unknown; ``None`` if it was not requested.
     """
 
     def __init__(self, reason: str, unhashed: str | None) -> None:
@@ -122,10 +122,10 @@ class SkippedError(Exception):
 class OpenFile:
     """A wheel that can be read.
 
-    :param source: its path, or a seekable file.
-    :param sha256: its hash; ``None`` if only parts of the wheel are read.
+    :param source: the path, or a seekable file.
+    :param sha256: the hash; ``None`` if it was not computed.
     :param unhashed: why the hash is unknown, although the page gives one.
-    :param jobs: the number of its members that are read in parallel.
+    :param jobs: the number of members that are read in parallel.
     """
 
     source: str | IO[bytes]
@@ -140,7 +140,7 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Its size in bytes; 0 if unknown."""
+        """The size of the wheel in bytes; 0 if unknown."""
         try:
             if isinstance(self.source, str):
                 return os.path.getsize(self.source)
@@ -152,7 +152,7 @@ class OpenFile:
 def read_metadata(file: IndexFile, reading: Reading) -> bytes:
     """Return the bytes of a metadata file.
 
-    :raises InputError: it cannot be read.
+    :raises InputError: the file cannot be read.
     """
     if reading.client is None or file.page is None:
         return read_bytes(file.url)
@@ -164,7 +164,7 @@ def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
     """Open a wheel. A wheel on a page is downloaded completely if its hash is compared.
 
     :raises SkippedError: the server sends only whole files, and this one is too large.
-    :raises InputError: it cannot be read.
+    :raises InputError: the wheel cannot be read.
     """
     client = reading.client
     if client is None or file.page is None:
@@ -188,7 +188,7 @@ def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
             raise SkippedError(reason, _TOO_LARGE if hashed else None) from None
         jobs = reading.jobs
         if isinstance(source, io.RawIOBase):
-            # Reading ahead pays off only with one sequential reader.
+            # Use one job: the buffer helps only if the wheel is read sequentially.
             source, jobs = stack.enter_context(io.BufferedReader(source)), 1
         yield OpenFile(
             source=source,
@@ -211,18 +211,18 @@ class Release:
 
     @property
     def is_checked(self) -> bool:
-        """Whether it has variants; releases of non-variant wheels are not checked."""
+        """Whether the release has variants; other releases are not checked."""
         return self.metadata is not None or any(n.label for _, n in self.wheels)
 
     @property
     def files(self) -> list[IndexFile]:
-        """All files that are checked."""
+        """The metadata file, if any, and the wheels."""
         metadata = [] if self.metadata is None else [self.metadata]
         return [*metadata, *(file for file, _ in self.wheels)]
 
     @property
     def labeled(self) -> list[tuple[IndexFile, WheelName, str]]:
-        """The wheels that have a label, with the label."""
+        """The wheels that have a label, each with this label."""
         return [
             (file, name, name.label)
             for file, name in self.wheels
@@ -260,7 +260,7 @@ class Listing:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a wheel nor a metadata file."""
+        """Whether the listing has neither wheels nor metadata files."""
         return not (self.releases or self.unnormalized or self.not_wheels)
 
 

@@ -33,10 +33,10 @@ from ..findings import Severity
 class Rule:
     """One rule, as described in its section of docs/rules.md, in Markdown.
 
-    :param title: what is wrong, in a few words.
-    :param what: what the rule reports, in full sentences.
-    :param effect: how uv and variantlib react, and what users notice.
-    :param fix: what to do about it, beginning with ``Fix: ``.
+    :param title: the defect, in a few words.
+    :param what: the defect, in full sentences.
+    :param effect: the reaction of uv and variantlib, and the effect on users.
+    :param fix: the correction, beginning with ``Fix: ``.
     :param example: an excerpt of a document with the defect, and the correction after
         an arrow; may be empty.
     """
@@ -141,8 +141,8 @@ class Problem:
     """A problem that a check reports; the caller adds the code and the path.
 
     :param place: the place in the document or in the directory; may be empty.
-    :param message: what is wrong, without a final period.
-    :param hint: what to do next.
+    :param message: the defect, without a final period.
+    :param hint: the next step.
     """
 
     place: str
@@ -158,9 +158,9 @@ class Collector:
     """The findings about one file, directory or page.
 
     :param path: the name of the file, directory or page, for the findings.
-    :param document: the JSON text that the places of these findings refer to, so that
-        they get a line and a column. Findings about anything else, such as the name
-        of the file, go to a collector without a document.
+    :param document: the text that the places refer to, from which the findings get a
+        line and a column. Findings about anything else, such as the file name, need a
+        collector without a document.
     :param member: the file inside the wheel ``path`` that the text was read from.
     :param locate: finds places in a text that is not JSON; see `find_positions`.
     """
@@ -249,7 +249,7 @@ class Checks(Generic[Subject]):
         self._checks: dict[str, Check[Subject]] = {}
 
     def rule(self, code: str) -> Callable[[Check[Subject]], Check[Subject]]:
-        """Register the decorated function as the check of a rule."""
+        """Return a decorator that registers a function as the check of a rule."""
         assert code in RULES, code  # noqa: S101  # mistakes show at import
 
         def register(check: Check[Subject]) -> Check[Subject]:
@@ -278,8 +278,8 @@ class Position:
     Columns count characters. List items and the whole document have no key, so both
     pairs are the same for them.
 
-    :param key: where the key begins.
-    :param value: where the value begins.
+    :param key: the beginning of the key.
+    :param value: the beginning of the value.
     """
 
     key: tuple[int, int]
@@ -292,11 +292,10 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
     If a key occurs twice, the later one counts, as in the value that
     `strict_json.parse_lenient` returns. A place that the text lacks gets the position
     of the innermost value around it, so that a missing key points at the object that
-    lacks it. In a text that is not JSON, every place gets the position
-    where the text stops being JSON. The result is empty for a text that is nested too
-    deeply to be read.
+    lacks it. In a text that is not JSON, every place gets the position of the
+    syntax error. The result is empty for a text that is nested too deeply to be read.
 
-    :param places: places as `errors.join` makes them; ``""`` and ``"top level"``
+    :param places: places in the form of `errors.join`; ``""`` and ``"top level"``
         stand for the whole document.
     """
     # Editors do not show a byte order mark, so it does not count as a column.
@@ -321,7 +320,7 @@ def positions_at(
 ) -> dict[str, Position]:
     """Return the positions of places, each from the innermost known place around it.
 
-    :param offsets: where the key and the value of each known place begin, including
+    :param offsets: the offsets of the key and the value of each known place, including
         ``""``.
     """
     nearest = {place: offsets[_innermost(place, offsets.keys())] for place in wanted}
@@ -337,7 +336,7 @@ def _find_offsets(
     wanted: Collection[str],
     decode: Callable[[str, int], tuple[Any, int]],
 ) -> dict[str, tuple[int, int]]:
-    """Return the offsets of key and value of each wanted place and those around it.
+    """Return the offsets of the key and value of wanted places and those around them.
 
     Only the containers around wanted places are walked. All other values are skipped
     with the decoder of the standard library.
@@ -352,7 +351,7 @@ def _find_offsets(
     # would fail for deeply nested texts.
     levels: list[tuple[str, int | None]] = []
     while True:
-        # Here ``at`` is where the value of ``place`` begins.
+        # Here, ``at`` is the offset of the value of ``place``.
         if enter and text[at] in "{[":
             levels.append((place, 0 if text[at] == "[" else None))
             at = _skip_blanks(text, at + 1)
@@ -382,7 +381,7 @@ def _find_offsets(
 
 
 def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether a place is or contains a wanted one."""
+    """Return a function for whether a place is or contains a wanted place."""
     exact = set(wanted)
     ordered = sorted(exact)
 

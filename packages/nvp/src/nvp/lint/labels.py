@@ -25,7 +25,7 @@ from .findings import Checks, Collector, Problem
 from .spelling import catalog, corrected, meant_feature, meant_value
 
 TARGET = re.compile(r"([1-9][0-9]{1,2})([af]?)_(real|virtual)")
-"""A value of ``sm_arch``: the number, ``a`` or ``f`` for specific code, the kind."""
+"""Matches a value of ``sm_arch``: number, ``a`` or ``f`` for specific code, kind."""
 
 # A major version of CUDA has two digits, the minor version one or two: ``cu128`` is
 # CUDA 12.8 and ``cu1410`` is CUDA 14.10.
@@ -43,12 +43,12 @@ label; see `tell`."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """The claim of a label, without unknown values.
+    """The declared drivers and targets of a label, without unknown values.
 
     :param lower: the lower bound of the driver's CUDA version.
     :param upper: the upper bound of the driver's CUDA version.
-    :param real: the numbers of its targets of machine code, in ascending order.
-    :param virtual: the numbers of its PTX targets, in ascending order.
+    :param real: the numbers of the machine code targets, in ascending order.
+    :param virtual: the numbers of the PTX targets, in ascending order.
     """
 
     lower: CudaVersion | None
@@ -66,8 +66,8 @@ class NvidiaLabel:
     :param place: the place of the features in the document.
     :param named: the CUDA version that the label's name contains, such as 12.8 in
         ``cu128``.
-    :param by_cuda: the lower bound identifies no toolkit; see `Scope`.
-    :param floor: for the label of a wheel; see `Scope`.
+    :param by_cuda: whether the lower bound identifies no toolkit, as in `Scope`.
+    :param floor: for the label of a wheel, as in `Scope`.
     """
 
     features: Mapping[str, Any]
@@ -85,7 +85,7 @@ def nvidia_labels(
     floor: Floor | None = None,
     told: Told = MappingProxyType({}),
 ) -> Iterator[NvidiaLabel]:
-    """Return the labels of a document that have properties of ``nvidia``."""
+    """Yield the labels that have properties of ``nvidia``, except those in ``told``."""
     for label, properties in labels_of(document).items():
         features = properties.get(NAMESPACE)
         if isinstance(features, dict) and told.get(label) != features:
@@ -154,14 +154,14 @@ def check_meaning(
 ) -> None:
     """Check each label that uses ``nvidia``.
 
-    The other arguments are as in `Scope`.
+    The arguments after ``collector`` are as in `Scope`.
     """
     for label in nvidia_labels(document, by_cuda=by_cuda, floor=floor, told=told):
         LABEL_CHECKS.run(label, collector)
 
 
 def tell(told: dict[str, object], document: Mapping[str, Any]) -> None:
-    """Record the labels and the provider that a document's findings were about."""
+    """Add the labels and the provider of a checked document to ``told``."""
     for label, properties in labels_of(document).items():
         told[label] = properties.get(NAMESPACE)
     told[""] = provider_of(document)
@@ -242,7 +242,7 @@ def check_nv305(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV306")
 def check_nv306(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report a label that names drivers but no GPUs."""
+    """Report a label that limits the drivers but not the GPUs."""
     features = corrected(label.features)
     bounded = LOWER_BOUND in features or UPPER_BOUND in features
     if SM_ARCH not in features and bounded:
@@ -279,7 +279,7 @@ def check_nv308(label: NvidiaLabel) -> Iterator[Problem]:
         return
     for number in _numbers(label):
         emitted = any(str(number) in toolkits()[v].targets for v in _emitters(label))
-        # A target that no toolkit of the major emits is NV307.
+        # NV307 reports a target that no toolkit of the CUDA major version emits.
         if emitted and str(number) not in toolkit.targets:
             yield Problem(
                 join(label.place, SM_ARCH),
@@ -294,7 +294,7 @@ def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
     named, lower = label.named, label.claim.lower
     if named is None or lower is None:
         return
-    # A bound relaxed by minor-version compatibility stays within the major.
+    # Minor-version compatibility allows a lower bound within the same major.
     real = [f"{number}_real" for number in label.claim.real]
     loosened = CudaVersion(named.major), relaxed_version(named, real)
     if named != lower and lower not in loosened:
@@ -312,7 +312,8 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     if claim.lower is None or not claim.real or not _emitters(label):
         return
     floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    # The code of a wheel is better evidence than its label, but may hide the toolkit.
+    # The code of a wheel is better evidence than the label, but may hide the toolkit,
+    # so the newer of the two counts.
     known = label.floor(label.features) if label.floor else floor
     if known is None or (floor := max(floor, known)) >= claim.lower:
         return
@@ -381,7 +382,7 @@ def _numbers(label: NvidiaLabel) -> list[int]:
 def _emitters(label: NvidiaLabel) -> tuple[CudaVersion, ...]:
     """Return the toolkits that the lower bound allows, the oldest first.
 
-    A build for CUDA 12.6 was made with CUDA 12.6 or a later toolkit of CUDA 12.
+    A build for CUDA 12.6 was built with CUDA 12.6 or a newer toolkit of CUDA 12.
     """
     lower = label.claim.lower
     if lower is None or SM_ARCH not in label.features:

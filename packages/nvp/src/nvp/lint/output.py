@@ -23,7 +23,7 @@ def as_text(
 ) -> list[str]:
     """Return a line for each finding, followed by a summary.
 
-    :param unchecked: what was not checked, for the first part of the summary.
+    :param unchecked: the parts that were not checked, listed before the summary.
     """
     lines = [
         f"{_where(finding)}: {finding.code} {finding.severity}: {finding.message}; "
@@ -41,7 +41,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
     for finding in findings:
         kind = "notice" if finding.severity == NOTE else finding.severity
         properties = {"file": finding.path}
-        # The line number of a member is not one of the wheel file.
+        # A line number in a member of a wheel does not exist in the wheel file.
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code
@@ -57,7 +57,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
 
 
 def _where(finding: Finding) -> str:
-    """Return ``path:line:column: place``, in the form that editors turn into links."""
+    """Return ``path:line:column: place``, a form that editors turn into links."""
     member = f": {finding.member}" if finding.member is not None else ""
     position = "" if finding.line is None else f":{finding.line}:{finding.column}"
     place = f": {finding.place}" if finding.place else ""
@@ -65,8 +65,8 @@ def _where(finding: Finding) -> str:
 
 
 def _data(text: str) -> str:
-    # GitHub decodes these three. A line break would start another command, and a bare
-    # percent sign could be read as an escape.
+    # GitHub decodes these three escapes. A line break would start another command, and
+    # a bare percent sign could begin an escape.
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
@@ -75,7 +75,7 @@ def as_sarif(
 ) -> list[str]:
     """Return the lines of a SARIF log.
 
-    :param rules: the rules of the findings.
+    :param rules: the rules by code, including those of the findings.
     """
     used = sorted({finding.code for finding in findings})
     driver = {

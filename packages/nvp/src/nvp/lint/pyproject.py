@@ -1,9 +1,9 @@
 """The section ``[variant]`` of ``pyproject.toml``, and the positions of its parts.
 
 variantlib reads the section when it builds a wheel, and takes the providers and the
-priorities of ``variant.json`` from it. The section is therefore metadata without
-labels, and the rules for metadata check it. ``build-requires``, which may stand in
-place of ``requires``, is used only by the build and is not in the metadata.
+priorities of ``variant.json`` from it. The section is therefore checked as metadata
+without labels. ``build-requires``, which may replace ``requires``, is used only by the
+build and does not become part of the metadata.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     providers = section.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     sources = {"requires", _BUILD_REQUIRES}
-    # uv recognizes only a provider that it would install.
+    # NV314 applies only to a provider that installers install, by ``requires``.
     if isinstance(provider, dict) and provider.keys() & sources == {"requires"}:
         PROVIDER_CHECKS.run(provider, inside)
     for code, problem in inside.problems:
@@ -68,7 +68,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
 
 
 def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of wheels built with the section, without labels."""
+    """Return the metadata of wheels built with the section, with the null variant."""
     metadata = {k: v for k, v in section.items() if k not in _NOT_HERE}
     providers = metadata.get("providers")
     if isinstance(providers, dict):
@@ -80,9 +80,9 @@ def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_build(provider: object) -> object:
-    """Return a provider with ``build-requires`` turned into ``requires``.
+    """Return a provider with ``requires`` in place of ``build-requires``.
 
-    If it has another source too, ``builtin`` is added, so NV110 reports it.
+    If the provider has another source, ``builtin`` is added, so NV110 reports it.
     """
     if not isinstance(provider, dict) or _BUILD_REQUIRES not in provider:
         return provider
@@ -105,7 +105,7 @@ _SCALAR = re.compile(rf"{_LONG}|{_QUOTED}|[^,\]}}#\n]+", re.DOTALL)
 def _load(text: str) -> dict[str, Any]:
     """Return the value of a TOML text.
 
-    :raises ValueError: it is not TOML, or would need too much memory or time.
+    :raises ValueError: the text is not TOML, or would need too much memory or time.
     """
     check_toml(text)
     document: dict[str, Any] = tomllib.loads(text)
@@ -160,7 +160,7 @@ class _Walk:
                 yield table, start, start
                 if is_array and number == len(keys):
                     counts[table] = counts.get(table, -1) + 1
-                # Keys below an array of tables belong to its last table.
+                # Keys after the header of an array of tables belong to the last table.
                 if table in counts:
                     table = join(table, counts[table])
                     yield table, start, start

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..gpu_code.zip_members import Member, Source
 
 _MAX_NAMED = 3
-"""Maximum number of files in a message."""
+"""The maximum number of files in a message."""
 
 _UNHASHED = (".dist-info/RECORD", ".dist-info/RECORD.jws", ".dist-info/RECORD.p7s")
 """The suffixes of files that need no hash in RECORD and may be missing from it."""
@@ -29,9 +29,9 @@ _UNHASHED = (".dist-info/RECORD", ".dist-info/RECORD.jws", ".dist-info/RECORD.p7
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """How a RECORD differs from its archive.
+    """The differences between a RECORD and its archive.
 
-    :param missing: whether there is no RECORD at all.
+    :param missing: whether the archive has no RECORD.
     :param unlisted: the files in the archive that RECORD does not list.
     :param absent: the files that RECORD lists but the archive lacks.
     :param stale: the files whose size or hash differs from RECORD.
@@ -57,7 +57,7 @@ def compare_record(
     :returns: ``None`` if the RECORD cannot be read.
     :raises InputError: the archive cannot be read.
     """
-    # Importing the archive reader takes a while.
+    # Import late, because importing the archive reader takes a while.
     from ..gpu_code.zip_members import Source, list_members
     from ..wheels.archive import read_dist_info
 
@@ -93,7 +93,7 @@ def compare_record(
 
 
 def _rows(record: bytes) -> dict[str, tuple[str, str]] | None:
-    """Return the hash and the size of each file, by path."""
+    """Return the hash and the size in RECORD of each file, by path."""
     try:
         lines = record.decode("utf-8").splitlines()
         rows = [row for row in csv.reader(lines) if row]

@@ -32,7 +32,7 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
 
 _LARGE = 16 * 1024 * 1024
-"""The largest wheel, in bytes, that is downloaded to read its METADATA."""
+"""The size in bytes up to which a wheel may be downloaded to read its METADATA."""
 
 _UPGRADE = "nvp upgrade --index Directory"
 
@@ -210,7 +210,7 @@ def check_nv421(server: Server) -> Iterator[Problem]:
 
 @METADATA_CHECKS.rule("NV402")
 def check_nv402(checked: CheckedRelease) -> Iterator[Problem]:
-    """Report labels that no wheel has."""
+    """Report labels in the metadata that no wheel has."""
     if checked.document is None:
         return
     yanked = {label for _, _, label in checked.release.labeled}
@@ -308,7 +308,7 @@ def check_nv409(checked: CheckedRelease) -> Iterator[Problem]:
 
 @RELEASE_CHECKS.rule("NV410")
 def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
-    """Report metadata that was written before the wheels."""
+    """Report a metadata file that is older than a wheel of the release."""
     metadata = checked.release.metadata
     if metadata is None or metadata.time is None:
         return
@@ -334,7 +334,7 @@ def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
         other, known = first.setdefault(label, (file, frozenset(requires)))
         if label in reported or known == frozenset(requires):
             continue
-        # Most wheels of a label have the same texts, so few are parsed.
+        # Parsing is slow, and most wheels of a label have the same texts.
         mine, theirs = _normalized(requires), _normalized(known)
         for text in sorted(mine ^ theirs)[:1]:
             reported.add(label)

@@ -48,7 +48,7 @@ def check_paths(
 
     The other arguments are as in `nvp.api.validate`.
 
-    :param paths: as there, or ``-`` for a metadata file on standard input.
+    :param paths: as in `nvp.api.validate`, or ``-`` for metadata on standard input.
     :param connect: returns the client that reads URLs; without it, URLs are read
         without pip's settings.
     :raises UsageError: a prefix matches no rule.
@@ -82,7 +82,7 @@ def check_paths(
 def _is_kept(
     finding: Finding, select: Collection[str], ignore: Collection[str]
 ) -> bool:
-    """Return whether a finding is kept; rules may be ignored for some labels only."""
+    """Return whether a finding is kept; some rules are ignored only for some labels."""
     choices = [choice.partition(":") for choice in ignore]
     left_out = [
         prefix
@@ -145,7 +145,7 @@ def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
             is_root = True
             yield from _unreadable(folder, error)
             continue
-        # An index may also have unrelated directories, and projects without wheels.
+        # Skip unrelated directories, and projects without wheels.
         if any(map(_is_checked, entries)):
             is_root = True
             logger.info("checking the project %s", name)
@@ -162,7 +162,7 @@ def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding
 
     :param url: a project page or the root page of an index.
     :param connect: returns the client that reads the pages and the files.
-    :param reading: how much of each wheel is read.
+    :param reading: the options for reading wheels, without a client.
     """
     path = redacted(url)
     logger.debug("reading the page %s", path)

@@ -1,4 +1,4 @@
-"""NV312, NV313 and NV315: which machines get which labels of a release."""
+"""NV312, NV313 and NV315: the machines for the labels of a release."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_NAMED = 5
 
 @SELECTION_CHECKS.rule("NV312")
 def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
-    """Report GPU generations that no label has code for, though a toolkit emits it."""
+    """Report GPU generations that no label has code for, if a used toolkit emits it."""
     claims = _claims_with_machine_code(metadata)
     numbers = sorted({number for claim in claims for number in claim.real})
     covered = {number // 10 for number in numbers}
@@ -50,7 +50,7 @@ def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
         if not first_of_major or model.tegra or major in covered or reached:
             continue
         emitter = _newest_emitter(builders, number)
-        # Generations older than the oldest target are excluded on purpose.
+        # Generations older than the oldest target count as excluded on purpose.
         if numbers and numbers[0] < number and emitter is not None:
             yield Problem(
                 "variants",
@@ -115,13 +115,13 @@ def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion
 
 
 def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
-    """Return the labels that no machine selects, with those preferred to each.
+    """Return the labels that no machine selects, each with the labels preferred to it.
 
-    A label to which none is preferred fits no machine at all. Every driver is tried
-    with every GPU that it supports and without a GPU, and so is a machine without a
-    driver. At first, all values of the other namespaces count as supported; then, for
-    each remaining label, only the values of that label. At most `_MAX_TRIES` remaining
-    labels are tried, and the others are not reported.
+    A label with an empty tuple fits no machine. Every driver is tried with every GPU
+    that it supports and without a GPU, and so is a machine without a driver. At first,
+    all values of the other namespaces count as supported; then, for each remaining
+    label, only the values of that label. At most `_MAX_TRIES` remaining labels are
+    tried, and the others are not reported.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -138,7 +138,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
                 property_priorities=metadata.property_priorities,
             ).compatible
             selected.update(labels[:1])
-            # Only labels that no machine selects need the preferred labels.
+            # The preferred labels matter only if no machine selects the label.
             for label in labels[1:]:
                 if label not in selected:
                     winners.setdefault(label, {})[labels[0]] = None
@@ -165,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Return the distinct answers of machines, reduced to values that labels use."""
+    """Yield the distinct supported values of machines, without those no label uses."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties
@@ -179,7 +179,7 @@ def _distinct_answers(
         for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
     }
     seen = set()
-    # Drivers with the same bounds differ in the GPUs that they support.
+    # Drivers with equal bounds may support other GPUs, so keep a driver for each GPU.
     bounds: dict[
         tuple[tuple[str, ...], ...],
         dict[ComputeCapability | None, CudaVersion],
@@ -191,7 +191,7 @@ def _distinct_answers(
             for feature in (LOWER_BOUND, UPPER_BOUND)
         )
         bounds.setdefault(key, {})[capability] = cuda
-    # Without a driver, nothing in the namespace is supported.
+    # A machine without a driver supports no property of the namespace.
     yield {}
     for gpus in bounds.values():
         for capability, cuda in gpus.items():
@@ -216,5 +216,5 @@ def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
 def _answer(
     cuda: CudaVersion, capability: ComputeCapability | None
 ) -> Mapping[str, tuple[str, ...]]:
-    """Return the answer for a machine, cached for all metadata files of a run."""
+    """Return the supported values of a machine, cached for all metadata files."""
     return own_answer(machine(cuda, capability)).features

@@ -28,17 +28,17 @@ def catalog() -> Mapping[str, frozenset[str]]:
 
 @cache
 def meant_feature(name: str) -> str | None:
-    """Return the feature that an unknown one is a misspelling of, if any."""
+    """Return the feature that an unknown name probably misspells, if any."""
     folded = re.sub(r"[^a-z0-9]+", "_", name.lower())
     return next(iter(get_close_matches(folded, sorted(catalog()), 1, 0.75)), None)
 
 
 @cache
 def meant_value(feature: str, value: str) -> str | None:
-    """Return the value that an unknown one is a misspelling of, if any.
+    """Return the value that an unknown value probably misspells, if any.
 
-    ``sm_90`` and ``90_reel`` are ``90_real``, and ``13.0.1`` is ``13.0``. Numbers
-    are never corrected: ``99_real`` may be a future GPU.
+    For ``sm_90`` and ``90_reel``, that is ``90_real``, and for ``13.0.1``, ``13.0``.
+    Numbers are never corrected: ``99_real`` may be a future GPU.
     """
     text = value.strip().lower()
     if feature != SM_ARCH:
@@ -73,7 +73,7 @@ def corrected(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_unknown(features: Mapping[str, Any], feature: str | None = None) -> bool:
-    """Return whether features, or one of them, are unknown to the provider."""
+    """Return whether any feature or value, or those of ``feature``, are unknown."""
     return any(
         name not in catalog()
         or not isinstance(values, Sequence)

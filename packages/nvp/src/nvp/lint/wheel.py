@@ -64,7 +64,7 @@ class OpenedWheel:
     """A wheel that could be opened.
 
     :param file_name: the name of the file.
-    :param document: its ``variant.json``; ``None`` if that is missing or not JSON.
+    :param document: the ``variant.json``; ``None`` if it is missing or not JSON.
     """
 
     file_name: str
@@ -83,9 +83,9 @@ class OpenedWheel:
 class ListedWheel:
     """A wheel that a page lists.
 
-    :param size: its size in bytes.
-    :param metadata: the METADATA file that the server has next to the wheel, or why it
-        cannot be read; ``None`` if the page announces none.
+    :param size: the size of the file in bytes.
+    :param metadata: the METADATA file next to the wheel, or the error of reading it;
+        ``None`` if the page does not announce such a file.
     """
 
     file: IndexFile
@@ -98,9 +98,9 @@ class ListedWheel:
 class CheckedWheel:
     """The findings about a wheel, and the data for the rules of its release.
 
-    :param document: its ``variant.json``; ``None`` if that is not for the label of
-        the file name.
-    :param requires: ``Requires-Dist`` of METADATA; ``None`` if that cannot be read.
+    :param document: the ``variant.json``; ``None`` if it is not for the label of the
+        file name.
+    :param requires: ``Requires-Dist`` in METADATA; ``None`` if unreadable.
     :param size: the size of the wheel in bytes; 0 if unknown.
     """
 
@@ -159,7 +159,7 @@ def check_wheel(
     inside = Collector(file.path, document=text, member=member)
     document = None
     if text is not None and name.label is None:
-        # For installers this is a non-variant wheel, whatever the file says.
+        # For installers, this is a non-variant wheel, so the text is not checked.
         with suppress(InputError):
             document = parse_lenient(text)[0]
     elif text is not None:
@@ -201,7 +201,7 @@ def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | 
 def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
     """Return the scope in which the ``variant.json`` of a wheel is checked.
 
-    :param report: its GPU code; ``None`` if it was not read.
+    :param report: the GPU code of the wheel; ``None`` if it was not read.
     """
     if report is None:
         return Scope(whole_release=False, floor=_nobody_knows, told=told)
@@ -218,7 +218,7 @@ def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
 
 
 def _nobody_knows(_: Mapping[str, Any]) -> None:
-    """Return no driver, for a wheel whose code is not read."""
+    """Return ``None``, the `Floor` of a wheel whose code is not read."""
 
 
 def _inspect(
@@ -242,7 +242,7 @@ def _inspect(
 
 @WHEEL_CHECKS.rule("NV404")
 def check_nv404(wheel: OpenedWheel) -> Iterator[Problem]:
-    """Report a label without ``variant.json``."""
+    """Report a labeled wheel without ``variant.json``."""
     if wheel.name.label is not None and wheel.content.variant_json is None:
         yield Problem(
             "",
