@@ -373,7 +373,7 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
     """Yield a machine for each value of the label ``Hostname`` in DCGM metrics.
 
     :param lines: the lines of the text.
-    :param name: the name of the machine of metrics without this label.
+    :param name: the machine name for metrics without this label.
     :raises InputError: a value is malformed, or both metrics are missing.
     """
     versions: dict[str, CudaVersion] = {}

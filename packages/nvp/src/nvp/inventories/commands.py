@@ -32,7 +32,7 @@ _DEPTH = 32
 _LONGEST = 256
 
 _VIRTUAL_PACKAGES = ("virtual_packages", "virtual_pkgs")
-"""The key of the list of virtual packages, in pixi and in conda."""
+"""The keys of the list of virtual packages: that of pixi, and that of conda."""
 
 
 class _Log:
@@ -91,7 +91,7 @@ def read_log(data: bytes, name: str, *, is_utf_8: bool = False) -> Machine:
     parser.SkippedEntityHandler = _refuse_entity
     try:
         parser.Parse(data, True)
-    except LookupError as error:  # an unknown encoding is declared
+    except LookupError as error:  # the declared encoding is unknown
         raise InputError(f"cannot be read as XML: {error}", hint=_HINT) from None
     except expat.ExpatError as error:
         message = f"not well-formed XML: {error}"

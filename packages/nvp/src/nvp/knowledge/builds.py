@@ -43,7 +43,7 @@ PROJECTS = frozenset(
         *("torchvision", "vllm", "xformers", "xgboost"),
     }
 )
-"""The projects in the table. Whether a build runs may depend on those it requires.
+"""The projects of the table on which other builds depend to run.
 
 The table also has lightgbm, paddlepaddle-gpu and triton, on which no build depends:
 torch runs without the GPU code of triton.

@@ -206,7 +206,7 @@ def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
 
 @cache
 def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """Return ``{version of ptxas: {target of PTX: targets that it assembles for}}``."""
+    """Return ``{ptxas version: {PTX target: targets to assemble that PTX for}}``."""
     return {
         record["ptxas"]: {
             source: frozenset(targets)
@@ -359,7 +359,7 @@ class VendorIndex:
     :param platforms: the platforms of the wheels, such as ``win_amd64``.
     :param complete: whether the index has all dependencies, so it can be the only one.
     :param leader: the project for whose releases the other projects of the record are
-        built; the table of builds has its builds.
+        built. The table of builds has this project.
     :param needs: projects of other records that the builds require, for the same CUDA.
     :param releases: the releases on the index, such as ``<0.5``; empty for any.
     :param gpus: the supported compute capabilities; empty for all except Tegra.

@@ -254,7 +254,7 @@ def span(band: Sequence[object]) -> str:
 
 
 def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str]:
-    """Return rectangles that cover ``pairs``: ``drivers 12.6-12.9, GPUs 5.0-7.2``.
+    """Return rectangles that cover ``pairs``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
     A rectangle covers no other pair of ``known``. It may cover a driver with a GPU that
     is not in ``known``, because no machine has both.
@@ -281,7 +281,7 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
             rows.append(([gpu], needed, allowed))
     described = []
     for members, columns, _ in rows:
-        # A range such as 12.6-12.9 may span versions that no machine of it has.
+        # A range such as 12.6-12.9 may span versions for which no pair is known.
         versions = {*columns, *(cuda for cuda, gpu in known if gpu in members)}
         models = {*members, *(gpu for cuda, gpu in known if cuda in columns)}
         described.append(

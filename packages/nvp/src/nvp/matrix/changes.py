@@ -186,7 +186,7 @@ def find_index_change(was: Pick, now: Pick) -> str:
 
 
 def release_names(old: VariantsMetadata, new: VariantsMetadata) -> tuple[str, str]:
-    """Return two names of releases, such as ``torch 2.8.0``, or ``OLD`` and ``NEW``."""
+    """Return the names of two releases, by default ``OLD`` and ``NEW``."""
     first, second = (
         f"{item.name} {item.version}" if item.name else None for item in (old, new)
     )

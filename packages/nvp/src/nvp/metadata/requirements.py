@@ -153,7 +153,7 @@ def evaluate_requirement(requirement: str, variant: SelectedVariant) -> str | No
     expression = _Parser(marker, variant).parse()
     if isinstance(expression, bool):
         return head.rstrip() if expression else None
-    # Keep a space before the semicolon: a URL needs it.
+    # Keep the space before the semicolon, or add one after a URL, which needs it.
     gap = " " if head != head.rstrip() or "@" in head else ""
     return f"{head.rstrip()}{gap}; {expression[1]}"
 

@@ -158,8 +158,8 @@ class PinnedFile:
     ) -> PinTarget:
         """Return the target of the installation, with `find_target`.
 
-        If the file does not record a Python version, the names of its wheels may tell:
-        pip locks for one version.
+        If the file does not record its Python versions, the names of its wheels may
+        show the single version that pip locks for.
 
         :raises UsageError: an option has an invalid value.
         """

@@ -26,7 +26,7 @@ _MOST_SIGNS = 500_000
 value costs memory and time. A lock file of 200 packages has 30,000."""
 
 _DEEPEST = 50
-"""The maximum number of parts of a dotted key: `tomllib` takes quadratic time."""
+"""The maximum number of parts of a dotted key: `tomllib` needs quadratic time."""
 
 _LONGEST = 4000
 """The maximum number of digits. Python reads longer numbers only in hexadecimal form,

@@ -160,7 +160,7 @@ def _requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
 def _roots(
     graph: _Graph, pins: Sequence[Pin], manifest: Mapping[str, Any]
 ) -> Iterator[Edge]:
-    """Yield the requirements of the projects, or of a script, from the manifest."""
+    """Yield the requirements of the projects; those of a script are in the manifest."""
     for number, pin in enumerate(pins):
         if not pin.is_project:
             continue
