@@ -98,7 +98,7 @@ def _end_of_name(name: bytes) -> int | None:
 
 
 def _identifiers(name: bytes, at: int) -> tuple[list[str], int]:
-    """Return consecutive identifiers, and the offset of their end."""
+    """Return consecutive identifiers, and the offset after them."""
     parts = []
     while match := _LENGTH.match(name, at):
         at = match.end() + int(match[0])

@@ -233,7 +233,7 @@ class CompileLog:
                 return False
             if match := _EXCEPTION.match(text):
                 if match[1].endswith(":"):
-                    # torch._dynamo.exc.BackendCompilerFailed: backend='...' raised:
+                    # The cause follows "BackendCompilerFailed: backend='...' raised:".
                     unfinished = match[1]
                     return True
                 _explain(entry, match[1])

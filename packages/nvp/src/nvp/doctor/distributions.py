@@ -333,7 +333,7 @@ class Need:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the requirement pins a version or a series, even by two limits."""
+        """Whether the requirement allows only a single version or a single series."""
         items = list(self.requirement.specifier)
         exact = any(item.operator in ("==", "===", "~=") for item in items)
         return exact or len(items) > len({item.version for item in items})

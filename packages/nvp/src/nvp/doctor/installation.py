@@ -166,7 +166,7 @@ def _interpreter(prefix: str) -> str | None:
 def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
     """Return an environment's directories of packages, and the version of its Python.
 
-    If ``pyvenv.cfg`` enables the packages of the system, they are included: it also
+    The packages of the system are included if ``pyvenv.cfg`` enables them. The file
     contains the directory of the interpreter that created the environment.
     """
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))

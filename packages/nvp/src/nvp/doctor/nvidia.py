@@ -1,6 +1,6 @@
 """NVIDIA's libraries: the distribution and directory of each.
 
-The table is compared with the descriptors that cuda-pathfinder publishes.
+A test compares the table with the descriptors that cuda-pathfinder publishes.
 """
 
 from __future__ import annotations

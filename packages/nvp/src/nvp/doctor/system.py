@@ -152,7 +152,7 @@ class System:
             return ()
         try:
             status = os.stat(folder)
-            # Many paths can lead to one directory, such as /lib and /usr/lib.
+            # List a directory once, even by two paths such as /lib and /usr/lib.
             place = status.st_dev, status.st_ino
             if place not in self._listings or not status.st_ino:
                 with os.scandir(folder) as entries:
@@ -233,7 +233,7 @@ def read_cache(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{program} cannot be run: {error}") from None
     if done.returncode:
-        # "/sbin/ldconfig: File is not a cache file."
+        # Such as "/sbin/ldconfig: File is not a cache file."
         text = " ".join(done.stderr.split()).removeprefix(f"{program}: ")
         raise ValueError(f"{program} says: {text.rstrip('.')}")
     wanted = _PROCESSORS.get(machine)

@@ -272,7 +272,7 @@ _ELSEWHERE = (
 class Toolchain:
     """The toolchain of a stack.
 
-    When the first version of a program is needed, all programs run once, in parallel.
+    When any program's version is first needed, all programs run once, in parallel.
     """
 
     software: Software

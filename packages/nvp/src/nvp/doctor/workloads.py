@@ -138,7 +138,7 @@ def run_command(
 
     start = time.monotonic()
     try:
-        # Ctrl-C also ends all processes.
+        # `started` ends all processes, even after Ctrl-C.
         with started(
             [program, *words[1:]],
             end_all,

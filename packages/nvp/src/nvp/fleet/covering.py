@@ -68,7 +68,7 @@ def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
 
 
 def _without_dominated(served: Mapping[str, int]) -> list[str]:
-    """Return the labels, without those whose groups another label all serves too."""
+    """Return the labels, except those whose groups are all served by another label."""
     kept: list[str] = []
     for label, mask in served.items():
         if any(other & mask == mask and other != mask for other in served.values()):

@@ -180,7 +180,7 @@ class Served:
 class Fleet:
     """Groups of machines with their builds.
 
-    :param covering: the builds that run on every machine, best for the first one first.
+    :param covering: the builds that run on every machine, in the first machine's order.
     :param cover: the smallest set of builds that gives each machine one that uses its
         GPU.
     """

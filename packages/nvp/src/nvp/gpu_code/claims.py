@@ -334,7 +334,7 @@ def _relaxed_values(
 
 
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
-    """Return, for each unit, the values of other units that it cannot run."""
+    """Return, for each unit, the values of other units that it does not cover."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]

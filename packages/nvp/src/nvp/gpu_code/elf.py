@@ -263,7 +263,7 @@ def text_of(data: bytes) -> str:
 
 def has_kernels(data: bytes) -> bool:
     """Return whether a cubin has code; bytes that are not a cubin count as code."""
-    # A quick way out: a section with code needs a name.
+    # Return early without this text: every section with code has a name.
     if _TEXT not in data:
         return not data.startswith(MAGIC)
     try:

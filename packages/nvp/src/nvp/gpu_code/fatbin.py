@@ -69,7 +69,7 @@ _NEW_CUBIN = (1, 8)
 """The version of all cubins of CUDA 13, and of those of 12.8 and 12.9 for Blackwell."""
 _BLACKWELL = 100
 _WITH_ZSTD = 12, 0
-"""No CUDA 11 compresses with zstd; 12.8 is the first that does."""
+"""The lower bound for zstd: no CUDA 11 uses it, and 12.8 is the first known release."""
 _WITH_GROUPS = 13, 4
 
 _TOO_MANY = "not everything was read: there are too many containers of GPU code"
@@ -266,7 +266,7 @@ class Scanner:
         return match.start() if match else None
 
     def _take(self, data: bytes, at: int, end: int) -> int | None:
-        """Read the entry at ``at``, and skip its payload."""
+        """Read the entry at ``at``, and return the offset after its payload."""
         left = end - self._next
         if left < ENTRY.size:
             return self._broken("its last bytes are too few for an entry")
@@ -300,7 +300,7 @@ class Scanner:
     def _take_group(
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
-        """Read the entries of a group, whose headers are in that of the group."""
+        """Read the entries of a group; its header contains their headers."""
         stream: bytes | None = None
         try:
             for fields in group_entries(header):
@@ -407,7 +407,7 @@ def _entry(
     packing: int,
     stub: bool | None,
 ) -> Entry:
-    """Return an entry.
+    """Return the entry with these fields.
 
     :param gpu: the number of the target, and the flags of the entry.
     :param version: the version of the PTX language, or of the format of a cubin.

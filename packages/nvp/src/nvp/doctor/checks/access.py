@@ -30,7 +30,7 @@ from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"
 _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
-"""By the variable that each sandbox sets: its name, and its directory in paths."""
+"""The variable that each sandbox sets, with the sandbox's name and its directory."""
 
 _FIRST_NEAR = Version("0.49")
 """The first bitsandbytes that accepts a library for another CUDA minor version."""

@@ -84,7 +84,7 @@ class _Record(NamedTuple):
 class _Opened(NamedTuple):
     """A library that a program cannot open.
 
-    :param problem: such as ``libnvvm.so.4, which is found nowhere``.
+    :param problem: a clause, such as ``libnvvm.so.4, which is found nowhere``.
     :param folder: the directory of the library, if the program does not search it.
     """
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _INTERVAL = 0.1
-"""The seconds between two samples. A peak that is shorter can be missed."""
+"""The seconds between two samples. A shorter peak can be missed."""
 
 
 def main(seconds: float) -> None:

@@ -68,7 +68,7 @@ class Library:
 def find_libraries(
     stack: Stack, capability: ComputeCapability, folder: str
 ) -> Iterator[Library]:
-    """Yield a library for each unit of GPU code in a stack.
+    """Yield a library, with its cubin, for each unit of GPU code in a stack.
 
     :param folder: the directory for the cubins.
     """
