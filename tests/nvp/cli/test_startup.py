@@ -137,3 +137,16 @@ def test_reading_an_index_does_without_the_command_line_of_httpx(
     assert (done.returncode, lines[-1].partition(":")[0]) == (3, "error")
     assert "httpx" in modules
     assert those_of(modules, "pygments", "rich", "click") == set()
+
+
+def test_an_interrupted_import_of_the_client_ends_without_a_traceback() -> None:
+    # The module is there, and its functions are not yet.
+    program = """
+import sys, types
+sys.modules["nvp.index.http.client"] = types.ModuleType("nvp.index.http.client")
+from nvp.__main__ import run
+sys.exit(run())
+"""
+    words = [sys.executable, "-c", program, "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -17,6 +17,7 @@ from support.stacks import make_stack
 from nvidia_variant_provider.errors import UsageError
 from nvp.doctor.compile_log import CompileLog
 from nvp.doctor.model import Finding, Stack
+from nvp.doctor.programs import started
 from nvp.doctor.workloads import (
     environment_of,
     find_broken_graphs,
@@ -25,6 +26,7 @@ from nvp.doctor.workloads import (
     run_workloads,
     split_command,
 )
+from nvp.signals import ending
 
 PYTHON = shlex.quote(sys.executable)
 PLENTY = 60.0
@@ -169,6 +171,24 @@ def test_an_interrupt_while_a_command_is_started(
     with pytest.raises(KeyboardInterrupt):
         run_command(words, dict(os.environ), deadline=PLENTY, log=CompileLog())
     assert not is_running(pids[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGHUP")
+def test_a_second_signal_while_a_command_is_ended() -> None:
+    ended: list[int] = []
+
+    def end(process: subprocess.Popen[bytes]) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        process.kill()
+        ended.append(process.wait())
+
+    def work() -> None:
+        with started([sys.executable, "-c", "import time; time.sleep(600)"], end):
+            signal.raise_signal(signal.SIGHUP)
+
+    with pytest.raises(SystemExit), ending():
+        work()
+    assert ended
 
 
 def is_running(pid: int) -> bool:

@@ -95,9 +95,10 @@ def _has_busy_thread() -> bool:
 
     Such a thread waits for a server or a keyring, and at exit Python would wait for it.
     """
-    # A command that has not imported the client has no such thread.
+    # A command that has not imported the client has no such thread, and neither has one
+    # whose import Ctrl-C has interrupted.
     client = sys.modules.get("nvp.index.http.client")
-    return client is not None and client.is_running()
+    return bool(getattr(client, "is_running", bool)())
 
 
 if __name__ == "__main__":

@@ -94,27 +94,31 @@ def started(
     :raises OSError: the program cannot be started.
     """
     waiting: list[int] = []
+    later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
     process: subprocess.Popen[bytes] | None = None
     is_known = False
     try:
         # A signal could raise an exception after the program has started but before its
         # process id is known, so delay signals.
-        later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
         with handling(later):
             made: Any = subprocess.Popen(  # noqa: S603  # a program of the user's stack
                 list(words), stdin=subprocess.DEVNULL, start_new_session=True, **options
             )
             process = cast("subprocess.Popen[bytes]", made)
-        for number in waiting:
-            signal.raise_signal(number)
+        while waiting:
+            signal.raise_signal(waiting.pop())
         is_known = True
         yield process
     finally:
         if process is not None:
-            end(process)
+            # A second signal must not interrupt this, which takes a few seconds.
+            with handling(later):
+                end(process)
             streams = () if is_known else (process.stdout, process.stderr)
             for stream in filter(None, streams):
                 stream.close()
+            while waiting:
+                signal.raise_signal(waiting.pop())
 
 
 def pipe_name(stream: IO[bytes]) -> str:
