@@ -147,6 +147,6 @@ sys.modules["nvp.index.http.client"] = types.ModuleType("nvp.index.http.client")
 from nvp.__main__ import run
 sys.exit(run())
 """
-    words = [sys.executable, "-c", program, "--version"]
+    words = [sys.executable, "-c", program]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
