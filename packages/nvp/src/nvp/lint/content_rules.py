@@ -324,7 +324,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Yield the values that the same libraries lack, joined, with these libraries."""
+    """Yield the values that the same libraries lack, as text, with these libraries."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)
@@ -344,7 +344,7 @@ def _numbers(values: str) -> str:
 def _undeclared(
     wheel: DeclaringWheel,
 ) -> Iterator[tuple[str, Sequence[ComputeCapability]]]:
-    """Yield undeclared values, each with the GPUs that get the build only by it."""
+    """Yield undeclared values, each with its GPUs that match no declared value."""
     # NV306 reports a wheel without sm_arch, and NV302 an unknown value.
     if not wheel.loaded or not wheel.names_targets or SM_ARCH in wheel.unclear:
         return
@@ -364,7 +364,7 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 
 
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
-    """Yield the needed CUDA, the library and the value of PTX that drivers reject."""
+    """Yield rejected PTX: the CUDA version that it needs, the library and the value."""
     values = wheel.values
     if LOWER_BOUND in wheel.unclear:
         return

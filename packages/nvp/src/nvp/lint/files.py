@@ -76,8 +76,8 @@ JOBS = min(4, os.cpu_count() or 1)
 
 
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Returns a context in which to read the wheel of a name. The value of the context is a
-function to call with the bytes read so far and the total, or ``None``."""
+"""Returns a context manager for reading a wheel, given the name. The context has as its
+value a function to call with the bytes read so far and the total, or ``None``."""
 
 
 def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:

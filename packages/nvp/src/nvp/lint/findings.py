@@ -381,7 +381,7 @@ def _find_offsets(
 
 
 def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
-    """Return a function for whether a place is or contains a wanted place."""
+    """Return a function that checks whether a place is or contains a wanted place."""
     exact = set(wanted)
     ordered = sorted(exact)
 

@@ -1,4 +1,4 @@
-"""NV312, NV313 and NV315: the machines for the labels of a release."""
+"""NV312, NV313 and NV315: whether the labels of a release suit the machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_NAMED = 5
 
 @SELECTION_CHECKS.rule("NV312")
 def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
-    """Report GPU generations that no label has code for, if a used toolkit emits it."""
+    """Report GPU generations without code in any label, if a toolkit emits it."""
     claims = _claims_with_machine_code(metadata)
     numbers = sorted({number for claim in claims for number in claim.real})
     covered = {number // 10 for number in numbers}
@@ -165,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Yield the distinct supported values of machines, without those no label uses."""
+    """Yield the distinct sets of supported values, reduced to values of labels."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties

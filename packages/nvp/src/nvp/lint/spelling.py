@@ -73,7 +73,7 @@ def corrected(features: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_unknown(features: Mapping[str, Any], feature: str | None = None) -> bool:
-    """Return whether any feature or value, or those of ``feature``, are unknown."""
+    """Return whether features, or only ``feature``, have an unknown name or value."""
     return any(
         name not in catalog()
         or not isinstance(values, Sequence)

@@ -252,7 +252,7 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """Yield a machine for each set of supported values, in words and with the values.
+    """Yield a machine in words and its values, for each distinct set of values.
 
     Values that no label requires do not matter when labels are compared.
     """

@@ -111,13 +111,13 @@ class _Bounded:
         self.close = file.close
 
     def seekable(self) -> bool:
-        """Return ``True``."""
+        """Return whether the file can seek: ``True``."""
         return True
 
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: the read is larger than `MAX_READ`.
+        :raises InputError: the read is larger than `MAX_READ`, the limit for lists.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:
@@ -221,7 +221,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
     if label is not None and not GRAMMARS["label"].fullmatch(label):
         message = explain(label, "label")
         raise InputError(message, path=file_name, hint="rename the wheel")
-    # Five parts include no build tag. `packaging` accepts a digit before a Python tag.
+    # With five parts, the third is the Python tag, which `packaging` does not check.
     if has_build and len(parts) == 5:
         message = "its Python tag starts with a digit"
         raise InputError(message, path=file_name, hint="rename the wheel")

@@ -54,7 +54,7 @@ class Copy:
 class RewritePlan:
     """The parts of a rewritten wheel.
 
-    :param parts: the parts in their order; the ranges of the original ascend.
+    :param parts: the parts in the order of the new wheel; original ranges ascend.
     :param size: the size of the new file in bytes.
     :param original: the size of the original in bytes.
     :param metadata: the METADATA of the new wheel.
