@@ -36,7 +36,7 @@ from .urls import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes so far, and the size of the file or 0."""
+"""Called with the number of bytes so far, and the file size, or 0 if unknown."""
 
 _PREFIX = "nvidia-variant-provider-"
 """The prefix of the names of temporary files."""
@@ -77,7 +77,7 @@ class BlockingClient:
 
     def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
         self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
-        # Several threads may make the first request; one creates the client.
+        # Several threads may make the first request, but one must create the client.
         self._starting = threading.Lock()
         self._running: tuple[Client, LoopThread] | None = None
 
@@ -278,7 +278,7 @@ class BlockingClient:
     def _prepare(
         self, url: str, page: str | None = None
     ) -> tuple[Client, LoopThread, str]:
-        """Return client, thread and bare URL; the client gets its credentials.
+        """Return client, thread and bare URL; store the URL's credentials.
 
         :param page: the URL of the page that names ``url``.
         :raises UpstreamError: the URL is invalid, or its server is in a private network

@@ -23,7 +23,7 @@ _NAMES = 10_000
 memory. HTML has about 300."""
 
 _TAGS, _BYTES_OF_TAG = 100_000, 20
-"""The maximum number of tags: a number, and one more for each so many bytes of the
+"""The maximum number of tags: `_TAGS`, plus one for every `_BYTES_OF_TAG` bytes of the
 page, because parsing a tag takes some microseconds. Tags on PyPI have 120 bytes."""
 
 _TEXT = 1000
@@ -94,7 +94,7 @@ class _Target:
             self._open.text += text[:_TEXT]
 
     def comment(self, _: str) -> None:
-        """Note that the parser has passed a comment."""
+        """Record that the parser has passed a comment."""
         self.moves = True
 
     def close(self) -> None:

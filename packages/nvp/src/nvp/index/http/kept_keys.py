@@ -50,7 +50,7 @@ _JSON: Any = type(_WITHOUT[KEPT_KEY])
 def private_keys(
     item: Mapping[str, Any], known: Collection[str], url: str | None = None
 ) -> model.PrivateMetadataMapping:
-    """Return the private keys of a part of a page, and the unknown in `KEPT_KEY`.
+    """Return the private keys of a part of a page, with unknown keys in `KEPT_KEY`.
 
     :param known: the keys in the model.
     :param url: the base of relative URLs in the part.

@@ -63,7 +63,7 @@ _BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
-"""The maximum number of files: a number, and one more for each so many bytes of a page.
+"""The maximum number of files: `_FILES`, plus one for every `_BYTES_OF_FILE` bytes.
 
 A file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.

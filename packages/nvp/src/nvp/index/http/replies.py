@@ -84,7 +84,7 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
             engine = zlib.decompressobj(bits)
             body = engine.decompress(reply.raw, limit + 1)
             is_all = engine.eof and not engine.unused_data
-            # Only pip ignores data after the end, and uv requires the end.
+            # Like uv, require the end; only pip ignores data after it.
             if is_all or len(body) > limit or not reply.is_whole:
                 return body
     return None if forms and reply.raw else reply.raw
@@ -121,7 +121,7 @@ def is_own(headers: Mapping[str, str]) -> bool:
 
 
 def check_status(response: httpx.Response, url: str, *, most: int) -> None:
-    """Raise an error for the status of a response that has no file or part of one.
+    """Raise an error if the status of a response shows a failure.
 
     :param most: the first error status; pip and uv read a page with any status below
         400.

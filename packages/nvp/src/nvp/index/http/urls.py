@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-# Most URLs match this pattern, so they need no check: they have no port, for example.
+# Most URLs match this pattern, and need no check: for example, they have no port.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._~+-]+")
 _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
@@ -100,7 +100,7 @@ class TooSlowError(PassingError):
 
 
 ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
-"""The hash algorithms that pip checks, in order of preference here."""
+"""The hash algorithms that pip checks, in the order of preference."""
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
@@ -294,7 +294,7 @@ def is_text(value: Any) -> bool:
 def is_file_name(name: str) -> bool:
     """Return whether a file system could have a file of that name.
 
-    The length is limited because Python cannot convert a number with many digits.
+    A longer name may have a version with more digits than Python can convert.
     """
     return len(name) <= LONGEST_NAME and is_text(name)
 

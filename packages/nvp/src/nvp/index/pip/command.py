@@ -107,7 +107,7 @@ class PipCommand:
         :raises AttributeError, IndexError, TypeError: the reply is invalid.
         """
         fields = dict(reply)
-        # pip uses None for some empty lists, which `PipOptions` replaces.
+        # pip uses None for some empty lists: use the defaults of `PipOptions`.
         options = fields.pop("options", {}).items()
         lines = fields.pop("lines", ())
         pairs = fields.pop("credentials", {})

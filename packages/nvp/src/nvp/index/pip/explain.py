@@ -87,7 +87,7 @@ class InstalledBuild:
 def explain_unknown_label(
     asked: Iterable[Asked], pins: Pins, local_index: LocalIndex
 ) -> str | None:
-    """Return an error if no named project has the label that is for all projects.
+    """Return an error if no named project has the label requested for all projects.
 
     A backend such as ``cu126`` needs no check, because a project with builds only for
     other backends is hidden. If no named project has any label, the label may

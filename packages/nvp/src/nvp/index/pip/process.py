@@ -45,7 +45,7 @@ _CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, which `_WarmPip` requires."""
 
 _GRACE = 5.0
-"""Seconds to wait after an interrupt, because pip may receive one itself."""
+"""Seconds to wait after an interrupt, because pip may receive it directly."""
 
 
 class Pip:
@@ -349,7 +349,7 @@ class _WarmPip:
             logger.info("the probe has ended")
 
     def read_line(self, timeout: float) -> str | None:
-        """Return the next line of the probe; ``None`` without one.
+        """Return the next line of the probe; ``None`` after its end or the timeout.
 
         :param timeout: the maximum wait in seconds.
         """

@@ -41,10 +41,10 @@ from .rows import make_table
 logger = logging.getLogger(__name__)
 
 Inspect: TypeAlias = bool | Literal["all"]
-"""Whether to inspect new wheels without other evidence, or all such wheels."""
+"""Whether to inspect wheels without other evidence; ``all`` removes the limits."""
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
-"""Creates a context that shows the progress of the wheel with a name."""
+"""Given the name of a wheel, creates a context that shows the progress of reading."""
 
 _MOST_INSPECTED = 10
 

@@ -187,7 +187,7 @@ class Reader:
         _check(file, content)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
-            # Do not cache the changed text: pip verifies the hash of the index.
+            # Do not cache it: pip compares METADATA with its hash on the page.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
         self.metadata.keep(file, replace(kept, content=text))

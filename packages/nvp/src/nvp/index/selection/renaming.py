@@ -232,7 +232,7 @@ def _highest_build(release: Release) -> int:
 
 
 def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
-    """Return the label and the build tag, which wheels with other tags may share.
+    """Return label and build tag; wheels that share both differ only in their tags.
 
     The build tag is text, because 1 and 01 are different file names.
     """
@@ -300,7 +300,7 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # Wheels for only one version are not supported by those before and after it.
+    # Add the neighboring versions, which do not support wheels for one version.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
