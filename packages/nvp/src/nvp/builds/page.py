@@ -58,7 +58,7 @@ class Build:
         return Version(version.public) if version.local else version
 
     def has_label(self, label: str) -> bool:
-        """Return whether a label that users pass, such as ``cu128``, is the build's."""
+        """Return whether the build matches a label from the user, such as ``cu128``."""
         backend = self.backend
         labels = (
             self.version.local,
@@ -165,7 +165,7 @@ class _Known(NamedTuple):
 def _find_known(
     releases: Mapping[Version, Sequence[Build]],
 ) -> Mapping[int | None, _Known]:
-    """Find the newest release that runs for each Python; the key ``None`` is any."""
+    """Find the newest release that runs, by version of Python; ``None`` is any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
     by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):
@@ -197,7 +197,7 @@ def _find_stand_in(
     A wheel for several versions of Python is replaced for all of them, if a release
     runs under each.
 
-    :param steps_back: replace it only if the newest release cannot run under one.
+    :param steps_back: replace only builds for a Python whose newest release cannot run.
     """
     pythons = [every[python] for python in build.pythons or (None,)]
     if not all(known.newest for known in pythons):

@@ -183,7 +183,7 @@ class ReleaseTable:
 
     @property
     def chosen(self) -> ListedRelease | None:
-        """The newest final release with a selected wheel, or else the pre-release."""
+        """The newest release with a selected wheel, preferably not a pre-release."""
         taken = [item for item in self.releases if item.selected is not None]
         final = [item for item in taken if not Version(item.version).is_prerelease]
         return next(iter(final or taken), None)
@@ -199,7 +199,7 @@ class ReleaseTable:
 
     @property
     def gpu_pick(self) -> bool:
-        """Whether an installer selects a build that runs without older releases."""
+        """Whether the build that an installer selects by itself runs on the GPU."""
         return self.chosen is not None and self.chosen.selected_runs
 
     @property
@@ -219,7 +219,7 @@ class ReleaseTable:
 
     @property
     def only_source(self) -> str | None:
-        """The newest final release, if it has a source but only pre-releases wheels."""
+        """The newest final release, if it has a source and no final release a wheel."""
         final = [x for x in self.releases if not Version(x.version).is_prerelease]
         if not final or any(item.builds for item in final):
             return None
@@ -227,7 +227,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether the newest release has no GPU code, nor any other as far as known."""
+        """Whether the newest release uses no GPU, and no other is known to use one."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 

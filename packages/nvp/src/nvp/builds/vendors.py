@@ -143,7 +143,7 @@ def find_elsewhere(
     :param used: the URLs of the user's indexes. If one belongs to a vendor of the
         project, indexes with unknown releases are not named.
     :param allows: whether the user's requirements allow a release of a project.
-    :param beside: the builds found for other projects; those on one index must match.
+    :param beside: builds found for other projects, to match those from the same index.
     :param every_gpu: accept only builds that run on every GPU of the machine.
     """
     if environment.cuda_driver_version is None:

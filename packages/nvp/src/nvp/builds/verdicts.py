@@ -392,7 +392,7 @@ def find_lacking(
 def leave_out(
     judgement: Judgement, lacking: Mapping[ComputeCapability, str]
 ) -> Judgement:
-    """Return the judgement, less the GPUs for which a required project has no code.
+    """Return the judgement with the GPUs added that required projects lack.
 
     :param lacking: by GPU, the required project that has no code for it.
     """

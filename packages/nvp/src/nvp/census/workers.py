@@ -1,7 +1,7 @@
 """The workers that read wheels: processes of this machine, or a cluster.
 
-Both kinds return futures of `concurrent.futures`, so the loop in `running` needs no
-distinction.
+Both kinds return futures of `concurrent.futures`, so the loop in `running` treats them
+in the same way.
 """
 
 from __future__ import annotations

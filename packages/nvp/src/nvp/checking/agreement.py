@@ -67,7 +67,7 @@ def _find_unmet(
             continue
         # The file's own requirements come first, so ignore those of the table.
         said.add(name)
-        # One is enough: a file may pin two for machines that the target matches alike.
+        # One version is enough: a file may pin two for machines that look the same.
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
@@ -85,7 +85,7 @@ def _counts(name: str) -> bool:
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
-    """Yield NVIDIA libraries for two CUDA majors, and extensions for another CUDA."""
+    """Yield libraries for two CUDA majors, and extensions for other majors."""
     libraries: dict[str, dict[int, Known]] = {}
     for item in builds:
         if item.is_library and item.named and item.named.cuda:

@@ -107,7 +107,7 @@ class Known:
             return False
         if needs is not None and (needs.cuda or not needs.gpu or needs.doubt):
             return needs.evidence == "label" and texts is None
-        # uv.lock and pylock.toml list requirements without versions, METADATA has them.
+        # METADATA has the versions that uv.lock and pylock.toml leave out.
         return not texts or all(_NAME_ALONE.fullmatch(text) for text in texts)
 
     @cached_property
@@ -322,7 +322,7 @@ def _backend_of(pin: Pin) -> Backend | None:
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Add the pinned version to a requirement on a CUDA package that names none."""
+    """Add the pinned version to a requirement without a version on a CUDA package."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

@@ -23,7 +23,7 @@ _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
 """The part of a name that distinguishes builds of one program by CUDA version."""
 
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
-"""A function that returns all packages, with more evidence for those with little."""
+"""A function that finds more evidence about packages, and returns all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

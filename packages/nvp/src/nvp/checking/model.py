@@ -190,7 +190,7 @@ class CheckReport:
         )
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Return whether builds cannot run or disagree; if strict, or are unknown."""
+        """Return whether the check fails; with ``strict``, also for unknown builds."""
         if strict and self.unknown:
             return True
         return any(

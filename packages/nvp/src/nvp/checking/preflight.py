@@ -1,4 +1,4 @@
-"""List the packages that the running program can import, to check them before."""
+"""List the packages of the running program, to check them before their import."""
 
 from __future__ import annotations
 

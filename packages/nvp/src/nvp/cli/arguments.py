@@ -381,7 +381,7 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version for ``--cuda-driver``, and print that of a driver."""
+    """Return the CUDA version for ``--cuda-driver``; print that of a driver version."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
     if numbers is None:  # `forced_cuda_version` reads it or reports the error
         return text

@@ -139,7 +139,7 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
     from ..gpu_code.inspection import inspect_path
 
     # Import `describe` in a thread while a file is decompressed. With the default
-    # interval, the decompression would wait up to 5 ms for it at every piece.
+    # interval, decompression would wait up to 5 ms for the import at every piece.
     sys.setswitchinterval(0.0005)
     Thread(target=import_module, args=("nvp.gpu_code.describe",)).start()
     if path == "-":

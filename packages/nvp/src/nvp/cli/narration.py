@@ -94,7 +94,7 @@ class Narration:
                 self._explain(why_no_gpu(release, resolution, label=label))
 
     def wait(self, project: str) -> None:
-        """Print the project whose pages pip is waiting for, if on a terminal."""
+        """Print the project that pip is waiting for, if stderr is a terminal."""
         if terminal_width(sys.stderr) and not self._quiet:
             complain(f"reading the pages and METADATA of {project}")
 

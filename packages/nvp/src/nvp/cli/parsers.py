@@ -107,7 +107,7 @@ _FOOTNOTE = (
 
 
 _PIPS_OWN = ("-h", "--help", "--json", "-v")
-"""Options of both ``nvp pip`` and pip; the position decides which of them gets one."""
+"""Options that ``nvp pip`` and pip share; the position decides which one gets them."""
 
 
 class CommandLine(NamedTuple):

@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
-            # Only the report needs the reasons: those of thousands of labels are slow.
+            # Only the report needs reasons: writing those of many labels is slow.
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
