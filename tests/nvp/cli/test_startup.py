@@ -150,3 +150,13 @@ sys.exit(run())
     words = [sys.executable, "-c", program]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the file size")
+def test_the_exit_code_is_kept_where_stderr_cannot_be_written(tmp_path: Path) -> None:
+    # Python alone would end with 120.
+    script = f"ulimit -f 0; {sys.executable} -m nvp inspect nowhere.so 2>errors"
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    words = ["bash", "-c", script]
+    ended = subprocess.run(words, cwd=tmp_path, env=environ, check=False)
+    assert ended.returncode == 3

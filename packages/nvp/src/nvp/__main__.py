@@ -31,12 +31,24 @@ def run() -> int:
     # At exit, Python would look for cycles among all objects, which takes longer than
     # many commands. The memory is freed anyway.
     atexit.register(gc.freeze)
+    atexit.register(_flush_stderr)
     code = main(sys.argv[1:])
     if _has_busy_thread():
         sys.stdout.flush()
-        sys.stderr.flush()
+        _flush_stderr()
         os._exit(code)
     return code
+
+
+def _flush_stderr() -> None:
+    """Drop what cannot be written to stderr, such as to a full disk.
+
+    At exit, Python would try again, and replace the exit code.
+    """
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _leave_out_program_of_httpx() -> None:
