@@ -286,7 +286,7 @@ class Client:
     ) -> tuple[str, str] | None:
         """Return the user's stored credentials for the server of ``url``.
 
-        :param user: the user name in the URL, or an empty one; a keyring may have its
+        :param user: the user name in the URL, possibly empty; a keyring may have the
             password.
         """
         server = server_of(url)

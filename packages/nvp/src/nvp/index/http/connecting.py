@@ -59,14 +59,14 @@ class NearnessFinder:
     """Finds the location and the addresses of servers.
 
     A public page must not make this program send requests to servers that only this
-    machine, or its network, can reach. Therefore connections use the checked addresses,
-    and a host that once had a local address counts as local from then on.
+    machine, or its network, can reach. Connections therefore use only checked
+    addresses, and refuse a host that has moved to a more local address.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, Nearness] = {}
-        # The farthest location at which a server was accepted. Only that one counts
-        # where a name later moves nearer, also for what the server refers to.
+        # The most public location that was accepted for each host. It limits later
+        # addresses of the host, and the servers to which its pages may lead.
         self._accepted: dict[str, Nearness] = {}
         self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
 
@@ -90,7 +90,7 @@ class NearnessFinder:
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the addresses of a host that `find` has checked.
 
-        :raises OSError: the host has no address, or a more local one than before.
+        :raises OSError: the host has no address, or a more local one than was accepted.
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
@@ -100,7 +100,7 @@ class NearnessFinder:
         return addresses
 
     def _accept(self, host: str, near: Nearness) -> Nearness:
-        """Return the farthest location of a host that was accepted until now."""
+        """Accept a location of a host; return the most public one accepted so far."""
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 

@@ -2,7 +2,7 @@
 
 pip's `html.parser` takes quadratic time for a page of unclosed tags or comments, and
 pages are untrusted. lxml reports each tag as libxml2 reads it, in linear time and
-without a tree, by the rules of the HTML standard. Results differ only where pip
+without a tree, by the rules of the HTML standard. Results differ only if pip
 violates the standard: for a duplicate ``href`` (the first one counts here), and tags in
 the text of a title.
 """

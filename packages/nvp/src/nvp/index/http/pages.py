@@ -171,7 +171,7 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
 
     :param replace: returns a replacement for an object, or the object itself.
     :raises ValueError: the page is not JSON.
-    :raises TooMuchError: its values would take too much memory.
+    :raises TooMuchError: the values of the page would take too much memory.
     """
     left = _LEAST_MEMORY + _TIMES * len(body)
     if LIST_MEMORY * body.count(b"[") + VALUE_MEMORY * body.count(b",") > left:

@@ -193,5 +193,5 @@ def pause_before(attempt: int, error: PassingError) -> float | None:
     if error.wait is not None:
         return error.wait if error.wait <= _LONGEST else None
     pause: float = min(_LONGEST, _FIRST * 2 ** (attempt - 1))
-    # Vary the pause, so that workers that failed together do not retry together.
+    # Vary the pause, so workers that failed together do not retry together.
     return pause * random.uniform(0.5, 1.0)  # noqa: S311  # nothing secret

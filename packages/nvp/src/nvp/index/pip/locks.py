@@ -63,7 +63,7 @@ _FIRST_PIP = Version("26.1")
 class LockedFile:
     """A file in a lock file.
 
-    :param url: its URL; that of a local file starts with ``file:``.
+    :param url: the URL, which starts with ``file:`` for a local file.
     :param hashes: the hashes by algorithm.
     :param place: the place in the lock file.
     :param text: the inlined content, in which case the URL is empty.
@@ -101,7 +101,7 @@ class LockedPackage:
 class Lock:
     """A lock file.
 
-    :param document: its content, with absolute paths.
+    :param document: the content of the file, with absolute paths.
     :param packages: the packages with wheels and a version.
     """
 

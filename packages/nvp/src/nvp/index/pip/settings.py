@@ -213,7 +213,7 @@ class Interpreter:
 def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
     """Run an interpreter of this machine to get its version and tags.
 
-    :param python: its path.
+    :param python: the path of the interpreter.
     :raises InputError: the interpreter cannot be run.
     """
     if python == sys.executable:

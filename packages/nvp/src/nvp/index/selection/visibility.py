@@ -369,7 +369,7 @@ class BuildJudge:
         """Return the backend of a file from the directory of its index.
 
         Such a directory also has copies of files that are the same for every backend,
-        so the file's own URL must contain the backend too.
+        so the file's own URL must also contain the backend.
         """
         backend = self._folders[self._origin(file)]
         if backend is None or not is_large(file):

@@ -223,7 +223,7 @@ class KeptPages:
             fresh=now + sum(seconds[:1]),
             usable=now + sum(seconds),
         )
-        # If credentials changed, the page may be for the old ones: do not cache it.
+        # If credentials changed, it is unknown for which ones the page is valid.
         is_same = key == make_key() and reply.status in (200, 304)
         if self._keeps and seconds and is_same and not is_cut:
             self._pages.put(key, new)

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 class _Place:
     """An index or a page of links, with its location on the server.
 
-    :param url: its URL, without credentials.
+    :param url: the URL of the index, without credentials.
     """
 
     path: str
