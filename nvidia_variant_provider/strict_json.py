@@ -100,18 +100,39 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading, but not a named pipe, which would wait for a writer.
+    """Open a file for reading that never makes a reader wait, as a named pipe does.
 
-    :raises OSError: the file is not a regular file, or cannot be opened.
+    :raises OSError: the file is not a regular file, cannot be opened, or has no data
+        yet, as ``/proc/kmsg``.
     :raises ValueError: the path has a NUL byte.
     """
-    mode = os.stat(path).st_mode
+    if str(path).startswith(_OPENED):
+        return open(path, "rb")
+    _check_regular(os.stat(path).st_mode)
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  # the caller closes it
+    try:
+        # Another program may have replaced the file.
+        status = os.fstat(file.fileno())
+        _check_regular(status.st_mode)
+        if not status.st_size and not file.peek(1):
+            # A file that is empty, or has to be waited for, which raises an error.
+            os.read(file.fileno(), 1)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _check_regular(mode: int) -> None:
     # Let a directory pass, because the system's own message about it is clearer.
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or str(path).startswith(_OPENED)):
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         import errno  # imported here, since installers load this module
 
         raise OSError(errno.EINVAL, "not a regular file")
-    return open(path, "rb")
 
 
 def unreadable(error: Exception, name: str) -> InputError:

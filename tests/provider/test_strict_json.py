@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -112,6 +113,33 @@ class TestPipes:
             os.utime(tmp_path / name, (0, 0))
         codes = {item.code for item in api.validate([tmp_path])}
         assert codes == {"NV100", "NV411"}
+
+    @pytest.mark.parametrize(
+        ("functions", "reason"),
+        [
+            ("os.stat", "not a regular file"),
+            ("os.stat = os.fstat", "temporarily unavailable"),
+        ],
+    )
+    def test_nothing_makes_a_reader_wait(
+        self, functions: str, reason: str, tmp_path: Path
+    ) -> None:
+        """A file may become a pipe, and the system calls ``/proc/kmsg`` regular."""
+        pipe, empty = tmp_path / "pipe.json", tmp_path / "empty"
+        os.mkfifo(pipe)
+        empty.touch()
+        code = (
+            "import os, sys\nfrom nvidia_variant_provider import strict_json\n"
+            "writer = os.open(sys.argv[1], os.O_RDWR)\n"
+            f"{functions} = lambda path: os.lstat(sys.argv[2])\n"
+            "strict_json.read_bytes(sys.argv[1])\n"
+        )
+        words = (sys.executable, "-c", code, pipe, empty)
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 1
+        assert f"cannot be read: {reason}" in done.stderr.replace("Resource ", "")
 
     @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
     def test_pipe_that_a_shell_has_opened_is_read(self, folder: str) -> None:
