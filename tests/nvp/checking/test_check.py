@@ -50,6 +50,12 @@ def write(folder: Path, *lines: str, name: str = "requirements.txt") -> Path:
     return path
 
 
+def test_a_directory_may_be_an_environment(run: Run, tmp_path: Path) -> None:
+    outcome = run(tmp_path)
+    assert outcome.code == 2
+    assert f"for an environment: --python {tmp_path}\n" in outcome.err
+
+
 def test_a_gpu_project_without_a_pin_is_unknown(run: Run, tmp_path: Path) -> None:
     names = ("torch>=2", "cupy-cuda12x", "cupy-cuda13x; python_version < '3'", "numpy")
     path = write(tmp_path, *names)

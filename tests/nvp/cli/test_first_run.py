@@ -22,6 +22,7 @@ from nvp.builds.vendors import newest_in_table
 from nvp.files import page_url
 
 INDEX = FIXTURES / "index"
+NODES = FIXTURES / "inventories" / "kubernetes-nodes.json"
 AMPERE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
 
 
@@ -69,7 +70,7 @@ class TestStart:
 
     def test_a_machine_without_a_driver(self, run: Run) -> None:
         out = run("-v").out
-        assert "Driver: none: no NVIDIA device or driver was found\n" in out
+        assert "Driver: none (no NVIDIA device or driver was found)\n" in out
         assert "\n  nvp releases torch --cuda-driver 12.8 --sm-arch 9.0 " in out
 
     def test_a_wrong_override_stands_on_the_screen(
@@ -114,6 +115,21 @@ class TestNextStep:
         assert here == f"name a machine with a GPU: nvp {asked} {machine}"
         diff = ("check", path, path, *target, "--diff", "--no-gpu")
         assert self.following(run, *diff).startswith("nothing to do; ")
+        old = ("--cuda-driver", "8.0", "--sm-arch", "3.5")
+        none = self.following(run, "check", path, *target, *old, "--suggest")
+        assert none == (
+            "to see why no release runs: nvp releases torch "
+            f"--platform linux_x86_64 {' '.join(old)}"
+        )
+        path.write_text("torch>=2.8\nsix\n")
+        pin = "pin a release that runs: nvp"
+        for more in ([], ["--suggest", "--strict"], ["--inspect"]):
+            line = self.following(run, "check", path, *target, *AMPERE, *more)
+            shown = f"torch --platform linux_x86_64 {' '.join(AMPERE)}"
+            assert line == f"{pin} releases {shown}"
+        line = self.following(run, "check", path, *target, "--fleet", NODES)
+        assert line == f"{pin} fleet {NODES} --project torch"
+        path.write_text("torch==2.8.0\n")
         fine = self.following(run, "check", path, *target, *AMPERE)
         assert fine.startswith("nothing to do; ")
         assert "Next: " not in run(*words, "--format", "github").out

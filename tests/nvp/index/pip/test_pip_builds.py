@@ -210,6 +210,7 @@ def test_a_newer_release_from_the_index_of_the_maker(
     assert done.code == 0, done.text
     assert "torch 2.15.0 would be installed although it cannot run here" in done.err
     assert line in done.out
+    assert done.out.splitlines()[-1] == f"Next: nvp releases torch {' '.join(MACHINE)}"
     # What is taken with it needs another torch.
     stub_wheel(tmp_path / "held", "held", "1.0", requires=["torch==2.10.0"])
     links = ("--find-links", tmp_path / "held")

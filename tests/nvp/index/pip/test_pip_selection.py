@@ -92,7 +92,7 @@ def test_a_pinned_label_that_a_dependency_may_have(
     assert done.code == 0, done.text
     done = pip(*words, "--label", "unheard")
     assert done.code == 1, done.text
-    assert "error: nothing that pip looked at has the label unheard: there " in done.err
+    assert "error: nothing that pip looked at has the label unheard; " in done.err
 
 
 def test_the_reasons_why_no_build_fits(pip: Pip, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ class TestRefusals:
         release = fixtures / "variants-json" / "torch-2.9.1-variants.json"
         outcome = run(tmp_path, release)
         assert outcome.code == 2
-        assert f"{release}: is no directory of wheels or saved page" in outcome.err
+        assert f"{release}: neither a directory of wheels nor a" in outcome.err
 
     @pytest.mark.parametrize("words", [("--assume", "amd"), ("--index-url", "x")])
     def test_options_of_releases(

@@ -315,8 +315,9 @@ class TestCommand:
         assert lines[2].split() == ["release", "build", "CUDA", "runs", "why"]
         assert lines[4].split() == ["2.10.0", "plain", "12.8", "yes"]
         assert lines[-2] == (
-            "torch 2.14.1+cu126 runs here, from PyTorch's index: nvp pip install "
-            "--index-url https://download.pytorch.org/whl/cu126 torch"
+            "torch 2.14.1+cu126 runs here, from PyTorch's index: nvp pip download "
+            "--index-url https://download.pytorch.org/whl/cu126 torch "
+            "--cuda-driver 12.8 --sm-arch 8.0"
         )
         newer = run(*words, "--cuda-driver", "13.2", "--sm-arch", "8.0")
         assert "from PyTorch's index" not in newer.out

@@ -211,7 +211,7 @@ def _judge_for(
     def judge(item: Known) -> Judgement:
         found = item.judge(environment, judged_of, every_gpu=every_gpu)
         if item.pin.is_open and found.verdict != "cannot":
-            reason = "no version of it is pinned, so that any release may be installed"
+            reason = "no version of it is pinned, so any release may be installed"
             return Judgement(verdict="unknown", reasons=(reason,))
         if item.pin.wheels and item.wheel is None and found.verdict in _RUNNING:
             reason = "the file has no wheel of it for this platform and this Python"

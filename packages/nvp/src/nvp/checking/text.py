@@ -211,8 +211,7 @@ def _summary(report: CheckReport) -> Iterator[str]:
         for item in file.counting(n)
         if item.judgements[n].verdict == "cannot"
     }
-    known = f"{len(cannot)} cannot run" if cannot else "none is known not to run"
-    yield f"{builds}: {known}, {report.unknown} unknown."
+    yield f"{builds}: {len(cannot)} cannot run, {report.unknown} unknown."
 
 
 def wrapped(line: str, width: int) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -150,13 +151,36 @@ def _following(options: argparse.Namespace, report: CheckReport, *, fails: bool)
     drivers = [group.environment.cuda_driver_version for group in report.machines]
     if not (is_named or any(drivers)) and any(file.pins for file in report.files):
         return f"name a machine with a GPU: {line} --cuda-driver 12.8 --sm-arch 9.0"
+    bad = [
+        item
+        for file in report.files
+        for item in file.pins
+        if item.worst.verdict in ("cannot", "unknown")
+    ]
+    if bad and all(x.pin.is_open and x.worst.verdict == "unknown" for x in bad):
+        return f"pin a release that runs: {_about(options, bad[0].pin.name)}"
     if fails and options.suggest and not options.diff:
+        if report.suggestions and not any(x.lines for x in report.suggestions):
+            project = report.suggestions[0].name.partition(",")[0]
+            return f"to see why no release runs: {_about(options, project)}"
         return "replace the pins that cannot run, and check the file again"
     if fails:
         return f"to find releases that run: {line} --suggest"
     if report.unknown and not (options.inspect or options.offline):
         return f"to read the GPU code of unknown builds: {line} --inspect"
     return "nothing to do; to check a cluster too: add --fleet nodes.json"
+
+
+def _about(options: argparse.Namespace, project: str) -> str:
+    """Return the command that lists the releases of a project for the same machines."""
+    if options.fleet:
+        words = ["fleet", *options.fleet, "--project", project]
+    else:
+        tags = [word for tag in options.platform for word in ("--platform", tag)]
+        words = ["releases", project, *tags, *words_of(options)]
+    if options.index_url:
+        words += ["--index-url", options.index_url]
+    return shlex.join([PROGRAM, *map(redacted, words)])
 
 
 def _compared(
@@ -207,6 +231,11 @@ def _refuse(options: argparse.Namespace) -> None:
         hint = "name a lock file, or give --python ENV"
         raise UsageError(message, hint=hint)
     for file in options.files:
+        if os.path.isdir(file):
+            hint = (
+                f"name a file in it; for an environment: --python {shlex.quote(file)}"
+            )
+            raise UsageError("this is a directory", path=redacted(file), hint=hint)
         if "://" in file:
             message = "a file on a server is not read"
             raise UsageError(message, path=redacted(file), hint="download the file")

@@ -135,7 +135,7 @@ def _are_indexes(old: str, new: str) -> bool:
             message = "there is no such file or directory"
             raise InputError(message, path=others[0], hint="check the path")
         raise UsageError(
-            "is no directory of wheels or saved page, and the other one is",
+            "neither a directory of wheels nor a saved page, unlike the other one",
             path=others[0],
             hint="compare two states of an index, or two releases",
         )

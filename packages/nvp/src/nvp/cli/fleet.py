@@ -240,7 +240,9 @@ def _summary(fleet: Fleet) -> Iterator[str]:
         yield "Nothing is chosen: too little is known about each machine."
         return
     listed = ", ".join(fleet.covering)
-    yield f"Builds that run on every machine: {listed or 'none'}"
+    known = all(served.group.is_known for served in fleet.served)
+    which = "machine" if known else "known machine"
+    yield f"Builds that run on every {which}: {listed or 'none'}"
     if fleet.cover is None or not fleet.cover.labels:
         yield "No build uses the GPU of any machine."
         return

@@ -104,6 +104,8 @@ class Narration:
         :param kind: ``error`` for the cause of a failure.
         """
         with self._lock:
+            if message in self.warnings:  # such as from another index
+                return
             self.warnings.append(message)
             complain(f"{kind}: {message}")
 
@@ -187,8 +189,8 @@ class Narration:
         if find_unused(outcome, pins):
             message = f"nothing that pip looked at has the label {pins.everywhere}"
             labels = sorted(set().union(*outcome.labels.values()))
-            has = f"there are {', '.join(labels)}" if labels else "there are no labels"
-            self.warn(f"{message}: {has}", "error")
+            has = f"labels: {', '.join(labels)}" if labels else "there are no labels"
+            self.warn(f"{message}; {has}", "error")
 
 
 def find_unused(outcome: Outcome, pins: Pins) -> bool:

@@ -257,22 +257,25 @@ def _run(
     result = _result(outcome.status, narration, outcome, command)
     prints = "-" not in (report, command.options.output_file) and not narration.unknown
     if prints and not command.options.quiet:
-        result = result.replace(following=_following(options, command, outcome.status))
+        result = result.replace(following=_following(options, command, outcome))
     # pip has succeeded, but without the requested label.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
 
 
 def _following(
-    options: argparse.Namespace, command: PipCommand, status: int
+    options: argparse.Namespace, command: PipCommand, outcome: Outcome
 ) -> str | None:
     """Return the next step after a command of pip; ``None`` if it prints data."""
     words = ["doctor", *(["--python", options.python] if options.python else [])]
     if command.command not in (*_FOR_PEOPLE, "lock"):
         return None
-    if status:
+    idle = [x.project for x in outcome.builds if x.build.judgement.verdict == "cannot"]
+    if outcome.status:
         asked = [item.project for item in command.asked if not item.is_constraint]
         words = ["releases", *asked[:1], *words_of(options)] if asked else words
+    elif command.options.dry_run and idle and outcome.has_driver:
+        words = ["releases", idle[0], *words_of(options)]
     elif command.options.dry_run:
         first, *others = (x for x in options.arguments if x != "--dry-run")
         words = ["pip", first, *options.ours, *others]

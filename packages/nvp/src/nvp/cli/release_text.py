@@ -41,7 +41,7 @@ _WIDTH = 80
 _BUT = re.compile(r", but this one is for CUDA [0-9.]+$")
 """The part of a reason that the first line of the output already shows."""
 
-_SELF = re.compile(r"^it (?:has (?=no ))?")
+_SELF = re.compile(r"^it (?:has (?=no )|is (?=unknown))?")
 
 _WORDS = {
     "runs": "yes",
@@ -77,6 +77,7 @@ def say_releases(
     every_gpu: bool,
     labels: Sequence[str],
     platforms: Sequence[str],
+    machine: Sequence[str] = (),
 ) -> tuple[list[str | Table], int]:
     """Return the text about the releases of a project, and the exit code.
 
@@ -84,6 +85,7 @@ def say_releases(
     :param every_gpu: count only builds that run on every GPU.
     :param labels: the labels that the user requested.
     :param platforms: the platforms that the user named, in place of this machine's.
+    :param machine: the user's options for another machine.
     """
     where = " or ".join(platforms) or "the platform of this machine"
     facts = _facts(environment, platforms)
@@ -104,13 +106,15 @@ def say_releases(
         text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        # Suggest a download: pip installs wheels for another platform only into a
+        # Suggest a download: pip installs wheels for another machine only into a
         # directory.
-        other = [word for tag in platforms for word in ("--platform", tag)]
-        start = ["nvp", "pip", "install"]
-        if other:
-            start = ["nvp", "pip", "download", "--only-binary", ":all:", *other]
-        lines = say_elsewhere(table.elsewhere, lambda words: join([*start, *words]))
+        start = ["nvp", "pip", "download" if platforms or machine else "install"]
+        if platforms:
+            start += ["--only-binary", ":all:"]
+            start += [word for tag in platforms for word in ("--platform", tag)]
+        lines = say_elsewhere(
+            table.elsewhere, lambda words: join([*start, *words, *machine])
+        )
         text += ["", *lines]
     if has_driver and table.unknown_pick is not None:
         name = f"{table.project} {table.unknown_pick}"

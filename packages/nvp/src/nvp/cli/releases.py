@@ -96,6 +96,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         every_gpu=options.every_gpu,
         labels=options.label,
         platforms=options.platform,
+        machine=words_of(options),
     )
     return Result(
         exit_code=errors[0].exit_code if errors else status,

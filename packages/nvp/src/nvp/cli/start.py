@@ -85,7 +85,7 @@ def _facts(environment: Environment) -> Iterator[str]:
         why = f"{why}; {reasons.explain(reason)[1]}"
     forced = " (forced)" if "forced" in (environment.source or "") else ""
     if cuda is None:
-        yield f"Driver: none: {why}" if why else "Driver: none"
+        yield f"Driver: none ({why})" if why else "Driver: none"
         return
     yield f"Driver: supports CUDA {cuda}{forced}"
     kinds = Counter(
@@ -98,7 +98,7 @@ def _facts(environment: Environment) -> Iterator[str]:
     if len(kinds) > _KINDS:
         yield f"GPU:    and {len(kinds) - _KINDS} other kinds: nvp detect"
     if not kinds:
-        yield f"GPU:    none: {why}" if why else "GPU:    none"
+        yield f"GPU:    none ({why})" if why else "GPU:    none"
 
 
 def _newest_torch(environment: Environment) -> str | None:

@@ -120,6 +120,8 @@ def _describe(file: UpgradedFile) -> str:
         return f"made from the wheels, in version {file.new_version}"
     if not file.changed:
         return f"already in version {file.new_version}"
+    if file.old_version == file.new_version:
+        return f"rewritten in version {file.new_version}"
     return f"from version {file.old_version} to {file.new_version}"
 
 

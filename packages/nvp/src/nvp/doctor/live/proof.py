@@ -44,7 +44,7 @@ def isa_versions() -> tuple[str, ...]:
 def ptx_of(isa: str, capability: ComputeCapability) -> str:
     """Return the test kernel in a PTX version, for a target not newer than the GPU."""
     target = str(min(_OLDEST_TARGET, int(capability.sm)))
-    kernel = read_resource("doctor", "live", "kernel.ptx")
+    kernel = read_resource("doctor", "live", "kernel.txt")
     return kernel.replace("@isa", isa).replace("@target", target)
 
 
