@@ -104,6 +104,15 @@ class TestSentences:
         result = Result(text=[SENTENCE], verbatim=True)
         assert printed(result, monkeypatch, columns=60) == f"{SENTENCE}\n"
 
+    def test_a_command_can_be_copied(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        command = "nvp check uv.lock --cuda-driver 12.8 --sm-arch 8.0"
+        result = Result(
+            text=[f"  {command} --all"], following=f"to find releases: {command}"
+        )
+        out = printed(result, monkeypatch, columns=40)
+        lines = [f"  {command} --all", "Next: to find releases:", f"  {command}"]
+        assert out.splitlines() == lines
+
     def test_a_path_is_not_broken(self) -> None:
         path = "/a/very-long-folder/" * 5
         assert wrap_line(f"error: {path}: not JSON", 40) == [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -30,6 +31,9 @@ _DEFAULT_WIDTH = 80
 
 _NARROWEST = 20
 """The width below which wrapping is left to the terminal, in columns."""
+
+_COMMAND = re.compile(r" *nvp [a-z]")
+"""Matches a line that is a command."""
 
 _GAP = 2
 """Columns between two cells of a table."""
@@ -180,8 +184,9 @@ def _columns_of(stream: IO[str]) -> int:
 def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     """Break a line at its spaces.
 
-    A word longer than the line, such as a path, stays whole. The frame of ``#`` around
-    the properties of a build becomes as narrow as the terminal.
+    A word longer than the line, such as a path, stays whole, and so does a command at
+    the end, because a shell would run the first line of a broken one. The frame of
+    ``#`` around the properties of a build becomes as narrow as the terminal.
 
     :param hang: the prefix of all lines but the first, after the line's own indent.
     """
@@ -192,6 +197,12 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     import textwrap
 
     indent = line[: len(line) - len(line.lstrip())]
+    if _COMMAND.match(line):
+        return [line]
+    sentence, mark, command = line.partition(": nvp ")
+    if mark:
+        start = wrap_line(f"{sentence}:", width, hang=hang)
+        return [*start, f"{indent}{hang}nvp {command}"]
     return textwrap.wrap(
         line,
         width,
