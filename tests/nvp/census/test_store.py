@@ -436,3 +436,13 @@ def test_rows_that_are_not_all_taken(tmp_path: Path) -> None:
         rows = store.wheels()
         next(rows)
     rows.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+def test_two_processes_make_one_store(tmp_path: Path) -> None:
+    class Late(Store):
+        def _transaction(self) -> Any:
+            Store(path).close()
+            return super()._transaction()
+
+    path = str(tmp_path / "census.sqlite")
+    Late(path).close()

@@ -209,6 +209,8 @@ class Store:
                 return
             self._connection.execute("PRAGMA journal_mode = WAL")
             with self._transaction():
+                # Another process may have done this since.
+                version = self._pragma("user_version")
                 for script in MIGRATIONS[version:]:
                     for statement in filter(str.strip, script.split(";")):
                         self._connection.execute(statement)
