@@ -160,3 +160,15 @@ def test_the_exit_code_is_kept_where_stderr_cannot_be_written(tmp_path: Path) ->
     words = ["bash", "-c", script]
     ended = subprocess.run(words, cwd=tmp_path, env=environ, check=False)
     assert ended.returncode == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+@pytest.mark.parametrize("word", ["--help", "--version"])
+@pytest.mark.parametrize(("target", "code"), [("| true", 0), (">/dev/full", 3)])
+def test_help_that_nobody_reads(word: str, target: str, code: int) -> None:
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    script = f"set -o pipefail; {sys.executable} -m nvp {word} {target}"
+    words = ["bash", "-c", script]
+    ended = subprocess.run(words, env=environ, capture_output=True, check=False)
+    assert ended.returncode == code
+    assert b"Exception" not in ended.stderr

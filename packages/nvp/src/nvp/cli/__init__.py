@@ -50,16 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if not _prepare_streams():
         return InputError.exit_code
+    result = Result()
     try:
-        line = read_command_line(list(words))
-        result = _run(line)
-        if not result.said:
-            command = line.command if line.command in COMMANDS else None
-            # A failed command may not have read its option --format.
-            failed = result.data is None and bool(result.errors)
-            as_json = has_json_option(line) or (failed and has_json_format(line))
-            render(result, command=command, as_json=as_json)
-        sys.stdout.flush()
+        try:
+            line = read_command_line(list(words))
+            result = _run(line)
+            if not result.said:
+                command = line.command if line.command in COMMANDS else None
+                # A failed command may not have read its option --format.
+                failed = result.data is None and bool(result.errors)
+                as_json = has_json_option(line) or (failed and has_json_format(line))
+                render(result, command=command, as_json=as_json)
+        finally:
+            # --help and --version end with SystemExit.
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
