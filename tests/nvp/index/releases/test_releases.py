@@ -293,9 +293,10 @@ class TestInspect:
     ) -> None:
         self.read(server, inspect=True)
         cache = Path(os.environ["XDG_CACHE_HOME"], "nvidia-variant-provider")
-        for path in (cache / "inspected").iterdir():
-            path.write_text("{")
-        assert {b.verdict for b in self.read(server).values()} == {"unknown"}
+        for text in ("{", "[" * 100_000):
+            for path in (cache / "inspected").iterdir():
+                path.write_text(text)
+            assert {b.verdict for b in self.read(server).values()} == {"unknown"}
         monkeypatch.setenv("NV_VARIANT_PROVIDER_NO_CACHE", "1")
         assert self.read(server, inspect=True)["2.0"].verdict == "runs"
         assert self.read(server)["2.0"].verdict == "unknown"

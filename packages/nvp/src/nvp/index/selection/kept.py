@@ -151,7 +151,7 @@ class MetadataStore:
         line, _, content = rest.partition(b"\n")
         try:
             kept = Kept(content, _parse_parts(json.loads(line)))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         self._remember(file, kept)
         return kept

@@ -56,6 +56,16 @@ _MOST_AT_ONCE = 8
 _INSPECTED = 20_000
 """The number of files whose results are cached for some minutes."""
 
+_DAMAGED = (
+    InputError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
+"""Exceptions of a cached record that is not one."""
+
 _COPIED = 4
 """The number of downloaded wheels that are kept for some minutes."""
 
@@ -326,7 +336,7 @@ class Reader:
                 if content is None
                 else _needs(BuildRecord.from_dict(json.loads(content)))
             )
-        except (InputError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except _DAMAGED as error:
             # An older version may have written the record, or a full disk truncated it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
