@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.command import CUDA, SM, Run
+from support.containers import write_wheel
 from support.paths import FIXTURES, ROOT
 
 from nvidia_variant_provider.machine.environment import (
@@ -150,6 +151,21 @@ class TestNextStep:
         assert self.following(run, *failing) == "nvp releases gpu-demo"
         assert "Next: " not in run("pip", "install", "-q", "--dry-run", *index).out
         assert "Next: " not in run("pip", "list").out
+
+    def test_pip_without_a_gpu_package(self, run: Run, tmp_path: Path) -> None:
+        folder = "plain_demo-1.0.dist-info"
+        metadata = b"Metadata-Version: 2.1\nName: plain-demo\nVersion: 1.0\n"
+        members = {
+            f"{folder}/METADATA": metadata,
+            f"{folder}/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n",
+            f"{folder}/RECORD": b"",
+        }
+        wheel = write_wheel(tmp_path / "plain_demo-1.0-py3-none-any.whl", members)
+        words = ("pip", "install", "--dry-run", "--no-index", wheel)
+        assert "Next: " not in run(*words).out
+        missing = run("pip", "install", "--dry-run", "-i", INDEX, "no-such-project")
+        assert missing.code == 1
+        assert "Next: " not in missing.out
 
 
 class TestOptions:

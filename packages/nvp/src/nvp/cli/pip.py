@@ -266,9 +266,13 @@ def _run(
 def _following(
     options: argparse.Namespace, command: PipCommand, outcome: Outcome
 ) -> str | None:
-    """Return the next step after a command of pip; ``None`` if it prints data."""
+    """Return the next step after a command of pip.
+
+    It is ``None`` for commands that print data, and for runs without a GPU package.
+    """
     words = ["doctor", *(["--python", options.python] if options.python else [])]
-    if command.command not in (*_FOR_PEOPLE, "lock"):
+    concerns_gpus = outcome.builds or outcome.seen or outcome.hidden
+    if command.command not in (*_FOR_PEOPLE, "lock") or not concerns_gpus:
         return None
     idle = [x.project for x in outcome.builds if x.build.judgement.verdict == "cannot"]
     if outcome.status:
