@@ -157,7 +157,7 @@ def read_stdin(*, limit: int | None = None) -> bytes:
 
     :raises InputError: stdin cannot be read or is too large.
     """
-    if sys.stdin is None:  # The shell has closed it: <&-
+    if sys.stdin is None:  # The shell has closed stdin: <&-
         raise InputError("cannot be read: closed", path="stdin", hint="name a file")
     return read_stream(sys.stdin.buffer, "stdin", limit=limit)
 

@@ -133,7 +133,7 @@ def why_no_cache(folder: str) -> str | None:
     :param folder: an absolute path. A missing directory is accepted if its nearest
         existing parent allows creating it.
     """
-    if sys.platform == "win32":  # Only the user can write the user's own profile.
+    if sys.platform == "win32":  # Only the user can write to the user's profile.
         return None
     user = os.geteuid()
     place = folder

@@ -83,7 +83,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
 
 
 def _better(nvml: Environment, libcuda: Environment) -> Environment:
-    """Choose between the two libraries if NVML's facts are incomplete."""
+    """Return the more useful of two results, given that NVML's is incomplete."""
     if libcuda.cuda_driver_version is None:
         # If NVML has no useful reason, use that of libcuda, unless libcuda is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:

@@ -206,7 +206,7 @@ class _DocumentReader:
         except InputError as error:
             schema = fields.get("$schema")
             if "$schema" not in fields:
-                pass  # A section has the wrong type, which the walk reports later.
+                pass  # A section has the wrong type: its own check reports that later.
             elif isinstance(schema, str):
                 self._report.refuse(
                     "unknown-schema", "$schema", error.message, error.hint or ""

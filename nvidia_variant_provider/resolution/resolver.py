@@ -273,7 +273,7 @@ def _uncovered(
     environment: Environment,
     answers: Mapping[str, Answer],
 ) -> dict[str, tuple[Mismatch, ...]]:
-    """Return the labels that do not cover every GPU, with a mismatch for each GPU."""
+    """Return labels that do not cover every GPU, with a mismatch per uncovered GPU."""
     ptx = any(
         value.endswith("_virtual")
         for value in answers.get(NAMESPACE, Answer()).features.get(SM_ARCH, ())

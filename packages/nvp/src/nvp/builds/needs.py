@@ -61,8 +61,8 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     )
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
-    # Of libraries for several CUDA versions, a program loads the one that fits: use the
-    # oldest version.
+    # A program with one library for each of several CUDA versions loads the library
+    # that fits: use the oldest version.
     built = [min(versions) for piece in pieces if (versions := _versions(piece))]
     cuda = max([*(runtime.version for runtime in runtimes), *built], default=None)
     if newest is not None and cuda is not None and cuda > newest.version:
@@ -319,7 +319,7 @@ def parse_backend(label: str | None) -> Backend | None:
             return None
         for key, value in match.groupdict().items():
             if value is not None:
-                # A build has one kind of hardware, one torch and one ABI.
+                # A build is for one kind of hardware, one torch and one ABI.
                 part = key.rpartition("_")[2]
                 if part in (known.rpartition("_")[2] for known in parts):
                     return None

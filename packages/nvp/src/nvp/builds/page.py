@@ -53,7 +53,7 @@ class Build:
     @property
     def release(self) -> Version:
         """The version without its label."""
-        # A page may have 10,000 builds, and parsing is slow: skip it without a label.
+        # Parsing is slow for pages with 10,000 builds: parse only labeled versions.
         version = self.version
         return Version(version.public) if version.local else version
 
@@ -343,7 +343,7 @@ def _visibility_of(
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
-        # An installer prefers a version with a label to the same one without a label.
+        # Installers prefer a version with a label to the same version without it.
         reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
     return _SHOW
@@ -396,8 +396,8 @@ def find_visibility_elsewhere(
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:
-            # The rule is the same for other platforms: pip and uv would select +xpu
-            # under an exact pin.
+            # Hide the build for other platforms too: under an exact pin, pip and uv
+            # would select +xpu there.
             each = _FOREIGN
         files[build.file] = each
     return files

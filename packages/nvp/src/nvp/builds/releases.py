@@ -219,7 +219,10 @@ class ReleaseTable:
 
     @property
     def only_source(self) -> str | None:
-        """The newest final release, if it has a source and no final release a wheel."""
+        """The newest final release, if it has an sdist.
+
+        The result is ``None`` if any final release has a wheel.
+        """
         final = [x for x in self.releases if not Version(x.version).is_prerelease]
         if not final or any(item.builds for item in final):
             return None

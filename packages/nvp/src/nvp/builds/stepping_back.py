@@ -325,8 +325,8 @@ class Limits:
     def note(self, requires: Iterable[str]) -> None:
         """Add the requirements of a build that is selected although it cannot run.
 
-        :param requires: its ``Requires-Dist`` fields. Those of extras are included,
-            because the extra may be requested.
+        :param requires: the ``Requires-Dist`` fields of the build, including those of
+            extras, because an extra may be requested.
         """
         for text in requires:
             requirement = parse_requirement(text)

@@ -1,7 +1,7 @@
 """Builds that a machine can run, from indexes that the user has not configured.
 
 The table of builds covers PyTorch's index. For other indexes, only the URL and the CUDA
-versions of the builds are known. Messages tell users that the releases are not.
+versions of the builds are known, and messages say that the releases are unknown.
 """
 
 from __future__ import annotations
@@ -290,7 +290,11 @@ def _find_backends(
 def _known(
     index: VendorIndex, project: str, judge_for: _Judge, platform: str
 ) -> Iterator[_Candidate]:
-    """Yield runnable builds from the table; for a companion, those of its leader."""
+    """Yield runnable builds from the table.
+
+    For a companion, yield each version for each runnable build of its leader that the
+    version allows.
+    """
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]
     running = [

@@ -118,7 +118,7 @@ WHERE status = 'inspected' AND count > stubs AND NOT vendored
 
 
 def summarize(store: Store) -> Iterator[ProjectSummary]:
-    """Yield each project of a store, by name."""
+    """Yield the summary of each project of a store, sorted by name."""
     with store.intact():
         targets: dict[int, set[str]] = {}
         for row in store.rows(_TARGETS):
@@ -247,7 +247,7 @@ def _table_row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
 
 
 def _others(items: Sequence[ReleaseSummary]) -> Iterator[str]:
-    """Describe the builds without a row in sentences."""
+    """Yield sentences about the builds that have no row."""
     without = [item for item in items if item.status == "inspected"]
     if without:
         yield f"Without kernels: {_listed(without)}."

@@ -362,7 +362,7 @@ class Census:
                 return
             outcome = _lost(wheel, "the process that read it was killed")
         except InputError:
-            raise  # errors of a single wheel are outcomes instead
+            raise  # ends the census: errors of a single wheel arrive as outcomes
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
             outcome = _lost(wheel, _explained(error))
         self._take_outcome(outcome)

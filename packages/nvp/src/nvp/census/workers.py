@@ -28,7 +28,7 @@ from .worker import Task, read_wheel
 
 
 class Workers(Protocol):
-    """The interface of an executor for the loop."""
+    """The interface of the executors to which a census submits wheels."""
 
     @property
     def ahead(self) -> int:

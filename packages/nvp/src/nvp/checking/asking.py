@@ -55,7 +55,7 @@ class Asker:
             place
             for place, item in enumerate(known)
             if item.lacks_metadata or (self.inspect and _may_be_read(item))
-            # Most wheels without other evidence than their size are not for GPUs: if
+            # Most wheels with no evidence other than their size are not for GPUs: if
             # there are many, read only the largest.
             if item.is_named or unnamed <= _MOST_UNNAMED or _size(item) >= _LARGE
         ]

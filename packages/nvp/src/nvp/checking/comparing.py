@@ -94,7 +94,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
 
 
 def _by_name(report: CheckReport, number: int) -> dict[str, CheckedPin]:
-    """Return the builds for a group by project: the worse one if there are two."""
+    """Return the build of each project for a group; the worst one if it has several."""
     found: dict[str, CheckedPin] = {}
     for file in report.files:
         for item in file.counting(number):

@@ -322,7 +322,7 @@ def _backend_of(pin: Pin) -> Backend | None:
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Add the pinned version to a requirement without a version on a CUDA package."""
+    """Add the pinned version to a requirement that is only a CUDA package's name."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

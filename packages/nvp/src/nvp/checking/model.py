@@ -127,7 +127,7 @@ class CheckedFile:
 
     @cached_property
     def best(self) -> Sequence[tuple[Verdict, tuple[Choice, ...]]]:
-        """For each group, the best verdict of a choice, and the choices that have it.
+        """The best verdict for each group, and the choices with that verdict.
 
         A choice is as good as its worst build. A choice without GPU builds counts as
         ``cpu``.

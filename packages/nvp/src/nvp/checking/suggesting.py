@@ -218,7 +218,7 @@ def _candidates(
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:
         return sorted(found, key=lambda x: x.version, reverse=True)
-    # The nearest release for cupy-cuda13x may be that of its sibling for CUDA 12.
+    # If no release of cupy-cuda13x runs, one of its sibling cupy-cuda12x may run.
     majors = {
         e.cuda_driver_version.major for e in environments if e.cuda_driver_version
     }

@@ -242,8 +242,8 @@ def _is_receipt(path: str) -> bool:
         if not os.path.isfile(path):
             return False
         with open_regular(path) as file:
-            # A release has at most MAX_BYTES, and a receipt begins with its mark or
-            # with the report around it.
+            # MAX_BYTES are enough: metadata is not longer, and the part of a receipt
+            # or a report before the mark is shorter.
             data = file.read(MAX_BYTES)
     except (OSError, ValueError):
         return False

@@ -383,7 +383,7 @@ def _write_receipts(
 
 @contextlib.contextmanager
 def _collecting(errors: list[InputError]) -> Iterator[None]:
-    """Collect an error, so findings and other files are not lost."""
+    """Add an error to ``errors``, so findings and other files are still written."""
     try:
         yield
     except InputError as error:

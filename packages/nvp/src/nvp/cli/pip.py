@@ -266,9 +266,10 @@ def _run(
 def _following(
     options: argparse.Namespace, command: PipCommand, outcome: Outcome
 ) -> str | None:
-    """Return the next step after a command of pip.
+    """Return the command of ``nvp`` to suggest after a command of pip.
 
-    It is ``None`` for commands that print data, and for runs without a GPU package.
+    The result is ``None`` for commands that print data and for runs without a GPU
+    package.
     """
     words = ["doctor", *(["--python", options.python] if options.python else [])]
     concerns_gpus = outcome.builds or outcome.seen or outcome.hidden

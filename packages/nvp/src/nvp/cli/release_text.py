@@ -232,7 +232,7 @@ def _say_open(
         )
         if needs := say_source_build(project, None):
             yield f"{needs[0].upper()}{needs[1:]}."
-        # Other projects may have the wheels, such as cupy-cuda12x those of cupy.
+        # The wheels may belong to other projects, as cupy's belong to cupy-cuda12x.
         for name in sorted(x for x in PROJECTS if x.startswith(f"{project}-cu")):
             yield f"{name} has wheels: nvp releases {name}"
     elif chosen is None:

@@ -303,7 +303,8 @@ def _examples(urls: Sequence[str]) -> list[str]:
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
     # uv reads the default index last, and takes a project only from the first index
-    # that has it, unless a strategy is given. pip compares the releases of all.
+    # that has it, unless a strategy is given. pip compares the releases
+    # of all indexes.
     uv = "".join(f"--index {one} " for one in urls[:-1])
     uv += f"--default-index {urls[-1]}"
     uv += " --index-strategy unsafe-best-match" if others else ""

@@ -89,7 +89,7 @@ def qualified_name(name: bytes) -> str:
 
 
 def _end_of_name(name: bytes) -> int | None:
-    """Return the offset after a simple name in namespaces; ``None`` for others."""
+    """Return the offset after a nested name of identifiers, ``None`` for others."""
     match = _NESTED.match(name)
     if match is None:
         return None

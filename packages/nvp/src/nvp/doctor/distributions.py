@@ -328,7 +328,7 @@ class Need:
     requirement: Requirement
 
     def allows(self, version: str) -> bool:
-        """Return whether a version satisfies the requirement; see `allows`."""
+        """Return whether a version satisfies the requirement; see `allows` below."""
         return allows(self.requirement, version)
 
     @property
@@ -436,5 +436,5 @@ def allows(requirement: Requirement, version: str) -> bool:
     # PEP 440: "Local version identifiers are ignored" if the specifier has none.
     try:
         return requirement.specifier.contains(version, prereleases=True)
-    except InvalidVersion:  # packaging before 26
+    except InvalidVersion:  # raised by packaging before 26
         return False

@@ -63,7 +63,7 @@ def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> st
 def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
     """Yield patterns for the names of user and machine, with their replacements."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
-    # Paths in a diagnosis may have links resolved, such as to a home on a file server.
+    # A home may be a link, and paths in a diagnosis may contain its target.
     homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
     for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"

@@ -77,7 +77,7 @@ _LAYOUT = re.compile(r"nvidia/cu([0-9]{2})/")
 
 
 def library_of(name: str) -> Library | None:
-    """Return the library with a file name; a part of cuDNN or NPP counts as a whole."""
+    """Return the library to which a file belongs; parts of cuDNN belong to cuDNN."""
     match = _STEM.fullmatch(name.lower())
     if match is None:
         return None

@@ -143,7 +143,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The report parses these requirements for a CUDA version, so count their cost.
+        # The inspection parses these requirements for a CUDA version: count the cost.
         texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
         cost = sum(map(cost_of, texts[:MAX_PARSED]))
         limits = distribution.limits

@@ -302,7 +302,7 @@ def _find_drivers(
 
 
 def _find_builds(unserved: Sequence[Served], select: Select | None) -> list[str | None]:
-    """Return the GPU build that another function selects for each group, if any."""
+    """Return the GPU build that ``select`` finds for each group, if any."""
     if select is None or not unserved:
         return [None] * len(unserved)
     select = _once_for_each_kind(select)

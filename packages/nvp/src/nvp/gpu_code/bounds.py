@@ -92,7 +92,7 @@ def _oldest_choice(unit: Unit) -> CudaVersion | None:
 
 
 def _named_choice(library: LibraryReport) -> Runtime | None:
-    """Return the CUDA version in the name of one of several alternatives."""
+    """Return the CUDA version in the path of a library, one of several alternatives."""
     names = re.findall(_CHOSEN, library.path)
     if not names:
         return None
@@ -282,7 +282,7 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     The names of vendored copies count, because they contain the full version.
     """
     runtimes = [*_needed(library), *_traces(library)]
-    # Return early for wheels with thousands of cubins.
+    # Return early: a wheel may have thousands of cubins, which need no library.
     if not library.needed:
         return runtimes
     names = {name.lower() for name in library.needed}

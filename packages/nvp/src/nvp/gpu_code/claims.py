@@ -176,7 +176,7 @@ def _support(
         return GpuSupport(capability=capability, how=NO, driver=None, lacking=some)
     if any(how == UNKNOWN for _, how in judged):
         return GpuSupport(capability=capability, how=UNKNOWN, driver=None)
-    # The driver must support the GPU, and the CUDA major version of machine code.
+    # The driver must support both the GPU and the CUDA major version of the code.
     drivers: list[CudaVersion | None] = [
         max(gpu_models()[capability].first_toolkit, CudaVersion(11))
     ]
@@ -228,12 +228,12 @@ def property_value(target: str) -> str | None:
 
 @cache
 def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
-    """Return the GPUs that get a build by an ``sm_arch`` value, in ascending order.
+    """Return the GPUs that an ``sm_arch`` value covers, in ascending order.
 
-    The provider gives ``86_real`` to 8.6 and higher in 8.x, ``80_virtual`` to all of
-    8.x, and ``86_virtual`` to none. A system on a chip (Tegra) counts only for the
-    value of its own number: the provider also gives ``80_real`` to 8.7, which runs no
-    machine code for other GPUs, but no build can avoid that.
+    The provider offers ``86_real`` for 8.6 and higher in 8.x, ``80_virtual`` for all of
+    8.x, and ``86_virtual`` for none. A system on a chip (Tegra) is included only for a
+    value with its own number: the provider also offers ``80_real`` for 8.7, which runs
+    no machine code for other GPUs, but no build can avoid that.
     """
     number, _, kind = parse_target(value)
     lowest = ComputeCapability(number // 10, number % 10)
@@ -291,7 +291,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
-    """Return the values that are true only because of code for a single GPU."""
+    """Return values, such as ``90_real``, that are true only because of 90a code."""
     loaded = _loaded(units)
     values = set()
     for unit in loaded:

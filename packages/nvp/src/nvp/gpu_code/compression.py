@@ -39,11 +39,11 @@ SEQUENCES = 4_000_000
 class Budget:
     """The remaining work for a report, shared by its files in all threads.
 
-    A malicious archive of a few kilobytes can cause much work. The whole budget takes
-    about 15 seconds. Real wheels stay far below; each limit names the largest known
-    use.
+    A malicious archive of a few kilobytes can require a lot of work. The whole budget
+    takes about 15 seconds. Real wheels stay far below the limits, whose docstrings give
+    the largest known use.
 
-    There is no lock: the error of two simultaneous threads is one step at most.
+    There is no lock: with two simultaneous threads, a count is off by one step at most.
 
     ``searched`` is the limit of bytes of long files on disk; by default, there is none.
 

@@ -263,7 +263,7 @@ def text_of(data: bytes) -> str:
 
 def has_kernels(data: bytes) -> bool:
     """Return whether a cubin has code; bytes that are not a cubin count as code."""
-    # Return early without this text: every section with code has a name.
+    # Without this prefix of section names, there is no code, so return early.
     if _TEXT not in data:
         return not data.startswith(MAGIC)
     try:

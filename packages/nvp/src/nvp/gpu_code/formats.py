@@ -159,7 +159,10 @@ def read_pe() -> Reader[Image]:
 def _tables(
     head: bytes, optional: int, directories: int, spans: list[_Span]
 ) -> Iterator[Range]:
-    """Yield the ranges of both directories; that of a missing one is empty."""
+    """Yield the ranges of the import table and the delay-load import table.
+
+    The range of a missing table is empty.
+    """
     for number, form in zip((_IMPORTS, _DELAYED), _DESCRIPTORS, strict=True):
         place = directories + 8 * number
         address = size = 0

@@ -309,7 +309,8 @@ def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
     try:
         data = file.seek(place, os.SEEK_DATA)
     except OSError as error:
-        # "whence is SEEK_DATA ... and offset is within a hole at the end of the file"
+        # lseek(2), ENXIO: "whence is SEEK_DATA ... and offset is within a hole at the
+        # end of the file"
         return (size if error.errno == errno.ENXIO else place), size
     try:
         return data, file.seek(data, os.SEEK_HOLE) + _SHORT

@@ -276,7 +276,7 @@ def sort_targets(
 ) -> dict[str, int]:
     """Return ``targets`` in the order of `target_key`."""
     if isinstance(targets, Mapping):
-        if len(targets) < 2:  # true for cubins, of which a wheel can have 10,000
+        if len(targets) < 2:  # a cubin has one; a wheel may have 10,000 cubins
             return dict(targets)
         targets = targets.items()
     return dict(sorted(targets, key=lambda pair: target_key(pair[0])))

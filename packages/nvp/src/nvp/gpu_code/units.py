@@ -80,7 +80,7 @@ class Unit:
         return how
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
-        """Return the PTX versions of each alternative by CUDA, or of all files."""
+        """Return the PTX versions of each alternative library, or else of the unit."""
         return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
 
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:

@@ -249,7 +249,7 @@ def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryRepor
     """Return the libraries for a machine other than that of the platform tag."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
     if None in suited:
-        return []  # for any platform, or for one whose libraries cannot be read
+        return []  # A tag is for any platform, or for one with unreadable libraries.
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     return [x for x in libraries if (x.format, x.machine) not in suited]
 

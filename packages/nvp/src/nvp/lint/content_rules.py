@@ -100,7 +100,8 @@ def find_floor(
     wheel = None if report.all_defects else describe_wheel(report, name, document)
     if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
         return None
-    # Without targets, the kernels are elsewhere: `OLDEST` lets only the label count.
+    # The GPU code of a wheel without targets is in another distribution. With `OLDEST`,
+    # only the CUDA version of the label limits the drivers.
     return wheel.truth.relaxed.version if wheel.loaded else OLDEST
 
 
@@ -313,7 +314,7 @@ def check_nv511(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 def check_nv512(report: WheelReport) -> Iterator[Problem]:
     """Report GPU code that could not be read."""
     hint = "build the wheel again: its GPU code cannot be compared with its claims"
-    # One defect more may state that the limit was reached.
+    # One more defect may state that the limit was reached.
     limit = MAX_DEFECTS + 1
     for defect in report.all_defects[:limit]:
         at = f" (at {defect.place})" if defect.place else ""
@@ -324,7 +325,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Yield the values that the same libraries lack, as text, with these libraries."""
+    """Yield the values that the same units lack, joined to one text, and the units."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)

@@ -50,7 +50,7 @@ class UncheckedFiles:
         self._counts: dict[tuple[str, str], tuple[int, str]] = {}
 
     def add(self, what: str, reason: str, example: str, files: int = 1) -> None:
-        """Count ``files`` more files, of which the part ``what`` was not checked."""
+        """Count ``files`` more files whose part ``what`` was not checked."""
         count, first = self._counts.get((what, reason), (0, example))
         self._counts[what, reason] = (count + files, first)
 

@@ -295,7 +295,7 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
                 inside |= {str(tag) for tag in parse_tag(text)}
                 continue
             except ValueError:
-                pass  # It is not a tag: for example, the interpreter is missing.
+                pass  # The text is no tag: for example, the interpreter is missing.
         inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
     # cupy and torchvision rename linux_* wheels once they are known to fit a manylinux

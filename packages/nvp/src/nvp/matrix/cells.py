@@ -93,8 +93,8 @@ class Matrix:
     """The builds of one release for all machines.
 
     :param metadata: the metadata of the release; ``None`` for a release on an index.
-    :param cells: a cell for each driver with each GPU that it supports: all GPUs of the
-        oldest driver first, both ascending.
+    :param cells: a cell for each driver-GPU pair, if the driver supports the GPU. The
+        cells are sorted by driver, then by GPU.
     :param minor_version_compatibility: whether builds for a newer CUDA minor version
         than the driver's were accepted.
     :param absent: the namespaces of the metadata that count as absent.

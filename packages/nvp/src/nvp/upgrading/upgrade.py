@@ -243,7 +243,7 @@ def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
 def _variants(
     metadata: VariantsMetadata, remarks: _Remarks
 ) -> Mapping[str, Properties]:
-    """Return the labels with sorted values and the current spelling of null."""
+    """Return the variants with sorted values, and with the current null label."""
     null, old_null = NULL_LABELS
     variants = {
         label: {

@@ -180,7 +180,7 @@ def combine(
 def _find_contradictions(
     one: VariantsMetadata, two: VariantsMetadata
 ) -> list[tuple[str, str]]:
-    """Return the section and key of each difference between two wheels."""
+    """Return the section and key of each contradiction between two wheels."""
     contradictions: list[tuple[str, str]] = []
     shared = set(one.namespaces) & set(two.namespaces)
     for section, mine, theirs in _sections(one, two):

@@ -45,7 +45,7 @@ class _Piece(NamedTuple):
 
 
 def _of_programs(find: Find) -> Find:
-    """Omit findings about a library if a program that requires it has one too.
+    """Omit a finding about a library if one is about a program that requires it.
 
     Replacing the program also replaces NVIDIA's libraries. One command replaces the
     programs of several findings, because most require each other; beyond
@@ -242,7 +242,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
-        # Skip a project that has no GPU build under its name, which ND208 reports.
+        # Skip projects whose GPU build has another name: ND208 reports them.
         if not _is_cpu_build(stack, distribution) or find_form(distribution):
             continue
         yield Finding.of(
@@ -279,8 +279,8 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     if distribution.name == "torch" and torch is not None and torch.is_known:
         return torch.cuda is None
     said = [stack.needs_of(distribution)]
-    # The table does not contain builds by conda or from source, and the platform of a
-    # wheel is unknown without its tag.
+    # The table contains no builds by conda or from source. Without its tag, a wheel's
+    # platform is unknown.
     is_published = distribution.installer != "conda" and not distribution.is_from_source
     if is_published and (said == [None] or distribution.read("WHEEL")):
         platform = platform_of_wheel(distribution)
@@ -341,7 +341,7 @@ def _in_state(pieces: list[_Piece], state: _State) -> list[_Piece]:
 
 
 def _runs_a_larger_one(pieces: list[_Piece]) -> bool:
-    """Return whether a GPU may run one of the larger libraries of a build."""
+    """Return whether a GPU may run at least one library that is not minor."""
     running = ("native", "ptx", "unknown")
     return any(p.state in running and not p.code.minor for p in pieces)
 

@@ -36,7 +36,7 @@ def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
     allowed = SpecifierSet(row.get("releases", ""))
     try:
         fits = allowed.contains(distribution.public_version, prereleases=True)
-    except ValueError:  # packaging before 26
+    except ValueError:  # InvalidVersion from packaging before 26
         return None
     return row if fits else None
 

@@ -223,7 +223,7 @@ def _severity_of_missing(
         # The checked machine is another one, whose system may have the library.
         return "note"
     if loading.distribution.name in stack.libraries.working:
-        # The part may be optional: onnxruntime-gpu works without that for TensorRT.
+        # The part may be optional: onnxruntime-gpu works without its TensorRT library.
         return "warning"
     is_possible = other is not None and other.runs and not stack.is_here
     return "warning" if is_possible else "error"

@@ -120,7 +120,7 @@ def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | No
 def find_companions(stack: Stack, *names: str) -> list[Distribution]:
     """Return the distributions that are built for exactly these installed projects.
 
-    They pin a project or each other, or are linked with torch.
+    Companions pin one of the projects or each other, or are linked with torch.
     """
     found: dict[str, Distribution] = {}
     waiting = list(names)

@@ -121,7 +121,7 @@ def _find_blocked(
             needed = unit.jit_toolkit(capability)
             if needed is not None and ptx_versions()[needed] >= oldest:
                 blocked.append((unit.libraries[0].path, needed))
-        # An NVIDIA library selects among several files, so all of them must be blocked.
+        # An NVIDIA library selects among its files: it fails only if all are blocked.
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
             continue
         path, needed = blocked[0]

@@ -359,8 +359,8 @@ def _run(
         )
         news = _trials(report, (CONTEXT,), seconds)
         has_context = news[CONTEXT].status == "passed"
-        # Keep the trial of the first context, which has the duration. A later one
-        # replaces it only if it fails, because the GPU may have been lost.
+        # Report the first context, with its duration. The trial of a later context
+        # replaces it only after a failure, because the GPU may have been lost.
         if start == 0:
             first = report
         elif has_context:

@@ -300,7 +300,7 @@ def receipt_of(document: object, path: str | None = None) -> Receipt:
     try:
         _check(receipt)
     except InputError as error:
-        # Add the file name: errors of values have only a place.
+        # Add the file name: an error about a value contains only its place.
         raise InputError(
             error.message, path=path, place=error.place, hint=error.hint or _HINT
         ) from None
@@ -333,7 +333,10 @@ def _check(receipt: Mapping[str, Any]) -> None:
 
 
 def _look(value: object, place: str, shape: _Shape) -> None:
-    """Raise `InputError` if a value does not have a shape."""
+    """Check that a value has a shape.
+
+    :raises InputError: the value has another shape.
+    """
     if isinstance(shape, dict):
         document = as_object(value, place)
         for name, inner in shape.items():

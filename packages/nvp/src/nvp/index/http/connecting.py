@@ -165,7 +165,7 @@ def _of_address(text: str) -> Nearness:
         inner = address.sixtofour
         if int(address) >> 32 in _EMBEDDING:
             inner = ipaddress.IPv4Address(int(address) % 2**32)
-        if inner is not None:  # a gateway or the system connects to that address
+        if inner is not None:  # a gateway or the system connects to ``inner``
             return _of_address(str(inner))
         is_far = address.is_global and address in _UNICAST
     else:

@@ -243,8 +243,8 @@ class RangeFile(io.RawIOBase):
 
     def _read_block(self, number: int) -> bytes:
         if number not in self._blocks:
-            # The list of members is read in any order, but a large member in
-            # sequence: double the request while the reads are consecutive.
+            # The list of members is read in any order, but a large member is read in
+            # sequence: double the size of requests while the reads are consecutive.
             ahead = 2 * self._count if number == self._following else 1
             self._count = min(ahead, _MOST_BLOCKS)
             self._following = number + self._count

@@ -116,7 +116,7 @@ def explain_unknown_label(
 
 
 def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
-    """Explain each regular wheel that pip installed of a project with judged builds.
+    """Explain pip's choice of each regular wheel, for projects with judged builds.
 
     A wheel without evidence is left out if pip passed over no release and the
     project is not a known GPU project.

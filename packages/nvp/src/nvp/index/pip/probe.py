@@ -196,7 +196,7 @@ def is_pipe(name: str) -> bool:
 
 
 def counts(text: str) -> bool:
-    """Return whether a requirement is for this interpreter, by its marker."""
+    """Return whether the marker of a requirement, if any, fits this interpreter."""
     from pip._vendor.packaging.requirements import Requirement
 
     try:
@@ -250,7 +250,7 @@ def converse(questions: int, replies: int) -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.platform != "win32":  # blocked while Python starts
+    if sys.platform != "win32":  # The parent has blocked SIGINT.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for descriptor in (questions, replies):
         os.set_inheritable(descriptor, False)

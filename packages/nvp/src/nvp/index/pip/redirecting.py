@@ -157,7 +157,7 @@ def redirect(
 
 
 def find_mark(variables: Mapping[str, str]) -> str | None:
-    """Return ``NAME=VALUE`` of the variable with the secret of this run of pip."""
+    """Return the variable with the secret of this pip run, as ``NAME=VALUE``."""
     value = variables.get(_USER_DATA)
     return None if value is None else f"{_USER_DATA}={value}"
 

@@ -333,7 +333,7 @@ class _Session:
         from ...knowledge.tables import find_vendors
         from .explain import find_requirements
 
-        # After a failure, perhaps only a vendor's index has a build.
+        # If pip failed, the only build may be on the index of a vendor.
         names = (item.project for item in self.command.asked)
         lacks = done.status != 0 and any(map(find_vendors, names))
         if self.selection.vendor_indexes or not (done.judged or sources or lacks):

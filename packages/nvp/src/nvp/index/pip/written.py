@@ -83,7 +83,7 @@ class Written:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The variant wheels in the files, such as ``torch (cu128)``."""
+        """Variant wheels in pip's report and lock file, such as ``torch (cu128)``."""
         return tuple(
             f"{project} ({label})" for project, label in sorted(self._variants)
         )

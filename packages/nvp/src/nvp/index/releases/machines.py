@@ -120,7 +120,7 @@ def list_releases(
 def _find_elsewhere(
     table: ReleaseTable, selection: Selection, places: Sequence[str]
 ) -> tuple[Elsewhere, ...]:
-    """Find newer builds that run, on vendors' indexes that were not read."""
+    """Find newer runnable builds on vendors' indexes that are not configured."""
     listed = [r.version for r in table.releases if not Version(r.version).is_prerelease]
     wanted = listed[0] if listed and listed[0] != table.newest else None
     return find_elsewhere(

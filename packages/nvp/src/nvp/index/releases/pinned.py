@@ -58,7 +58,7 @@ class Pinned:
 
     @property
     def file(self) -> model.File | None:
-        """The wheel in the model of an index; ``None`` if its URL is unknown."""
+        """The wheel as a file of an index page; ``None`` if its URL is unknown."""
         if self.filename is None or self.url is None:
             return None
         hashes = {"sha256": self.sha256} if self.sha256 else {}

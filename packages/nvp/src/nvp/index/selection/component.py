@@ -71,7 +71,7 @@ def select(
     reader: Reader,
     warn: Warn,
 ) -> list[VariantRepository]:
-    """Return a component for each index, aware of the others.
+    """Return a component for each index; the components share their results.
 
     :param indexes: the indexes in the user's order.
     """

@@ -303,5 +303,5 @@ class Evaluator:
         except InputError as error:
             return str(error)
         except UNAVAILABLE:
-            # The library's messages mention only the request, so replace them.
+            # Messages of simple-repository name only the request, so replace them.
             return "the index does not send it"

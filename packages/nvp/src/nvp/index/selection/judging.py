@@ -226,7 +226,7 @@ class PageJudge:
                 elif group[0].is_foreign:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
-                    # With several GPUs, search on for a release that runs on each.
+                    # With ``_every_gpu``, search on until a release runs on all GPUs.
                     is_part = verdict == "partly" and self._every_gpu
                     waiting -= _NO_PYTHON if judgement.lacking or is_part else taker
                 elif verdict == "unknown" and taker & waiting:

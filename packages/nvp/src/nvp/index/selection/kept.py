@@ -207,9 +207,11 @@ class MetadataStore:
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
     ) -> None:
-        """Record the result of verifying a wheel against some parts.
+        """Record whether a wheel has the parts from which its METADATA was read.
 
-        METADATA from other parts, which was read meanwhile, remains unverified.
+        METADATA that was read from other parts in the meantime remains unverified.
+
+        :param error: the difference; ``None`` if the wheel has these parts.
         """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
         noted = self._unverified.get((place, file.filename))

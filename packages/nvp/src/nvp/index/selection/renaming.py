@@ -94,8 +94,8 @@ class Offer:
 
 def find_label(file_name: str) -> str | None:
     """Return the variant label in the name of a file, if it has one."""
-    # Name, version, three tags and a label have five dashes. Counting them first is
-    # fast for pages with ten thousand files without a label.
+    # Five dashes separate the name, the version, three tags and a label. Counting
+    # dashes first is fast for pages with ten thousand files without a label.
     if not file_name.endswith(".whl") or file_name.count("-") < 5:
         return None
     try:
@@ -204,7 +204,7 @@ def make_offers(
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
     hidden = _find_hidden(groups, conditions or {})
-    # Among the wheels of one label, their own higher build number comes first.
+    # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
         for wheels in by_label.values()

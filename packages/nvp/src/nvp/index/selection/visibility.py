@@ -229,7 +229,7 @@ class BuildJudge:
     async def _note_required(
         self, project: str, files: Sequence[model.File], build: Build | None
     ) -> None:
-        """Record the requirements of a selected build that cannot run."""
+        """Record the requirements of a build that is selected but cannot run."""
         file = next((x for x in files if build and x.filename == build.file), None)
         if file is None:
             return
@@ -315,7 +315,7 @@ class BuildJudge:
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
             files = await self._read_files(other, project)
-            # Add the number, because indexes may have different files of one name.
+            # Add the number: several indexes may have different files with one name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
             builds += [
                 (_is_vendor(other), replace(build, file=f"{number}/{build.file}"))
@@ -380,10 +380,10 @@ class BuildJudge:
     async def _find_backends(
         self, project: str, ours: Sequence[Build], required: Required, driver: bool
     ) -> tuple[str | None, Mapping[Version, Backend]]:
-        """Find the project that this one depends on, such as torch, and its backends.
+        """Find the leader of a project, such as torch, and the required backends.
 
-        :param required: the requirements of the project's releases.
-        :returns: the name of that project, and by release the required backend.
+        :param required: the requirements of each release of ``project``.
+        :returns: the leader's name, and the backend for each release of ``project``.
         """
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
@@ -429,7 +429,7 @@ def _folder_of_index(index: SimpleRepository) -> Backend | None:
         index = index.source
     place = getattr(index, "url", None) or getattr(index, "folder", "")
     parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # Skip the usual last directory of index URLs, which PEP 503 does not require.
+    # Skip ``simple``, the usual end of an index URL: PEP 503 does not require it.
     while parts and parts[-1] == "simple":
         parts.pop()
     return parse_backend(parts[-1]) if parts else None

@@ -142,11 +142,11 @@ def find_installable(
 ) -> Mapping[str, frozenset[int]]:
     """Find the wheels that an installer could select if all of them ran.
 
-    pip selects a pre-release if there is no other release. A tiny wheel does not count
-    as one: many projects have a release that only reserves their name.
+    pip selects a pre-release if there is no other release. A release with only a tiny
+    wheel does not count as another one: many projects have one to reserve their name.
 
     :param target: the target of the installation; without it, every Python counts.
-    :returns: by name, the minor versions of Python 3 that could use the wheel, if any.
+    :returns: for each file name, the minor versions of Python 3 that can use the wheel.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
     # Cache results, because a page has thousands of wheels with the same tags.
@@ -368,7 +368,7 @@ class NeedsReader:
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # The wheel's own code is unknown, but its requirements may not run.
+            # The wheel's own code is unknown, but a required build may fail to run.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
         # The label of an extension names its torch release, which METADATA may lack.
         labelled = known.requires if known is not None else ()

@@ -164,7 +164,10 @@ class KeptPages:
         last: KeptPage | None,
         work: Callable[[], Coroutine[Any, Any, KeptPage]],
     ) -> KeptPage:
-        """Wait for a request, or return the last page if it may replace the result."""
+        """Return the requested page, or the last one if the request fails or is slow.
+
+        The last page is returned only while it is usable.
+        """
         task = asyncio.shield(self._start(("page", key), work))
         if last is None or self._clock() >= last.usable:
             return await task
@@ -188,7 +191,7 @@ class KeptPages:
                 f"this one as {age:.0f} s ago"
             )
         stale = replace(last, fresh=min(now + _PATIENCE, last.usable))
-        if self._pages.get(key) is last:  # keep a page that has arrived
+        if self._pages.get(key) is last:  # else a newer page has arrived
             self._pages.put(key, stale)
         return stale
 

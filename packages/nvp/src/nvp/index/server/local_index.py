@@ -276,7 +276,7 @@ class LocalIndex:
         )
 
     def _find_upstreams(self) -> list[SimpleRepository]:
-        """Return the upstreams, with all required hashes."""
+        """Return the upstreams; if hashes are required, wrap them to compute hashes."""
         upstreams = [place.upstream for place in self._places]
         if not self._selection.requires_hashes:
             return [*upstreams]

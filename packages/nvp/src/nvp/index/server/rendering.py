@@ -148,7 +148,7 @@ def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
 
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
-    """Return one hash as links on pages contain it; empty if there is none."""
+    """Return one hash, preferably SHA-256, as in links; empty if there is none."""
     if not hashes:
         return ""
     name = "sha256" if "sha256" in hashes else next(iter(hashes))

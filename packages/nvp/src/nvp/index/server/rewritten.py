@@ -39,7 +39,8 @@ async def rewrite_pieces(
     Without that end, installers reject the download as incomplete.
 
     :param pieces: the bytes of the original.
-    :param hashes: receives the SHA-256 of the original by that of the new wheel.
+    :param hashes: the SHA-256 of the original is added here, under that of the new
+        wheel.
     :raises InputError: the original is not the wheel for which the plan was made.
     """
     rewriting = Rewriting(wheel.plan)

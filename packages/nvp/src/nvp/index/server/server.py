@@ -350,7 +350,7 @@ class _BoundedProtocol(H11Protocol):
             self._alive = self.loop.call_later(_ALIVE, self._keep_alive)
 
     def pause_writing(self) -> None:
-        """Wait until the client reads."""
+        """Start the timeout for a client that does not read."""
         super().pause_writing()
         self._left = self.transport.get_write_buffer_size()
         self._wait(_WRITE, self._close_slow)

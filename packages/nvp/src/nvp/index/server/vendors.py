@@ -1,7 +1,7 @@
-"""The indexes of vendors, as one index behind those of the user.
+"""The indexes of vendors, combined into one index that ranks after the user's.
 
 The project, the machine and the user's pins decide which pages are read; see
-`nvp.builds.vendors`. Projects without such an index cost no request.
+`nvp.builds.vendors`. For projects without a vendor's index, no request is made.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class VendorUpstream(Upstream):
     """The builds of vendors for this machine.
 
     :param selection: the options of the selection.
-    :param own: the user's indexes. For vendors with an index for each release, the
-        newest release on the user's indexes decides, unless one is pinned.
+    :param own: the user's indexes. If a vendor has an index for each release, the
+        index of the pinned release is read, or else that of the newest release on the
+        user's indexes.
     :param warn: called with a sentence for each index that cannot be read.
     """
 
