@@ -163,7 +163,12 @@ def test_what_it_touches(tmp_path: Path, variables: dict[str, str]) -> None:
             source = Path(place, name)
             if source.is_dir():
                 ignored = shutil.ignore_patterns("__pycache__")
-                shutil.copytree(source, tmp_path / "packages" / name, ignore=ignored)
+                shutil.copytree(
+                    source,
+                    tmp_path / "packages" / name,
+                    ignore=ignored,
+                    dirs_exist_ok=True,
+                )
             elif source.is_file():
                 shutil.copy(source, tmp_path / "packages" / name)
     (tmp_path / "cache").mkdir()
