@@ -6,6 +6,7 @@ import base64
 import functools
 import os
 import ssl
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -15,9 +16,10 @@ from http.server import (
     SimpleHTTPRequestHandler,
     ThreadingHTTPServer,
 )
+from pathlib import Path
 from typing import Any
 
-__all__ = ["serve", "start_server"]
+__all__ = ["run_http_server", "serve", "start_server"]
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -94,3 +96,22 @@ def start_server(
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def run_http_server(folder: Path) -> Iterator[str]:
+    """Serve a directory with ``python -m http.server``; the value is the URL."""
+    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
+    ) as process:
+        assert process.stdout is not None
+        try:
+            port = process.stdout.readline().split(" port ")[1].split()[0]
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.command import FORCED, Run
 from support.documents import document, nvidia
-from support.index_server import serve
+from support.index_server import run_http_server, serve
 from support.pages import HTML, JSON
 from support.processes import clean_environ, installed_labels
 from support.uv_installer import install_with_uv
@@ -79,19 +78,8 @@ def layout(request: pytest.FixtureRequest, index: Path) -> Path:
 def server(layout: Path, run: Run) -> Iterator[str]:
     """The URL of ``python -m http.server`` for an index with pages."""
     assert run(*WRITE, layout).code == 0
-    command = [sys.executable, "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    with subprocess.Popen(
-        command,
-        cwd=layout,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout
-        port = re.search(r"port (\d+)", process.stdout.readline())
-        assert port
-        yield f"http://127.0.0.1:{port[1]}/"
-        process.terminate()
+    with run_http_server(layout) as url:
+        yield url
 
 
 class TestClients:

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 import uv
 from support.builds import gpu_build, metadata
+from support.index_server import run_http_server
 from support.processes import Pip, clean_environ, installed_labels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
@@ -71,25 +72,6 @@ def count_requests(folder: Path, **changes: Any) -> Iterator[RangeServer]:
     answers[BEST] = replace(answers[BEST], **changes)
     with serve_answers(answers) as server:
         yield server
-
-
-@contextmanager
-def http_server(folder: Path) -> Iterator[str]:
-    """Serve a directory, without pages of its own, with the server of Python."""
-    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        encoding="utf-8",
-    ) as process:
-        assert process.stdout is not None
-        try:
-            port = process.stdout.readline().split(" port ")[1].split()[0]
-            yield f"http://127.0.0.1:{port}/"
-        finally:
-            process.kill()
 
 
 def uv_installs(
@@ -158,7 +140,7 @@ def test_the_server_of_python(
     """Its pages list a directory, without any hash."""
     fill(tmp_path / "index", MARKED)
     expected = {"marked": "1.0 best", "wanted": "1.0 None"}
-    with http_server(tmp_path / "index") as url:
+    with run_http_server(tmp_path / "index") as url:
         done = pip("install", "-i", url, "--target", tmp_path / "it", "marked")
         assert (done.code, done.err) == (0, ""), done.text
         assert installed_labels(tmp_path / "it") == expected

@@ -26,6 +26,8 @@ from nvidia_variant_provider.strict_json import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from email.message import Message
+
     from packaging.tags import Tag
 
 MAX_MEMBER = 4 * 1024 * 1024
@@ -178,6 +180,13 @@ def parse_requires(metadata: bytes) -> tuple[str, ...]:
         value.lstrip(" \t\r\n").rstrip("\r\n")
         for value in islice(values, MAX_REQUIRES + 1)
     )
+
+
+def parse_headers(data: bytes) -> Message:
+    """Parse the headers of METADATA, PKG-INFO or WHEEL."""
+    from email.parser import HeaderParser
+
+    return HeaderParser().parsestr(data.decode("utf-8", "replace"))
 
 
 MAX_LENGTH = 255

@@ -10,8 +10,6 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from email.message import Message
-from email.parser import HeaderParser
 from typing import IO, Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -21,7 +19,7 @@ from nvidia_variant_provider.metadata.model import Properties
 from nvidia_variant_provider.strict_json import parse_json
 
 from ..metadata.requirements import has_variant_markers
-from .archive import open_wheel, parse_requires, read_dist_info
+from .archive import open_wheel, parse_headers, parse_requires, read_dist_info
 
 MAX_TAGS = 1000
 """The maximum number of tags to read; real wheels have fewer than twenty."""
@@ -79,8 +77,8 @@ def read_content(archive: zipfile.ZipFile) -> WheelContent:
         hint = "build the wheel again"
         raise InputError("has no *.dist-info/METADATA", hint=hint)
     wheel = read_dist_info(archive, "WHEEL")
-    headers = _headers(metadata)
-    tags = None if wheel is None else _headers(wheel).get_all("Tag", [])[:MAX_TAGS]
+    headers = parse_headers(metadata)
+    tags = None if wheel is None else parse_headers(wheel).get_all("Tag", [])[:MAX_TAGS]
     return WheelContent(
         variant_json=read_dist_info(archive, "variant.json"),
         folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
@@ -91,10 +89,6 @@ def read_content(archive: zipfile.ZipFile) -> WheelContent:
         metadata_sha256=hashlib.sha256(metadata).hexdigest(),
         tags=None if tags is None else [str(tag).strip() for tag in tags],
     )
-
-
-def _headers(data: bytes) -> Message:
-    return HeaderParser().parsestr(data.decode("utf-8", "replace"))
 
 
 def _metadata_folder(member: str) -> str | None:

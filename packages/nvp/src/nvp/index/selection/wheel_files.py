@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from email.parser import HeaderParser
 from functools import cache, lru_cache
 
 from packaging.utils import (
@@ -30,7 +29,7 @@ from ...builds.page import ANY_PYTHON, Build
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
-from ...wheels.archive import parse_requires, platform_of
+from ...wheels.archive import parse_headers, parse_requires, platform_of
 from .options import Target, allows_python
 from .reader import UNAVAILABLE
 from .renaming import find_label
@@ -241,7 +240,7 @@ def check_metadata(metadata: bytes, project: str, release: Version) -> None:
 
     :raises InputError: METADATA belongs to another release, or is invalid.
     """
-    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    headers = parse_headers(metadata)
     name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
     versions = _versions(version)
     if canonicalize_name(name) != project or versions is None:

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from email.parser import HeaderParser
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,6 +35,7 @@ from ...wheels.archive import (
     MAX_MEMBER,
     explained,
     open_wheel,
+    parse_headers,
     parse_wheel_name,
     read_dist_info,
 )
@@ -176,8 +176,8 @@ def _digest(path: str) -> str:
 
 
 def _requires_python(metadata: bytes) -> str | None:
-    headers = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
-    text = " ".join(str(headers.get("Requires-Python", "")).split())
+    text = str(parse_headers(metadata).get("Requires-Python", ""))
+    text = " ".join(text.split())
     return printable(text) or None
 
 
