@@ -7,12 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    parse_sdist_filename,
-)
-from packaging.version import InvalidVersion, Version
+from packaging.utils import InvalidWheelFilename
+from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
@@ -50,6 +46,7 @@ from ...matrix.changes import (
 from ...wheels.archive import WheelName, parse_wheel_name
 from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
+from ..selection.wheel_files import release_of_sdist
 
 NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 """The numbers in reasons, which differ between machines with the same problem."""
@@ -437,11 +434,5 @@ def _parse_all(
 
 
 def _find_versions(files: Iterable[model.File], names: Iterable[_Name]) -> set[Version]:
-    versions = {name.version for name in names}
-    for file in files:
-        if file.filename.endswith((".tar.gz", ".zip")):
-            try:
-                versions.add(parse_sdist_filename(file.filename)[1])
-            except (InvalidSdistFilename, InvalidVersion):
-                continue
-    return versions
+    sdists = (release_of_sdist(file.filename) for file in files)
+    return {name.version for name in names} | {x for x in sdists if x is not None}
