@@ -24,7 +24,7 @@ from ..builds.needs import needs_of_report
 from ..files import load, store
 from ..gpu_code.bounds import MAX_PARSED
 from ..gpu_code.compression import Budget
-from ..gpu_code.files import is_text
+from ..gpu_code.files import ARCHIVES, is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
@@ -167,7 +167,8 @@ class CodeReader:
 
 def may_have_gpu_code(path: str) -> bool:
     """Return whether to inspect a file of a RECORD, by its name."""
-    if path.startswith("../") or path.endswith(".pyc"):
+    # Programs cannot load GPU code from an archive, and a small one may expand to GiB.
+    if path.startswith("../") or path.lower().endswith((".pyc", *ARCHIVES)):
         return False
     return not is_text(path)
 
