@@ -1,1 +1,1 @@
-"""Check whether pinned releases run on machines, and suggest ones that do."""
+"""Check whether pinned releases run on machines, and suggest releases that do."""

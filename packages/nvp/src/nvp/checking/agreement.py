@@ -29,9 +29,9 @@ _BACKEND = re.compile(
 def find_disagreements(
     items: Sequence[SelectedPin], builds: Sequence[Known], target: PinTarget
 ) -> Iterator[Disagreement]:
-    """Find incompatible packages in one selection.
+    """Yield the conflicts between the packages of one selection.
 
-    A missing package is not reported, because the file may list only some packages.
+    A missing requirement is not reported, because the file may list only some packages.
     """
     pins: dict[str, list[Pin]] = {}
     for item in items:
@@ -51,7 +51,7 @@ def find_disagreements(
 def _find_unmet(
     pin: Pin, texts: Iterable[str], pins: Mapping[str, list[Pin]], target: PinTarget
 ) -> Iterator[Disagreement]:
-    """Yield unmet requirements of a pin on packages with GPU code."""
+    """Yield unmet requirements of a pin on GPU packages, NVIDIA libraries or Triton."""
     said: set[str] = set()
     for text in texts:
         match = _COUNTING.match(text)
@@ -65,9 +65,11 @@ def _find_unmet(
         variables = {**target.variables, "extra": ""}
         if not holds(requirement, variables):
             continue
-        # The file's own requirements come first, so ignore those of the table.
+        # Requirements from the file come first: skip those from the table on the same
+        # package.
         said.add(name)
-        # One version is enough: a file may pin two for machines that look the same.
+        # One matching version is enough: a file may pin several, for machines that the
+        # check cannot tell apart.
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue
@@ -85,7 +87,7 @@ def _counts(name: str) -> bool:
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
-    """Yield libraries for two CUDA majors, and extensions for other majors."""
+    """Yield libraries for two CUDA majors, and extensions that do not match torch's."""
     libraries: dict[str, dict[int, Known]] = {}
     for item in builds:
         if item.is_library and item.named and item.named.cuda:
@@ -121,7 +123,7 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
 def _find_twins(
     pins: Mapping[str, list[Pin]], builds: set[str]
 ) -> Iterator[Disagreement]:
-    """Yield distributions of one package, such as onnxruntime and onnxruntime-gpu."""
+    """Yield rival distributions, such as onnxruntime next to onnxruntime-gpu."""
     stems: dict[str, list[Pin]] = {}
     for name, (pin, *_) in pins.items():
         if not name.startswith("nvidia-"):

@@ -1,4 +1,4 @@
-"""Read more about pinned packages if local evidence is not enough."""
+"""Read METADATA and wheels of pinned packages if local evidence is not enough."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _MOST_UNNAMED = 16
 _LARGE = 64_000_000
-"""The size in bytes from which a wheel may contain GPU code."""
+"""The minimum size in bytes of the wheels that are read if many packages have no"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asker:
     """Reads METADATA and GPU code of wheels, as far as the user allows.
 
-    :param indexes: the fields of `Indexes`, which is slow to import.
+    :param indexes: the arguments of `Indexes`, a class that is slow to import.
     :param cache: the directory of cached METADATA and inspections.
     :param offline: make no requests.
     :param inspect: read wheels whose METADATA is not enough.
@@ -49,7 +49,7 @@ class Asker:
     watch: Watch | None = None
 
     def __call__(self, known: Sequence[Known]) -> Sequence[Known]:
-        """Return the packages with the additional evidence."""
+        """Return the packages in the same order, with the evidence that was read."""
         unnamed = sum(not item.is_named for item in known)
         places = [
             place
@@ -107,7 +107,7 @@ class Asker:
                 watch=self.watch or (lambda _: nullcontext()),
                 warn=self.warn,
             )
-        except ProviderError as error:  # There is no index, or no pip to provide one.
+        except ProviderError as error:  # no index can be opened; pip may be missing
             self.warn(f"no METADATA was read: {error}")
             return [Found()] * len(left)
 
@@ -152,9 +152,9 @@ def _with(item: Known, found: Found) -> Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseFinder:
-    """Searches the user's indexes for releases that run, as `releases` does.
+    """Searches the user's indexes for releases that run, like ``nvp releases``.
 
-    :param indexes: as for `Asker`.
+    :param indexes: as in `Asker`.
     """
 
     environ: Mapping[str, str]

@@ -17,16 +17,16 @@ from .text import BUT, wrapped
 LOST, GAINED, CHANGED = "lost", "gained", "changed"
 _RUNNING = ("runs", "partly")
 _MOST = 4
-"""The number of groups of machines that a line names."""
+"""The maximum number of machine groups that are named in a line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change(Reported):
-    """The change of a package on a group of machines.
+    """The change in the verdict on a package, for a group of machines.
 
     :param old: the old pin, such as ``torch 2.8.0``; ``None`` if the package is new.
-    :param change: ``lost``, ``gained``, or ``changed`` if a build that ran is now
-        unknown.
+    :param change: ``lost``, ``gained``, or ``changed`` if the verdict on a build that
+        ran is now ``unknown``.
     :param machine: the first of the ``count`` machines of the group.
     """
 
@@ -43,7 +43,7 @@ class Change(Reported):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckDifferences:
-    """The changes between two files, for the best choice on each machine."""
+    """The changes between two checks, for the best choice of extras on each machine."""
 
     old: CheckReport
     new: CheckReport
@@ -55,12 +55,12 @@ class CheckDifferences:
         return tuple(item for item in self.changes if item.change == LOST)
 
     def fails(self, *, strict: bool = False) -> bool:
-        """Return whether a build is lost, or with ``strict`` is now unknown."""
+        """Return whether a build was lost or, with ``strict``, is now unknown."""
         failing = (LOST, CHANGED) if strict else (LOST,)
         return any(item.change in failing for item in self.changes)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report: that of the new file, and the changes."""
+        """Return the ``data`` of the JSON report: the new check with ``changes``."""
         return {
             **self.new.to_dict(),
             "changes": [item.to_dict() for item in self.changes],
@@ -94,7 +94,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
 
 
 def _by_name(report: CheckReport, number: int) -> dict[str, CheckedPin]:
-    """Return the build of each project for a group; the worst one if it has several."""
+    """Map each project to its build for a group, or to the worst if it has several."""
     found: dict[str, CheckedPin] = {}
     for file in report.files:
         for item in file.counting(number):
@@ -109,7 +109,7 @@ def _rank(item: CheckedPin, number: int) -> int:
 
 
 def find_change(before: Verdict | None, after: Verdict) -> str | None:
-    """Return the kind of change between two verdicts; ``None`` if there is none.
+    """Return ``lost``, ``changed`` or ``gained``; ``None`` for other pairs of verdicts.
 
     :param before: ``None`` for a package that the old file does not have.
     """
@@ -125,7 +125,7 @@ def find_change(before: Verdict | None, after: Verdict) -> str | None:
 
 
 def difference_lines(differences: CheckDifferences, *, width: int) -> list[str]:
-    """Return the text: lost, changed and gained builds, with their machines."""
+    """Return the lines: lost, changed and gained builds with their machines."""
     lines = list(_lines(differences))
     return [part for line in lines for part in wrapped(printable(line), width)]
 
@@ -157,7 +157,7 @@ def _lines(differences: CheckDifferences) -> Iterator[str]:
 
 
 def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
-    """Return the names of machines, or the drivers and GPUs of unnamed ones."""
+    """Count the machines, and give their names, or their drivers and GPUs."""
     count = sum(item.count for item in changes)
     start = f"{count} machine{'s'[: count != 1]}"
     own = [groups[item.machine] for item in changes]

@@ -1,9 +1,9 @@
 """Collect the evidence about a pinned package, and judge it for a machine.
 
-The steps and rules are those of `releases`, but for one wheel of each project: the
-table of builds, the label, cached results of `inspect`, METADATA, and the name. A build
-cannot run if its requirements allow no release that runs, among the releases in the
-table and the other pinned packages.
+The rules are the same as in ``nvp releases``, but one wheel of each project is judged.
+Evidence is taken from the table of builds, the label, cached results of ``inspect``,
+METADATA and the name. A build cannot run if one of its requirements excludes every
+release that runs, among the releases in the table and the pinned ones.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from ..pins.model import Pin, PinnedWheel, SelectedPin
 from ..wheels.archive import platform_of
 
 SMALLEST = 1_000_000
-"""The size in bytes of the smallest wheel that may contain GPU code, without other
+"""The minimum size in bytes of a wheel that may contain GPU code if there is no other
 evidence."""
 
 _FOR_GPUS = re.compile(r"(?!nvidia-|cuda-).*(?:^|-)(?:gpu|cuda|tensorrt)(?:-|[0-9]|$)")
-"""A pattern for names of GPU projects. NVIDIA's own projects are excluded, because many
-are headers, compilers and bindings."""
+"""A pattern that matches names of GPU projects. NVIDIA's own projects are excluded,
+because many are headers, compilers and bindings."""
 
 _OF_CUDA = ("nvidia-", "cuda-")
 _NAME_ALONE = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^]]*\])?\s*(;.*)?")
@@ -64,13 +64,14 @@ Judged = Mapping[Version, Sequence[Judgement]]
 class Known:
     """A pinned package that may be a GPU build, with the evidence about it.
 
-    :param platform: a platform of the table of builds; ``None`` for any other.
+    :param platform: a platform in the table of builds; ``None`` for any other platform.
     :param needs: evidence from the table, the label, an inspection or METADATA.
     :param named: evidence from the name of the project.
-    :param requires: the requirements as texts; `needs` may be more precise.
-    :param is_named: whether there is evidence for GPU use other than the size.
+    :param requires: the requirements as texts; those in ``needs`` may be more precise.
+    :param is_named: whether there is other evidence for GPU use than the size of the
+        wheel.
     :param is_listed: whether the table contains the build.
-    :param stands_in: whether ``wheel`` is for a Python other than the target.
+    :param stands_in: whether ``wheel`` is for a Python other than the target's.
     """
 
     pin: Pin
@@ -107,22 +108,22 @@ class Known:
             return False
         if needs is not None and (needs.cuda or not needs.gpu or needs.doubt):
             return needs.evidence == "label" and texts is None
-        # METADATA has the versions that uv.lock and pylock.toml leave out.
+        # METADATA has the version limits that uv.lock and pylock.toml omit.
         return not texts or all(_NAME_ALONE.fullmatch(text) for text in texts)
 
     @cached_property
     def near(self) -> Sequence[BuildRecord]:
-        """The nearest older and newer releases whose code was read."""
+        """The nearest older and newer releases with an inspected wheel."""
         return find_neighbours(self.pin.name, self.release, self.platform)
 
     @cached_property
     def required(self) -> Mapping[str, str]:
-        """The requirements of the package on projects with GPU builds, by project."""
+        """The requirements on projects with GPU builds, keyed by project."""
         texts = self.needs.requires if self.needs else ()
         return required_projects((*self.requires, *texts), PROJECTS - {self.pin.name})
 
     def with_metadata(self, requires: Sequence[str]) -> Known:
-        """Return the package with the ``Requires-Dist`` of its METADATA."""
+        """Return a copy with ``Requires-Dist`` fields from METADATA as evidence."""
         listed = requirements_on(requires, self.platform)
         known = self.needs or self.named
         needs = needs_of_requirements(listed, self.pin.name)
@@ -152,8 +153,8 @@ class Known:
     ) -> Judgement:
         """Judge the package for a machine.
 
-        :param judged_of: returns the judgements on the builds of a required project, by
-            release.
+        :param judged_of: a function that returns the judgements on the builds of a
+            required project, keyed by release.
         """
         needs, driver = self.needs, environment.cuda_driver_version
         if needs is None or (
@@ -194,15 +195,16 @@ class Known:
 def find_known(
     item: SelectedPin, platform: str | None, versions: Mapping[str, Version]
 ) -> Known | None:
-    """Collect the evidence about a package without a request.
+    """Collect the evidence about a package that is available without requests.
 
     :param platform: the target platform.
-    :param versions: the other pinned versions, because uv.lock lists requirements by
-        name only.
+    :param versions: the versions of the other pins, to complete the requirements in
+        uv.lock, which have only names.
     :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
-    # If the file has only wheels for another Python, use one to represent the build.
+    # If the file has wheels for the platform only for another Python, judge one of
+    # them.
     stands_in = wheel is None
     if wheel is None and platform_of(platform or ""):
         ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)
@@ -269,7 +271,7 @@ def _platforms(wheel: PinnedWheel) -> str:
 
 
 class Releases(Mapping[Version, Sequence[Judgement]]):
-    """The judgements on table and pinned builds of a project, for one machine.
+    """The judgements for one machine on a project's pinned builds and on the table's.
 
     Judgements are computed on access, because most requirements name only one of a
     hundred releases in the table.
@@ -309,20 +311,21 @@ def _listed(project: str, platform: str | None) -> Mapping[Version, list[Needs]]
 
 
 def _backend_of(pin: Pin) -> Backend | None:
-    """Return the backend from the label, or else from the index's last directory."""
+    """Return the backend from the version label, or else from the index URL's end."""
     if pin.version is not None and pin.version.local:
         return parse_backend(pin.version.local)
     parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]
     while parts and parts[-1] == "simple":
         parts.pop()
     backend = parse_backend(parts[-1]) if parts else None
-    # Such a directory also has copies of packages that are the same for every backend.
+    # The index of a backend also has packages that are the same for every backend, so
+    # its name is evidence only for projects with GPU builds.
     named: Collection[str] = PROJECTS if backend else ()
     return backend if pin.name in named else None
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Add the pinned version to a requirement that is only a CUDA package's name."""
+    """Add the pinned version to a requirement on a CUDA package that has none."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

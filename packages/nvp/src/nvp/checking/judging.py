@@ -1,4 +1,4 @@
-"""Judge the pins of a file, for each choice and each group of machines."""
+"""Judge the pins of a file, for each choice of extras and each group of machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
 """The part of a name that distinguishes builds of one program by CUDA version."""
 
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
-"""A function that finds more evidence about packages, and returns all of them."""
+"""A function that returns the same packages in the same order, with more evidence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ def check_file(
     """Check the builds that a file pins.
 
     :param chosen: the user's extras and groups; ``None`` judges every choice.
-    :param ask: reads METADATA and wheels; by default they are not read.
+    :param ask: a function that reads METADATA and wheels; by default, none are read.
     """
     rivals, selections = select_all(file, target, chosen)
     found: dict[tuple[int, tuple[str, ...]], Known | None] = {}
@@ -102,16 +102,16 @@ def select_all(
 ) -> tuple[tuple[Choice, ...], list[Selected]]:
     """Select packages for the user's choices, or else for each conflicting choice.
 
-    :returns: the conflicting choices, and a selection for each; a single selection if
-        there is no conflict.
+    :returns: the conflicting choices, and a selection for each. Without a conflict, no
+        choices and a single selection.
     """
     if chosen is not None or not file.choices:
         choices = file.defaults if chosen is None else chosen
         return (), [_select(file, choices, target)]
     rivals = {choice for conflict in file.conflicts for choice in conflict}
     rivals |= _find_rivals(file, target)
-    # A workspace may itself require an extra, so extras in conflict with it can never
-    # be selected.
+    # If a workspace itself requires an extra, the extras that conflict with this extra
+    # can never be selected.
     selectable = frozenset[Choice]().union(*file.alternatives())
     common = selectable.difference(rivals)
     ordered = tuple(x for x in file.choices if x in rivals & selectable)
@@ -134,7 +134,7 @@ def _select(
 
 
 def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
-    """Find choices that pin different builds of one program.
+    """Find choices that pin different builds of the same program.
 
     The function is needed because poetry.lock and pylock.toml do not record conflicts.
     """
@@ -157,7 +157,7 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
 
 def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
-    """Return the pinned CUDA packages on which the evidence about a pin may depend."""
+    """Return each CUDA pin that may affect a pin's evidence, as ``NAME==VERSION``."""
     if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
         return ()
     return tuple(
@@ -176,7 +176,7 @@ def _judge_all(
     *,
     every_gpu: bool,
 ) -> list[tuple[Judgement, ...]]:
-    """Judge the builds of one selection for each group."""
+    """Return the judgements on each build of a selection, one for each group."""
     columns = [
         _judge_for(group, builds, platform, every_gpu=every_gpu) for group in groups
     ]
@@ -202,7 +202,7 @@ def _judge_for(
     def judged_of(project: str) -> Judged:
         if project not in judged:
             releases = Releases(project, platform, environment)
-            judged[project] = {}  # in case two projects require each other
+            judged[project] = {}  # ends recursion if two projects require each other
             for item in by_name.get(project, ()):
                 releases.add(item.release, judge(item))
             judged[project] = releases

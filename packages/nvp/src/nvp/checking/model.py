@@ -20,7 +20,7 @@ _BEST: tuple[Verdict, ...] = ("runs", "partly", "unknown", "cpu", "cannot")
 
 
 class CannotRunError(ProviderError):
-    """An installed build certainly cannot run; the hint is the command to fix it."""
+    """An installed build certainly cannot run; the hint is a command to replace it."""
 
     exit_code = 1
 
@@ -49,7 +49,7 @@ class CheckedPin:
         return min(self.judgements, key=lambda item: WORST.index(item.verdict))
 
     def to_dict(self, groups: Sequence[Group]) -> dict[str, object]:
-        """Return an element of ``requirements``."""
+        """Return the build as an element of ``requirements`` in the JSON report."""
         worst, pin, wheel = self.worst, self.pin, self.known.wheel
         return {
             "name": pin.name,
@@ -76,9 +76,9 @@ class CheckedPin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disagreement:
-    """Two pinned packages that are incompatible.
+    """Pinned packages that are incompatible with each other.
 
-    :param choices: as for `CheckedPin`.
+    :param choices: as in `CheckedPin`.
     :param strict: whether the packages certainly do not work together.
     :param others: the names of the other packages involved.
     """
@@ -90,7 +90,7 @@ class Disagreement:
     strict: bool = True
 
     def to_dict(self) -> dict[str, object]:
-        """Return an element of ``disagreements``."""
+        """Return the conflict as an element of ``disagreements`` in the JSON report."""
         return {
             "name": self.pin.name,
             "file": self.pin.path,
@@ -104,7 +104,7 @@ class Disagreement:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedFile:
-    """One file with its pinned builds.
+    """A checked file with its pinned builds.
 
     :param rivals: the mutually exclusive choices, if the user has selected none of
         them.
@@ -145,7 +145,7 @@ class CheckedFile:
         return verdict, tuple(found[verdict])
 
     def counts(self, item: CheckedPin, group: int) -> bool:
-        """Return whether the best choice of a group of machines includes a build."""
+        """Return whether the best choice for a group of machines installs a build."""
         chosen = self.best[group][1][0] if self.varying else None
         return not item.choices or chosen in item.choices
 
@@ -154,7 +154,7 @@ class CheckedFile:
         return (item for item in self.pins if self.counts(item, group))
 
     def verdicts(self, group: int) -> list[Verdict]:
-        """Return the verdicts on the best choice of a group of machines."""
+        """Return the verdicts on the builds in the best choice for a machine group."""
         return [item.judgements[group].verdict for item in self.counting(group)]
 
 
@@ -178,7 +178,7 @@ class CheckReport:
 
     @property
     def unknown(self) -> int:
-        """The number of pinned builds with verdict ``unknown`` on a machine."""
+        """The number of pinned builds that are ``unknown`` on at least one machine."""
         return sum(
             any(
                 item.judgements[number].verdict == "unknown"
@@ -199,7 +199,7 @@ class CheckReport:
         )
 
     def actual(self, file: CheckedFile) -> list[Disagreement]:
-        """Return the disagreements among packages that a machine installs."""
+        """Return the conflicts between packages that at least one machine installs."""
         got = {x for n in range(len(self.machines)) for x in self._chosen(file, n)}
         return [
             item
@@ -211,7 +211,7 @@ class CheckReport:
         return file.best[number][1][:1] if file.varying else file.rivals
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report of ``check``."""
+        """Return the ``data`` of the JSON report of ``nvp check``."""
         machines = []
         for number, group in enumerate(self.machines):
             runs_with = {
@@ -265,8 +265,8 @@ class Suggestion:
 
     :param name: the packages that cannot run, separated by commas.
     :param machines: the first machine of each group that the suggestion is for.
-    :param lines: requirement lines with comments: the releases, and packages that must
-        move with them. Empty if no release is known to run.
+    :param lines: lines for a requirements file: the releases to pin, then comments,
+        such as on pins to remove. Empty if no release is known to run.
     :param titles: the packages that cannot run, with versions.
     """
 
@@ -278,7 +278,7 @@ class Suggestion:
 
     @property
     def sentence(self) -> str:
-        """The text above the lines."""
+        """The sentence that is printed above the lines."""
         more = f" and {len(self.machines) - 1} more" if len(self.machines) > 1 else ""
         start = f"Instead of {', '.join(self.titles)} on {self.machines[0]}{more}"
         if not self.lines:
@@ -286,7 +286,7 @@ class Suggestion:
         return f"{start}, pin in {self.path}:"
 
     def to_dict(self) -> dict[str, object]:
-        """Return an element of ``suggestions``."""
+        """Return the suggestion as an element of ``suggestions`` in the JSON report."""
         return {
             "file": self.path,
             "name": self.name,

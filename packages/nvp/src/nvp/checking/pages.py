@@ -1,4 +1,4 @@
-"""Other forms of a check: findings for programs, and an HTML page."""
+"""Convert the report of a check to findings for other programs, or to an HTML page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _CODES: Mapping[Verdict, str] = {
 def find_findings(report: CheckReport) -> list[Finding]:
     """Return a finding for each build that is not known to run, and each disagreement.
 
-    Builds of a choice that no machine needs are left out.
+    Builds that are in no machine's best choice are omitted.
     """
     findings: list[Finding] = []
     for file in report.files:
@@ -108,7 +108,7 @@ def _of_pin(
 
 
 def html_lines(report: CheckReport) -> list[str]:
-    """Return the lines of the page, which are ASCII: packages and machines."""
+    """Return the lines of an HTML page about packages and machines, in ASCII."""
     names = ", ".join(file.file.path for file in report.files)
     count = sum(len(group.names) for group in report.machines)
     plural = "s" if count > 1 else ""

@@ -1,4 +1,4 @@
-"""List the packages of the running program, to check them before their import."""
+"""List the packages of the running program, to check them before they are imported."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .model import CannotRunError, CheckedFile
 
 
 def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
-    """Return installed projects with all their direct and indirect dependencies.
+    """Return pins of installed projects and all their direct and indirect dependencies.
 
-    :param projects: their names; empty for every installed project.
+    :param projects: the names of the projects; empty for every installed project.
     :raises UsageError: a project is not installed.
     """
     folders = dict.fromkeys(path or os.curdir for path in sys.path)
@@ -49,11 +49,11 @@ def pins_of_projects(projects: Sequence[str]) -> PinnedFile:
 def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     """Raise an error for the first build that cannot run.
 
-    The error names a program rather than NVIDIA libraries that it requires, or packages
-    that require it.
+    The error names a program rather than the NVIDIA libraries that the program
+    requires, or the packages that require the program.
 
-    :param unknown: also raise for builds without evidence.
-    :raises CannotRunError: there is such a build.
+    :param unknown: raise also for a build with the verdict ``unknown``.
+    :raises CannotRunError: a build cannot run or, with ``unknown``, may not run.
     """
     verdicts = ("cannot", "unknown") if unknown else ("cannot",)
     found = sorted(
@@ -61,7 +61,8 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
         key=lambda item: (
             item.worst.verdict != "cannot",
             item.known.is_library,
-            # Prefer the build because of which others cannot run.
+            # Prefer the required build to builds that cannot run because they require
+            # it.
             item.worst.reasons[0].startswith("it requires "),
         ),
     )

@@ -1,8 +1,8 @@
 """Suggest pins that run, in place of those that cannot.
 
-Packages that depend on each other's releases, such as vllm, torchvision and torch, move
-together. The search finds the newest compatible releases of such a cluster, starting
-with the packages that require the others.
+Packages that depend on each other's releases, such as vllm, torchvision and torch, must
+change together. The search finds the newest compatible releases of such a cluster,
+starting with the packages that require the others.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..metadata.requirements import parse_requirement
 from .model import CheckedFile, CheckedPin, CheckReport, Suggestion
 
 FindReleases = Callable[[str, Sequence[Environment]], "Iterable[Version] | None"]
-"""A function that returns the installable releases of a project that run on each of
-several machines; ``None`` if unknown."""
+"""A function that returns the installable releases of a project that run on all of the
+given machines; ``None`` if unknown."""
 
 _MOST_STEPS = 20_000
 _RUNNING = ("runs", "partly")
@@ -51,7 +51,7 @@ class _Candidate(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The line of a requirements file."""
+        """The release as a line of a requirements file."""
         return f"{self.name}=={self.version}"
 
 
@@ -60,7 +60,8 @@ def suggest(
 ) -> CheckReport:
     """Return the report with replacements for pins that cannot run.
 
-    :param find_releases: reads the user's indexes; without it, the table decides.
+    :param find_releases: a function that reads the user's indexes; by default, only the
+        table of builds is used.
     """
     found: list[Suggestion] = []
     for file in report.files:
@@ -73,7 +74,8 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # Prefer releases for all machines, then for all on which a pin cannot run.
+        # Prefer releases that run on all machines, then on all those on which a pin
+        # cannot run, then on each of those alone.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -99,7 +101,7 @@ def suggest(
 
 
 def _broken(file: CheckedFile, numbers: Iterable[int]) -> dict[str, CheckedPin]:
-    """Return the pins that cannot run; NVIDIA libraries only if there are no others."""
+    """Return the pins that cannot run; NVIDIA libraries only if no program fails."""
     found = {
         item.pin.name: item
         for number in numbers
@@ -156,7 +158,7 @@ def _solve(
         bad = any(item.judgements[n].verdict == "cannot" for n in numbers)
         needs = item.known.needs
         # A build that fails only because of its requirements may run with other
-        # releases of these.
+        # releases of the required projects, so its own release remains an option.
         alone = needs is not None and _runs(needs, environments)
         own = [_own(item)] if alone or not bad else []
         others = _candidates(item, file.platform, environments, find_releases)
@@ -165,7 +167,8 @@ def _solve(
             following.append(item.pin.name)
     taken = _search(options)
     if taken is None and following:
-        # Leave out packages without evidence; a comment names them.
+        # Leave out packages with no release that is known to run; a comment line in the
+        # suggestion names them.
         keep = [i for i, item in enumerate(ordered) if item.pin.name not in following]
         taken = _search([options[i] for i in keep])
         ordered = [ordered[i] for i in keep]
@@ -213,7 +216,7 @@ def _candidates(
     environments: Sequence[Environment],
     find_releases: FindReleases,
 ) -> list[_Candidate]:
-    """Return the releases that run, newest first."""
+    """Return the releases that run, newest first; without one, those of a sibling."""
     name, label = item.pin.name, item.pin.version.local if item.pin.version else None
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:
@@ -256,7 +259,8 @@ def _releases(
         return
     for row in plain.values():
         if _runs(row.needs, environments) and not Version(row.version).is_prerelease:
-            # Companions of a labeled build have the same label.
+            # Companions of a labeled build have the same label, which the table may
+            # lack.
             yield _candidate(row, f"{row.version}+{label}" if label else None)
 
 
@@ -269,14 +273,15 @@ def _candidate(row: BuildRecord, version: str | None = None) -> _Candidate:
 
 def _runs(needs: Needs, environments: Sequence[Environment]) -> bool:
     verdicts = {judge(needs, environment).verdict for environment in environments}
-    # A build without other evidence than its requirements runs if they do.
+    # If requirements are the only evidence, accept "unknown": the search checks that
+    # they are met.
     follows = bool(needs.requires) and needs.cuda is None
     allowed = (*_RUNNING, "unknown") if follows else _RUNNING
     return verdicts.issubset(allowed)
 
 
 def _search(options: Sequence[Sequence[_Candidate]]) -> list[_Candidate] | None:
-    """Find the first compatible candidates by backtracking."""
+    """Find the first compatible combination of one candidate from each list."""
     steps = 0
 
     def agree(one: _Candidate, other: _Candidate) -> bool:
@@ -285,7 +290,7 @@ def _search(options: Sequence[Sequence[_Candidate]]) -> list[_Candidate] | None:
                 requirement, str(other.version)
             ):
                 return False
-        # Companions of a labeled build must have the same label.
+        # A labeled build and its companions must have the same label.
         labels = {one.version.local, other.version.local} - {None}
         return len(labels) < 2
 
@@ -312,7 +317,7 @@ def _remarks(
     following: Sequence[str],
     broken: Sequence[CheckedPin],
 ) -> Iterator[str]:
-    """Yield comment lines about pins to remove and packages that must follow."""
+    """Yield comment lines about pins to remove and packages that need new builds."""
     names = {candidate.name for candidate in moved}
     brought = [
         pin.name

@@ -1,4 +1,4 @@
-"""The text of a check, as lines of a given width."""
+"""Format the report of a check as text lines of a given width."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = 46
 
 
 def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
-    """Return the lines: for each file the builds that run, and why others do not."""
+    """Return the lines of the text: for each file, the verdicts and their reasons."""
     lines: list[str] = []
     many = len(report.machines) > 1
     if many:
@@ -46,7 +46,7 @@ def marks(count: int) -> list[str]:
 
 
 def say_titles(items: Sequence[CheckedPin]) -> str:
-    """Return the names of the first packages, and the number of the others."""
+    """Return the titles of the first packages, and the number of the remaining ones."""
     return listed(list(dict.fromkeys(item.pin.title for item in items)), _MOST)
 
 
@@ -82,7 +82,7 @@ def _file(
 
 
 def _fold(file: CheckedFile) -> list[list[CheckedPin]]:
-    """Group NVIDIA's libraries with the same verdicts."""
+    """Group builds into rows: NVIDIA libraries with the same verdicts share a row."""
     rows: dict[object, list[CheckedPin]] = {}
     for item in file.pins:
         verdicts = tuple(judgement.verdict for judgement in item.judgements)
@@ -150,7 +150,7 @@ def _stacked(
 
 
 def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[str]:
-    """Yield the reasons why builds do not run, each once for all its builds."""
+    """Yield a line for each reason, with all builds that do not run because of it."""
     heads = marks(len(report.machines))
     said: dict[tuple[str, str], tuple[list[CheckedPin], dict[str, None]]] = {}
     libraries: dict[tuple[str, tuple[Choice, ...]], str] = {}
@@ -159,7 +159,7 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
             if judgement.verdict in ("runs", "cpu"):
                 continue
             reason = "; ".join(judgement.reasons[:2])
-            if many:  # the list of machines already shows it
+            if many:  # the list of machines already shows each CUDA version
                 reason = BUT.sub("", reason)
             if item.known.is_library:
                 first = libraries.setdefault((judgement.verdict, item.choices), reason)
