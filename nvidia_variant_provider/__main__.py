@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
     0: fine; 1: no label fits; 2: wrong usage; 3: FILE is unreadable or invalid; 4: the
     driver could not be queried, or a forced value is invalid; 130: Ctrl-C.
     """
-    if sys.stderr is None:  # The caller has closed it: 2>&-
+    if sys.stderr is None:  # The caller has closed stderr: 2>&-
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     try:
         lines, code = _run(words)
@@ -136,15 +136,15 @@ def _print(lines: list[str]) -> None:
     :raises InputError: stdout is closed, or cannot be written.
     """
     hint = "send the output to a file or a terminal that can take it"
-    if sys.stdout is None:  # The caller has closed it: >&-
+    if sys.stdout is None:  # The caller has closed stdout: >&-
         raise InputError("cannot be written: it is closed", path="stdout", hint=hint)
     try:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
     except OSError as error:
-        # Python flushes once more at its exit, which must not fail again.
+        # Python flushes stdout again at exit: that must not fail a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # A reader such as head closes the pipe after its last line.
+        # A closed pipe is no error: head, for example, stops reading early.
         if not isinstance(error, BrokenPipeError):
             message = f"cannot be written: {error.strerror}"
             raise InputError(message, path="stdout", hint=hint) from None

@@ -3,7 +3,7 @@
 The functions read environment variables and the user's ``variants.toml``, unless an
 argument replaces them, and never print. All errors are `ProviderError`: its attributes
 ``message``, ``path``, ``place`` and ``hint`` describe the problem, its location and the
-next step, and ``exit_code`` is that of the command line. `nvp.api` has more functions.
+next step; ``exit_code`` is the command line's exit code. `nvp.api` has more functions.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def detect(environ: Mapping[str, str] | None = None) -> Environment:
     the driver are cached for up to a day.
 
     :param environ: environment variables, by default those of the process. Settings
-        begin with ``NV_VARIANT_PROVIDER_``; the driver's libraries read others.
+        begin with ``NV_VARIANT_PROVIDER_``; the driver's libraries use other variables.
     :raises OverrideError: a forced value is malformed.
     """
     return detection.detect(os.environ if environ is None else environ)
@@ -89,7 +89,7 @@ def resolve(
     :param enable_optional: the namespaces of optional providers to enable, or ``True``
         for all of them.
     :param minor_version_compatibility: accept builds that run only by CUDA's
-        minor-version compatibility; ``None`` reads the setting from ``environ``.
+        minor-version compatibility; ``None`` takes the setting from ``environ``.
     :param priorities: the priorities to use instead of those in ``variants.toml``.
     :param environ: environment variables for `detect` and for the opt-in to
         minor-version compatibility, by default those of the process.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PUNCTUATION = {ord(character): "x" for character in "$-._"}
-"""The characters of keys and labels other than letters and digits.
+"""The punctuation in keys and labels, in the form that `str.translate` takes.
 
 `join` does not quote a key that has only letters, digits and these characters."""
 
@@ -23,8 +23,8 @@ _CREDENTIALS = (
 """A regular expression for the user and the password at the start of a URL.
 
 The scheme has two characters or more, because a Windows drive has one letter; a URL may
-also lack its scheme. One slash is enough, because `pathlib` merges two. Text in place
-of a port is a password if it is not a number, and may contain an unquoted slash.
+also lack its scheme. One slash is enough, because `pathlib` merges two slashes. Text
+after a colon is a password unless it is a port; a password may have an unquoted slash.
 """
 
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
@@ -40,7 +40,7 @@ class ProviderError(Exception):
 
     :param message: the problem, without a final period.
     :param path: the file, environment variable or option that has the problem.
-    :param place: the place in the document, as ``variants.cu126.nvidia.sm_arch[2]``.
+    :param place: the place in the document, such as ``variants.cu126.nvidia``.
     :param hint: what to do next.
     """
 
@@ -130,10 +130,10 @@ def shown(text: object, limit: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text`` on one line that a terminal, HTML and XML can hold.
+    """Return ``text`` as one line of characters that terminals, HTML and XML accept.
 
     Line ends, terminal escapes, other control characters and lone surrogates are
-    replaced by their Python escapes; everything else stays as it is.
+    replaced by their Python escapes; all other characters stay.
     """
     if text.isprintable():
         return text
@@ -141,12 +141,12 @@ def printable(text: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """Return a URL or a path in a form that may be shown: without passwords.
+    """Return a URL or a path without its secrets, for a message.
 
     The user, the password, and the values after a question mark or a semicolon are
-    replaced: a signed URL is as secret as a password.
+    replaced: the query of a signed URL is as secret as a password.
     """
-    import re  # imported here, since installers load this module
+    import re  # late, because installers load this module
 
     def without_values(word: re.Match[str]) -> str:
         # A single pattern would take quadratic time on a malicious URL.
@@ -160,7 +160,7 @@ def redacted(url: str) -> str:
 
 
 def join(place: str, key: str | int) -> str:
-    """Return the place of ``key`` below ``place``, as ``a.b``, or ``a[2]``."""
+    """Return the place of ``key`` below ``place``, such as ``a.b`` or ``a[2]``."""
     if isinstance(key, int):
         return f"{place}[{key}]"
     plain = len(key) <= 60 and key.isascii() and key.translate(_PUNCTUATION).isalnum()
@@ -169,7 +169,7 @@ def join(place: str, key: str | int) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return a list of names for a message, such as ``a, b and 3 more``.
+    """Return names as a text for a message, such as ``a, b and 3 more``.
 
     :param most: the number of names to show.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass_transform(**_):
-        """Replace the decorator that describes `Frozen` to type checkers."""
+        """Return a decorator without effect: only type checkers need the real one."""
         return lambda cls: cls
 
 
@@ -56,7 +56,7 @@ class Frozen(metaclass=_Records):
     """A record like ``@dataclass(frozen=True, kw_only=True, slots=True)``.
 
     Every annotated attribute of a subclass is a field, and the value of the attribute
-    is the field's default. All records share this object, so it must be immutable.
+    is the field's default. All records share the default, so it must be immutable.
     """
 
     def __init__(self, **fields: object) -> None:

@@ -26,7 +26,7 @@ LARGE_BYTES = 64 * 1024 * 1024
 """The largest index page or pip report, in bytes."""
 
 _LEAST_MEMORY, _TIMES = 24 * 1024 * 1024, 4
-"""The memory limit of the values of a JSON text: a number of bytes, plus a multiple of
+"""The memory limit for the values of a JSON text: a number of bytes, plus a multiple of
 the length of the text."""
 
 OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
@@ -35,7 +35,7 @@ bytes."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Prefixes of paths that the shell has already opened. Searching a directory never
-finds such a path: the user named it, so waiting for its pipe is right."""
+finds such a path. A user who gives one expects that reading waits for the pipe."""
 
 
 _NOT_METADATA = "this is not variant metadata"
@@ -100,10 +100,10 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading that never makes a reader wait, as a named pipe does.
+    """Open a regular file for reading; reject a file that makes readers wait.
 
-    :raises OSError: the file is not a regular file, cannot be opened, or has no data
-        yet, as ``/proc/kmsg``.
+    :raises OSError: the file is not regular, such as a named pipe, cannot be opened, or
+        has no data yet, such as ``/proc/kmsg``.
     :raises ValueError: the path has a NUL byte.
     """
     if str(path).startswith(_OPENED):
@@ -111,11 +111,11 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     _check_regular(os.stat(path).st_mode)
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  # the caller closes it
     try:
-        # Another program may have replaced the file.
+        # Check again: another program may have replaced the file.
         status = os.fstat(file.fileno())
         _check_regular(status.st_mode)
         if not status.st_size and not file.peek(1):
-            # A file that is empty, or has to be waited for, which raises an error.
+            # The file is empty, or it has no data yet: then this call raises an error.
             os.read(file.fileno(), 1)
     except BaseException:
         file.close()
@@ -128,9 +128,9 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _check_regular(mode: int) -> None:
-    # Let a directory pass, because the system's own message about it is clearer.
+    # Accept a directory: the system's own message about directories is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        import errno  # imported here, since installers load this module
+        import errno  # late, because installers load this module
 
         raise OSError(errno.EINVAL, "not a regular file")
 
@@ -284,13 +284,13 @@ def _find_flaws(document: object) -> list[Flaw]:
         elif isinstance(value, _Constant):
             message, hint = f"{value} is not JSON", "write a string or a number"
             flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
-    # The document no longer has the values that a later duplicate replaced, nor their
-    # flaws. The duplicate itself is a flaw, so there is always one to report.
+    # The flaws of a value that a later duplicate key replaced are lost. The duplicate
+    # key is a flaw itself, so at least one flaw is reported.
     return flaws
 
 
 def _walk(document: object) -> Iterator[tuple[str, object]]:
-    """Yield every object and every constant with its place.
+    """Yield ``(place, value)`` for every object and every ``NaN`` or ``Infinity``.
 
     A loop replaces recursion, because documents may be nested deeply. Places are built
     only for yielded values, to save memory.

@@ -71,10 +71,11 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # A timeout is cached: a driver that missed this deadline may meet a longer one.
+    # Timeouts are cached too, so the deadline is part of the key: a driver that missed
+    # this deadline may meet a longer one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
-    # The package imports this module, so importing the package would be circular.
+    # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
     return [version, boot, mounts, kernel, seconds, libraries, *traces]
 
@@ -133,7 +134,7 @@ def why_no_cache(folder: str) -> str | None:
     :param folder: an absolute path. A missing directory is accepted if its nearest
         existing parent allows creating it.
     """
-    if sys.platform == "win32":  # Only the user can write to the user's profile.
+    if sys.platform == "win32":  # On Windows, only the user can write to the profile.
         return None
     user = os.geteuid()
     place = folder
@@ -155,7 +156,7 @@ def why_no_cache(folder: str) -> str | None:
         if status.st_mode & stat.S_ISVTX:
             others, owners = 0, owners - {0}
         elif owners == {user}:
-            others = 0o002  # The group often contains only this user.
+            others = 0o002  # The group may write: it often contains only this user.
     if owners - {user}:
         return f"{place} belongs to another user"
     if status.st_mode & others:
@@ -170,7 +171,7 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
     :param life: the age in seconds from which the file is ignored.
     """
     try:
-        # O_NONBLOCK: opening a named pipe would wait for a writer.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | _AS_IT_IS | _AT_ONCE)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)

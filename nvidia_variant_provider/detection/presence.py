@@ -23,8 +23,8 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     """Return the paths that hint at an NVIDIA driver, or an empty list.
 
     On Linux these are device nodes and ``/proc/driver/nvidia``, on Windows the
-    driver's libraries in System32. On macOS the list is always empty: macOS 10.13 was
-    the last with an NVIDIA driver.
+    driver's libraries in System32. On macOS the list is always empty: macOS 10.13
+    was the last version with an NVIDIA driver.
     """
     if sys.platform == "win32":
         system = os.path.join(environ.get("SYSTEMROOT", r"C:\Windows"), "System32")
@@ -39,7 +39,8 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
-        # The directory exists but cannot be read: leave the decision to the libraries.
+        # The directory exists but cannot be read: treat it as a trace, so the
+        # libraries are queried.
         return [devices]
     nodes = [
         os.path.join(devices, name)

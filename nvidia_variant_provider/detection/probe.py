@@ -31,10 +31,10 @@ main(sys.argv[1], int(sys.argv[2]))
 """
 """The program of the child process.
 
-Its arguments are the library, the seconds and the directories of this package and of
-nvidia-ml-py. Isolated mode (``-I -S``) leaves the standard library on the path: neither
-the current directory nor ``PYTHONPATH`` is on it. The directories come last, so their
-files cannot replace a standard module.
+Its arguments are the library, the deadline in seconds, and the directories of this
+package and of nvidia-ml-py. In isolated mode (``-I -S``), only the standard library is
+on the path, without the current directory and ``PYTHONPATH``. The directories are added
+at the end, so their files cannot replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
@@ -51,7 +51,7 @@ _PRECISE = (
     reasons.NOT_READY,
 )
 _SILENT = (reasons.NO_NVML, reasons.NO_BINDINGS, reasons.NOT_SUPPORTED)
-"""Reason codes after which NVML has returned no facts about the machine."""
+"""Reason codes of NVML queries that return no facts about the machine."""
 
 
 def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
@@ -66,11 +66,11 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
     if nvml.cuda_driver_version is None or not nvml.compute_capabilities:
         environment = _better(nvml, _ask("libcuda", variables, end))
     if environment.reason == reasons.NO_NVML and is_wsl_only(traces):
-        # WSL shows a host GPU of any vendor. Without NVIDIA's libraries it is not an
-        # NVIDIA GPU.
+        # WSL's device stands for a GPU of any vendor. Without NVIDIA's libraries, the
+        # GPU is not from NVIDIA.
         environment = environment.replace(reason=reasons.NO_DEVICE)
     if environment.reason is None and not environment.compute_capabilities:
-        # If no GPU can be read, the GPUs usually share a cause: use that of the first.
+        # If no GPU can be read, all usually have the same reason: use the first.
         gpus = environment.gpus
         environment = environment.replace(
             reason=gpus[0].reason if gpus else reasons.NO_GPU
@@ -83,20 +83,20 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
 
 
 def _better(nvml: Environment, libcuda: Environment) -> Environment:
-    """Return the more useful of two results, given that NVML's is incomplete."""
+    """Return the more useful of two results; the result of NVML is incomplete."""
     if libcuda.cuda_driver_version is None:
         # If NVML has no useful reason, use that of libcuda, unless libcuda is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
             return nvml.replace(reason=libcuda.reason)
-        # libcuda distinguishes causes that are one code in NVML, such as a missing MPS
-        # server.
+        # libcuda distinguishes causes for which NVML has only one code, such as a
+        # missing MPS server.
         said = {nvml.reason, *(gpu.reason for gpu in nvml.gpus)} - {None}
         if said == {reasons.UNKNOWN_ERROR} and libcuda.reason in _PRECISE:
             gpus = tuple(gpu.replace(reason=libcuda.reason) for gpu in nvml.gpus)
             return nvml.replace(reason=libcuda.reason, gpus=gpus)
         return nvml
-    # libcuda has a version even if no kernel driver is loaded, so a version without a
-    # GPU does not outweigh a reason from NVML.
+    # libcuda returns a version even if no kernel driver is loaded, so a reason from
+    # NVML takes precedence over a version without a GPU.
     silent = nvml.reason in (*_SILENT, reasons.CRASHED)
     return libcuda if libcuda.compute_capabilities or silent else nvml
 
@@ -107,12 +107,12 @@ def child_variables(
     """Return the environment variables of a child that queries the driver.
 
     NVIDIA's libraries may read these variables, or Windows needs them to load a
-    library. All others, such as an installer's passwords, are withheld.
+    library. All other variables, such as an installer's passwords, are removed.
 
     :param complete: pass all variables, for a child that the user requested.
     """
     # A process can inherit a variable whose name is empty or contains "=", but cannot
-    # pass it on.
+    # pass such a variable to a child.
     variables = {
         name: value
         for name, value in environ.items()
@@ -121,7 +121,7 @@ def child_variables(
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith("NV_VARIANT_PROVIDER_"))
     }
-    # This variable hides GPUs from one process, but an installation outlives it.
+    # This variable hides GPUs from one process, but other processes use the build too.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
     # Number the GPUs as NVML does.
     variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -170,8 +170,8 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
 
 
 def _read_output(output: str, *, in_time: bool) -> Environment:
-    """Return the last complete document among the lines of `child.main`."""
-    # The text after the last line end is an unfinished line.
+    """Return the last complete document in the output of `child.main`."""
+    # Drop the text after the last line end: an unfinished line.
     *lines, _ = output.split("\n")
     ended = lines[-1:] == ["end"]
     if ended:
@@ -190,8 +190,8 @@ def _read_output(output: str, *, in_time: bool) -> Environment:
         for gpu in environment.gpus
     )
     environment = environment.replace(gpus=gpus)
-    # If the version and a GPU are known, a hang or a crash concerns only other GPUs,
-    # which have the reason.
+    # If the version and a GPU are known, a hang or a crash concerns only other GPUs:
+    # their entries contain the reason.
     if environment.cuda_driver_version is not None and environment.compute_capabilities:
         return environment
     return environment.replace(reason=environment.reason or broken)
@@ -207,12 +207,12 @@ def bindings_folder() -> str | None:
     if spec is None or spec.origin is None:
         return None
     folder = os.path.dirname(spec.origin)
-    # Old releases of the distribution pynvml contain a package, not a module.
+    # In old releases of the distribution pynvml, pynvml is a package, not a module.
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
-    except OSError:  # the directory has been removed
+    except OSError:  # the current directory has been removed
         return None

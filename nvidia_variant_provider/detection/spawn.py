@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 _MOST = 8 * 1024 * 1024
 """The largest output of a child that is read, in bytes."""
 
-_SIGKILL = 9  # POSIX fixes the number; `signal` would import enum and functools
+_SIGKILL = 9  # fixed by POSIX; importing `signal` would also import enum and functools
 
 _left: set[int] = set()
-"""Children that may still run."""
+"""The process ids of children that may still run."""
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
         return _run_with_posix_spawn(command, variables, seconds, group)
 
 
-# Type checkers understand this condition: Windows has none of these functions.
+# Type checkers for Windows skip this block, because Windows lacks its `os` functions.
 if sys.platform != "win32":
 
     def _run_with_posix_spawn(
@@ -123,7 +123,7 @@ if sys.platform != "win32":
         for pid in tuple(_left):
             try:
                 ended, _ = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:  # other code in this process reaped it
+            except ChildProcessError:  # other code in this process reaped the child
                 ended = pid
             if ended:
                 _left.discard(pid)

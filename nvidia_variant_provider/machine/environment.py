@@ -28,15 +28,15 @@ _TIMEOUT = 20.0
 """The default deadline of detection, in seconds.
 
 Idle GPUs take about 1.5 s. Users report 25 s for eight A100 GPUs without persistence
-mode; such a machine needs that mode or a longer deadline.
+mode; such a machine needs persistence mode or a longer deadline.
 """
 
 _MAX_NUMBER = 9999
-"""The largest minor of a forced version: snapshots reject longer versions."""
+"""The largest minor number of a forced CUDA version: snapshots reject more digits."""
 
 _NO_MAJOR = 100
-"""The lowest major that cannot be CUDA's. The text is then the version of a driver, or
-a CUDA version without dots."""
+"""The lowest number that is too high for a major CUDA version. A text with such a
+number is the version of a driver, or a CUDA version without dots."""
 
 _MAX_TEXT = 256
 
@@ -233,7 +233,7 @@ def driver_numbers(version: str | None) -> tuple[int, int] | None:
 
 
 def cuda_of_kernel_driver(version: str | None) -> CudaVersion | None:
-    """Return the CUDA version of a kernel driver, by its branch; ``None`` if unknown.
+    """Return the CUDA version for the branch of a kernel driver; ``None`` if unknown.
 
     Tegra drivers have branches of their own, which the table does not list.
     """
@@ -320,7 +320,7 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
     hint = "give a version such as 12.9, or unset it"
     try:
         parts = text.split(".")
-        # The usual form needs no import. `packaging` reads the other forms.
+        # The usual form is read without an import; `packaging` reads other forms.
         if text.isascii() and len(text) < 20 and all(map(str.isdigit, parts)):
             release = tuple(map(int, parts))
         else:
@@ -339,9 +339,9 @@ def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
 
 
 def _probably_meant(release: tuple[int, ...]) -> str:
-    """Return the hint for a number that is too large for a CUDA version.
+    """Return the hint for a number that is too large for a major CUDA version.
 
-    Labels spell 12.8 as ``128``, and CUDA's own functions as ``12080``.
+    Labels spell 12.8 as ``128``, and CUDA's own functions return ``12080`` for it.
     """
     number = release[0]
     if number < 1000:
@@ -397,7 +397,7 @@ def detection_timeout(environ: Mapping[str, str]) -> float:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not 0 < seconds <= 3600:  # also false for NaN
+    if not 0 < seconds <= 3600:  # "not", because every comparison with NaN is false
         message = f"{shown(text)} is not a number of seconds up to 3600"
         hint = "give a number above 0, or unset it"
         raise OverrideError(message, path=DETECT_TIMEOUT, hint=hint)

@@ -98,7 +98,7 @@ def supported_sm_arch(capability: ComputeCapability, *, ptx: bool = True) -> lis
     """Return the ``sm_arch`` values that a GPU supports, best first.
 
     The values are ``XY_real ... X0_real X0_virtual``. The list is empty for a
-    capability that the catalog cannot name.
+    capability outside the catalog.
 
     :param ptx: whether to include the ``virtual`` value.
     """
@@ -133,13 +133,13 @@ def supported_features(
     lower = [*_minors(version.major, version.minor, 0), str(version.major)]
     lower += _majors(version.major - 1, OLDEST.major)
     if relaxed:
-        # Strictly supported builds come first, then newer ones, nearest first.
+        # The versions up to the driver's come first, then newer ones, ascending.
         newer = _minors(version.major, NEWEST.minor, version.minor + 1)
         lower += reversed(list(newer))
     upper = list(_majors(NEWEST.major, version.major + 1))
     upper += _minors(version.major, NEWEST.minor, version.minor + 1)
-    # A driver's JIT compiler rejects PTX that is newer than the driver. Properties do
-    # not record the toolkit of the PTX, so do not offer PTX for newer builds.
+    # A driver's JIT compiler rejects PTX from a newer toolkit, and properties do not
+    # record that toolkit. So offer no PTX if builds for newer versions are accepted.
     capabilities = environment.compute_capabilities
     targets = (
         supported_sm_arch(capabilities[0], ptx=not relaxed) if capabilities else []
@@ -153,7 +153,7 @@ def supported_features(
 
 
 def left_out(environment: Environment) -> list[str]:
-    """Return a note about GPUs that a build for the highest GPU may not support."""
+    """Return notes on GPUs that a build for the highest GPU may not support."""
     capabilities = environment.compute_capabilities
     others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
     if not others or environment.cuda_driver_version is None:
@@ -232,10 +232,10 @@ def _clamped(driver: CudaVersion) -> CudaVersion:
 def _above_floor(environment: Environment) -> bool:
     """Return whether minor-version compatibility applies to the driver.
 
-    NVIDIA's CUDA compatibility guide gives the lowest driver of each major. CUDA 11
-    is the only major whose first drivers are below it: 11.0 was published with
-    Linux driver 450.51, and the floor is 450.80.02. Without a kernel driver version,
-    as with forced values, the CUDA version alone decides.
+    NVIDIA's CUDA compatibility guide gives a lowest driver for each major version. Only
+    CUDA 11 was first published with older drivers: 11.0 came with Linux driver 450.51,
+    and the lowest driver is 450.80.02. If the version of the kernel driver is unknown,
+    for example with forced values, the CUDA version alone decides.
     """
     driver = environment.cuda_driver_version
     kernel = driver_numbers(environment.kernel_driver_version)

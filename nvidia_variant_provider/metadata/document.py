@@ -33,7 +33,7 @@ from .versions import SchemaVersion, find_version
 SUFFIX = "-variants.json"
 """The end of the name of every metadata file."""
 
-# PEP 825: neither part contains a dash.
+# PEP 825: neither the name nor the version contains a dash.
 _FORM = re.compile(r"(?P<name>[^-/]+)-(?P<version>[^-/]+)" + re.escape(SUFFIX))
 
 _PRIORITIES = "default-priorities"
@@ -154,7 +154,7 @@ def read_document(
 
 
 class _DocumentReader:
-    """Reads the sections of one document."""
+    """A reader for the sections of one document, which reports their defects."""
 
     def __init__(self, report: Reporter) -> None:
         self._report = report
@@ -206,7 +206,7 @@ class _DocumentReader:
         except InputError as error:
             schema = fields.get("$schema")
             if "$schema" not in fields:
-                pass  # A section has the wrong type: its own check reports that later.
+                pass  # A section has the wrong type, which its reader reports later.
             elif isinstance(schema, str):
                 self._report.refuse(
                     "unknown-schema", "$schema", error.message, error.hint or ""
@@ -244,7 +244,7 @@ class _DocumentReader:
     def _read_named_features(
         self, fields: Mapping[str, Any], key: str, place: str
     ) -> dict[str, Features]:
-        """Return ``{namespace: {feature: (value, ...)}}`` of one section."""
+        """Return the section ``key`` as ``{namespace: {feature: (value, ...)}}``."""
         where = join(place, key)
         named: dict[str, Features] = {}
         for namespace, items in (
@@ -386,7 +386,7 @@ class _DocumentReader:
     def _check_use(
         self, namespace: str, declared: frozenset[str] | None, place: str
     ) -> None:
-        """Report an invalid namespace, or one that a label uses without declaration."""
+        """Report a namespace of a label that is invalid, or not in ``declared``."""
         self._check_namespace(namespace, place)
         if declared is not None and namespace not in declared:
             kind: Kind = "undeclared-namespace"
@@ -400,7 +400,7 @@ class _DocumentReader:
         return features
 
     def _check_features(self, features: Features | None, place: str) -> None:
-        """Report a namespace without features, and values out of lexical order."""
+        """Report a namespace without features, and values not in lexical order."""
         if features is not None and not features:
             hint = "remove the namespace"
             self._report.refuse("null-rules", place, "no feature is given", hint)

@@ -78,10 +78,10 @@ def explain(text: str, term: Term) -> str:
 
 
 class Reporter:
-    """Raises the first defect that reading cannot accept."""
+    """A reporter that raises the first defect that reading cannot accept."""
 
     thorough = False
-    """Whether the walk also looks for acceptable defects whose detection is slow."""
+    """Whether readers also look for acceptable defects whose detection is slow."""
 
     def refuse(self, kind: Kind, place: str, message: str, hint: str) -> None:  # noqa: ARG002
         """Report a defect that makes the document unreadable.
@@ -102,7 +102,7 @@ class Reporter:
 class Fields:
     """Getters that report a defect of a value and then return ``None``.
 
-    If the reporter raises, they never return ``None`` for a defect.
+    With a reporter that raises, no getter returns ``None`` for a defect.
     """
 
     def __init__(self, report: Reporter) -> None:
@@ -111,7 +111,7 @@ class Fields:
     def typed(
         self, getter: Callable[[object, str], Value], value: object, place: str
     ) -> Value | None:
-        """Return ``value`` if it has the type of ``getter``.
+        """Return ``value`` if it has the type that ``getter`` requires.
 
         :param getter: a function of `strict_json` such as `as_object`.
         """
@@ -128,7 +128,7 @@ class Fields:
     def optional_text(
         self, fields: Mapping[str, Any], key: str, place: str
     ) -> str | None:
-        """Return the text of a key; ``None`` if the key is missing."""
+        """Return the text under ``key``; ``None`` if the key is missing."""
         if key not in fields:
             return None
         where = join(place, key)
@@ -141,7 +141,7 @@ class Fields:
     def section(
         self, fields: Mapping[str, Any], key: str, place: str
     ) -> Mapping[str, Any] | None:
-        """Return the object of a key; empty if the key is missing."""
+        """Return the object under ``key``, or an empty one if the key is missing."""
         if key not in fields:
             return {}
         return self.typed(as_object, fields[key], join(place, key))
@@ -149,7 +149,7 @@ class Fields:
     def required_section(
         self, fields: Mapping[str, Any], key: str, example: str
     ) -> Mapping[str, Any] | None:
-        """Return the object of a required key at the top level."""
+        """Return the object under a required key at the top level."""
         if key not in fields:
             message, hint = f"{key} is missing", f"add an object such as {example}"
             self.report.refuse("missing-key", "top level", message, hint)
@@ -237,8 +237,8 @@ class Fields:
 def valid_features(item: object) -> Features | None:
     """Return the result of `Fields.features`; ``None`` if there may be a defect.
 
-    This function is faster, because it builds no places. Reading calls it for every
-    namespace of every label.
+    This function is faster than the method, because it builds no places. Readers call
+    it for every namespace of every label.
     """
     if type(item) is not dict:
         return None
@@ -302,7 +302,7 @@ def read_dependencies(item: object, place: str, fields: Fields) -> Features | No
 
 
 class ProviderReader:
-    """Reads the providers of one document.
+    """A reader for the providers of one document, which reports their defects.
 
     :param schema: the version of the document.
     :param statics: the section ``static-properties`` of version 0.0.3.
@@ -395,7 +395,7 @@ class ProviderReader:
             self._report.refuse(kind, where, message, "use one of these")
 
     def _check_sources(self, fields: Mapping[str, Any], place: str) -> None:
-        """Report a provider without exactly one source of its answer."""
+        """Report a provider that has no source of its answer, or several sources."""
         given = [key for key in _SOURCES if key in fields]
         if len(given) != 1 or not fields[given[0]]:
             what = " and ".join(given) if given else "none of them"
@@ -413,7 +413,7 @@ class ProviderReader:
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str
     ) -> Provider:
-        """Add supported values that versions 0.0.x store in another section."""
+        """Return the provider, with its static answer from another section, if any."""
         answer: Features | None = None
         known = self._schema.provider_keys
         if "plugin-use" in known and fields.get("plugin-use", "all") != "all":

@@ -1,8 +1,8 @@
-"""The versions of the metadata format, and how to recognize that of a document.
+"""The versions of the metadata format, and how to find the version of a document.
 
-Versions are spelled only in this table. Add a new version of the format to `KNOWN`, set
-`WRITTEN` when this package should write it, and add it to `READ_BY_CLIENTS` when
-released clients read it.
+No other module contains version numbers. Add a new version of the format to `KNOWN`,
+set `WRITTEN` when this package should write the version, and add it to
+`READ_BY_CLIENTS` when released clients read it.
 
 Sources: the schema files of the wheel-variants project, PEP 817, 825 and 850, and
 variantlib 0.0.1 to 0.2.2; read on 2026-11-20.
@@ -134,7 +134,7 @@ _VERSIONED_URL = re.compile(
 def is_read_by_clients(version: SchemaVersion) -> bool:
     """Return whether released clients select labels from metadata of this version.
 
-    PEP 825 lets clients read a minor version that is newer than all that they support.
+    PEP 825 lets clients read a minor version that is newer than those they support.
     """
     numbers = [read.number for read in READ_BY_CLIENTS]
     return version.number in numbers or version.number > max(numbers)
@@ -170,8 +170,8 @@ def find_version(document: Mapping[str, Any]) -> SchemaVersion:
             place="$schema",
             hint=f"use {WRITTEN.url}, or a newer nvidia-variant-provider",
         )
-    # An unknown version is read like the newest known version before it. Its new keys
-    # are unknown here, so unknown keys are not rejected.
+    # An unknown version is read like the newest known version before it. The unknown
+    # version may define new keys, so unknown keys are not rejected.
     older = [known for known in KNOWN if known.number <= number]
     nearest = older[-1] if older else KNOWN[0]
     if nearest.number == number or not older:
@@ -195,7 +195,7 @@ def _find_by_shape(document: Mapping[str, Any]) -> SchemaVersion:
         return _V0_0_3
     if "enable-if" in keys:
         return _V0_0_1
-    # Choose the oldest version of the current shape that defines all keys.
+    # Choose the oldest version that requires one source per provider and has all keys.
     for version in KNOWN:
         if version.one_source and keys <= version.provider_keys:
             return version

@@ -110,7 +110,7 @@ def find_answers(
 def _why_not_asked(
     provider: Provider, environment: Environment, *, enabled: bool
 ) -> str | None:
-    """Return why the metadata forbids querying ``provider`` here, or ``None``."""
+    """Return why ``provider`` must not be queried for this machine, or ``None``."""
     if provider.optional and not enabled:
         # PEP 817: "the installer MUST NOT query said provider by default,
         # and instead assume that its properties are incompatible".
@@ -159,7 +159,7 @@ def _ask(points: Sequence[EntryPoint]) -> Answer:
         return Answer(why_not="no provider plugin for it is installed")
     if len(endpoints) > 1:
         # PEP 817: attempting to load multiple plugins for one namespace "MUST
-        # result in a fatal error". Here only this namespace has no answer.
+        # result in a fatal error". This package only ignores the namespace.
         names = ", ".join(sorted(endpoints))
         return Answer(why_not=f"several installed plugins claim it: {names}")
     (point,) = endpoints.values()
@@ -179,7 +179,7 @@ def _features(point: EntryPoint) -> Mapping[str, tuple[str, ...]]:
     """
     plugin = point.load()
     # An endpoint is a module or a class (PEP 817). The first plugins were classes with
-    # instance methods. Class methods also work on an instance.
+    # instance methods, so make an instance, which has the class methods too.
     if isinstance(plugin, type):
         plugin = plugin()
     features = {}
@@ -225,7 +225,7 @@ def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool |
 
 
 class Priorities(Frozen):
-    """The user's preferences; each list precedes that of the metadata."""
+    """The user's priorities; they come before the priorities in the metadata."""
 
     namespaces: tuple[str, ...] = ()
     features: Mapping[str, Sequence[str]] = EMPTY
@@ -233,7 +233,7 @@ class Priorities(Frozen):
 
 
 def candidate_files() -> list[str]:
-    """Return the possible paths of the file; the first one that exists is read.
+    """Return the possible paths of ``variants.toml``; the first existing one is read.
 
     The paths are in the current directory, the Python environment, and the
     configuration directories of the user and of the site.

@@ -147,7 +147,7 @@ def order(
 def _best(wanted: Sequence[str], ranks: Mapping[str, int] | None) -> int:
     """Return the key of the best supported value, or `_UNSUPPORTED`.
 
-    4. "the one that has the lowest position in the ordered property value list"
+    Step 4: "the one that has the lowest position in the ordered property value list"
     """
     known = [ranks[value] for value in wanted if value in ranks] if ranks else []
     return min(known, default=_UNSUPPORTED)
@@ -161,13 +161,13 @@ def _ranks(
 ) -> dict[tuple[str, str], dict[str, int]]:
     """Assign a number to each supported property; the lowest is best.
 
-    5. The sort key is "a 3-tuple consisting of its namespace, feature name and
+    Step 5: the sort key is "a 3-tuple consisting of its namespace, feature name and
     best feature value indices in the respective ordered lists". Numbering the
-    properties in that order gives single integers that sort in the same way.
+    properties in the order of these tuples gives integers that sort like the tuples.
     """
     ranks: dict[tuple[str, str], dict[str, int]] = {}
     count = 0
-    # Step 1 orders namespaces, step 2 the features of each, step 3 their values.
+    # Step 1 orders the namespaces, step 2 the features, and step 3 the values.
     for namespace in dict.fromkeys(namespaces):
         lists = supported.get(namespace, {})
         features = _first(feature_priorities.get(namespace, ()), lists)

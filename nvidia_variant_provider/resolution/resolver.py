@@ -33,9 +33,9 @@ from .ordering import Mismatch, Ordering, Rejections, order
 _BOUNDS = frozenset(all_features()[0].values)
 
 _THOR = {"11.0": "101", "10.1": "110"}
-"""Thor is 10.1 under CUDA 12, and 11.0 under CUDA 13 and newer. Each key is the
-capability that one kind of driver reports, each value the target of builds for the
-other kind."""
+"""The GPU Thor is 10.1 under CUDA 12, and 11.0 under CUDA 13 and newer. Each key is the
+capability that one kind of driver reports, and its value is the target in builds for
+the other kind of driver."""
 
 _THOR_NAMES = (
     "this GPU is Thor, which is 10.1 under CUDA 12 and 11.0 under CUDA 13 and newer: "
@@ -129,7 +129,7 @@ class Resolution(Frozen):
     :param environment: the machine.
     :param metadata: the metadata of the release.
     :param notes: sentences about facts of the machine that properties cannot express.
-    :param supported: each provider's answer, by namespace and feature.
+    :param supported: the providers' answers: ``{namespace: {feature: (value, ...)}}``.
     :param options: the other arguments of `resolve_metadata`.
     """
 
@@ -309,7 +309,7 @@ def explain(
     """Explain, for this machine, why a mismatch rules a label out.
 
     :param relaxed: the mismatches that would remain under minor-version compatibility;
-        ``None`` if it is already in force.
+        ``None`` if this compatibility already applies.
     """
     answer = answers.get(mismatch.namespace, Answer())
     outlook = ""
@@ -370,7 +370,7 @@ def _is_unknown(mismatch: Mismatch) -> bool:
 
 
 def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
-    """Return the effect of minor-version compatibility on a strict lower bound."""
+    """Return a clause: would minor-version compatibility help? It may be empty."""
     if not relaxed:
         return (
             "; its machine code would run under CUDA's minor-version compatibility "
@@ -395,8 +395,8 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
         if environment.source == "forced":
             why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
         return f"it has kernels for {_named(wanted)}, but no GPU is known: {why}"
-    # The provider's answer describes the highest GPU. With --every-gpu, there is a
-    # mismatch for each GPU: the best value in it identifies the GPU.
+    # The provider's answer describes the highest GPU. With --every-gpu, each GPU may
+    # have a mismatch: the best offered value identifies the GPU.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],

@@ -42,9 +42,10 @@ def format_cuda_version(number: int) -> str | None:
 def fill_gpus(
     document: dict[str, Any], count: int, ask_gpu: Callable[[dict[str, Any]], None]
 ) -> Iterator[dict[str, Any]]:
-    """Query ``count`` GPUs, and yield ``document`` after each addition.
+    """Query ``count`` GPUs; yield the same ``document`` repeatedly, with new facts.
 
-    :param ask_gpu: takes a GPU with its ``index`` and sets the other keys.
+    :param ask_gpu: a function that receives the entry of a GPU with its ``index``, and
+        sets the other keys of the entry.
     """
     if not 0 <= count <= _MAX_GPUS:
         document["reason"] = document["reason"] or reasons.UNKNOWN_ERROR
@@ -53,7 +54,7 @@ def fill_gpus(
     document["gpus"] = [_pending_gpu(index) for index in range(count)]
     yield document
     # Each document repeats all GPUs, so one document for each GPU would make the output
-    # grow with the square of their number. If there are many, skip some documents.
+    # grow with the square of their number. For many GPUs, skip some documents.
     step = 1 + count // _MAX_DOCUMENTS
     for number, gpu in enumerate(document["gpus"], 1):
         ask_gpu(gpu)

@@ -77,7 +77,7 @@ class _Driver:
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """Yield the facts from the CUDA driver, as one document that grows."""
+    """Query libcuda; yield the same document again whenever it has new facts."""
     document = empty_document("libcuda")
     version = None
     try:
@@ -87,7 +87,7 @@ def ask() -> Iterator[dict[str, Any]]:
         yield document
         return
     try:
-        # The library has a version even if no kernel driver is loaded. Report the
+        # libcuda returns a version even if no kernel driver is loaded. Report the
         # version only if the driver works, with or without a GPU.
         version = format_cuda_version(driver.number("cuDriverGetVersion"))
         document["reason"] = None if version else reasons.UNKNOWN_ERROR

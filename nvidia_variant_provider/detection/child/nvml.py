@@ -40,7 +40,7 @@ _REASONS = {
 
 
 def ask() -> Iterator[dict[str, Any]]:
-    """Query NVML; yield the same document again whenever facts were added to it."""
+    """Query NVML; yield the same document again whenever it has new facts."""
     document = empty_document("nvml")
     try:
         # With this flag, NVML does not attach to the GPUs at start, so a lost GPU does
