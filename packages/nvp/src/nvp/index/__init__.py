@@ -1,7 +1,7 @@
 """Package indexes: read them, and show installers the builds that a machine can run.
 
-`VariantRepository` is the component for servers based on simple-repository, and
-`connect` returns a client that reads URLs.
+`VariantRepository` is the component for servers based on simple-repository. `connect`
+returns a client that reads URLs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def connect(
 
 
 def __getattr__(name: str) -> object:
-    # Import late, because most importers of this package need neither class.
+    # Import late, because most modules that import this package need neither class.
     if name == "VariantRepository":
         from .selection.component import VariantRepository
 

@@ -36,7 +36,7 @@ from .urls import (
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes so far, and the file size, or 0 if unknown."""
+"""Called with the number of bytes received, and the file size or, if unknown, 0."""
 
 _PREFIX = "nvidia-variant-provider-"
 """The prefix of the names of temporary files."""
@@ -45,7 +45,7 @@ _SLOWEST = 64 * 1024
 """The minimum speed of a download in bytes per second."""
 
 _GRACE = 60.0
-"""Seconds before the minimum speed applies."""
+"""The number of seconds before the minimum speed applies."""
 
 _SPARE = 256 * 1024**2
 """The number of bytes to leave free in the temporary directory."""
@@ -66,18 +66,18 @@ class RemotePage:
 class BlockingClient:
     """A client for synchronous code; use it in a ``with`` block.
 
-    Pass ``page``, the URL of the page that names a file, because a public page must not
+    Pass the URL of the page that links to a file as ``page``: a public page must not
     make this program send requests to servers in this machine's private network.
 
-    A separate thread runs the event loop of the `Client`. The first request creates
-    both, so a run without a URL has no cost.
+    A separate thread runs the event loop of the `Client`. The first request creates the
+    thread and the `Client`, so a run without URLs costs nothing.
 
-    :param make_client: creates the `Client`; by default without pip's settings.
+    :param make_client: creates the `Client`; the default ignores pip's settings.
     """
 
     def __init__(self, make_client: Callable[[], Client] | None = None) -> None:
         self._make_client = make_client or (lambda: Client(Settings(plain_http=True)))
-        # Several threads may make the first request, but one must create the client.
+        # Several threads may make a first request, but only one may create the client.
         self._starting = threading.Lock()
         self._running: tuple[Client, LoopThread] | None = None
 
@@ -88,7 +88,7 @@ class BlockingClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections and end the thread; no thread may be reading."""
+        """Close all connections and end the event loop; no read may be in progress."""
         if self._running is not None:
             client, thread = self._running
             self._running = None
@@ -116,8 +116,8 @@ class BlockingClient:
     ) -> Iterator[tuple[str, RemotePage | UpstreamError]]:
         """Yield each URL with its page, or with the error, in the order of ``urls``.
 
-        :param at_once: the maximum number of pages requested at the same time, and so
-            of bodies in memory.
+        :param at_once: the maximum number of pages that are requested, and of bodies
+            that are in memory, at the same time.
         """
         waiting: deque[tuple[str, Future[CompleteResponse]]] = deque()
         try:
@@ -210,9 +210,9 @@ class BlockingClient:
         watch: Callable[[], AbstractContextManager[Progress | None]] = nullcontext,
         arrived: Callable[[int], None] | None = None,
     ) -> Iterator[tuple[IO[bytes] | RangeFile, str | None]]:
-        """Provide a seekable file, with its SHA-256 if it was downloaded.
+        """Provide a seekable file, with its SHA-256 if it was downloaded, or ``None``.
 
-        A downloaded file is a temporary file, which the end of the block deletes.
+        A downloaded file is temporary: the end of the ``with`` block deletes it.
 
         :param whole: download the file, unless it is too large. Otherwise use range
             requests, if the server supports them.
@@ -220,10 +220,10 @@ class BlockingClient:
         :param in_memory: the maximum number of bytes to keep in memory.
         :param largest_answer: the parameter ``whole`` of `open`.
         :param until: the deadline, by `time.monotonic`.
-        :param watch: creates a context that shows the progress of a download.
+        :param watch: creates a context manager that shows the progress of a download.
         :param arrived: called with the number of received bytes.
         :raises TooLargeError: the server does not support ranges, and the file is
-            larger than the limit.
+            larger than ``most`` or the free disk space.
         :raises UpstreamError: the file cannot be read.
         """
         limit = room_for_copy(most, in_memory)
@@ -278,9 +278,10 @@ class BlockingClient:
     def _prepare(
         self, url: str, page: str | None = None
     ) -> tuple[Client, LoopThread, str]:
-        """Return client, thread and bare URL; store the URL's credentials.
+        """Create the client on the first call, and store the credentials in ``url``.
 
-        :param page: the URL of the page that names ``url``.
+        :param page: the URL of the page that links to ``url``.
+        :returns: the client, its thread, and the URL without credentials.
         :raises UpstreamError: the URL is invalid, or its server is in a private network
             that the page must not refer to.
         """
@@ -302,7 +303,7 @@ class BlockingClient:
 
 
 def room_for_copy(most: int, in_memory: int = 0) -> int:
-    """Return the maximum size of a copy: ``most``, or less if the disk is full."""
+    """Return the maximum size of a copy: ``most``, or less if disk space is low."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return min(most, max(in_memory, free - _SPARE))
 
@@ -370,9 +371,9 @@ async def _download(
     limit: int,
     tell: Callable[[int, int, int], None],
 ) -> str:
-    """Download a file for `BlockingClient.download`.
+    """Download a file for `BlockingClient.download`, and return its SHA-256.
 
-    :param tell: called with the size of a piece, the size so far and the total.
+    :param tell: called for each piece with its size, the size so far and the file size.
     """
     digest = hashlib.sha256()
     done = 0

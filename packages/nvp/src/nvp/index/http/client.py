@@ -1,7 +1,7 @@
 """HTTP requests with the certificates, proxies and credentials of the user's pip.
 
-This only HTTP client of the package enforces the limits of size and time, and the rules
-for redirects and retries. Errors redact URLs when they are created.
+`Client` is the only HTTP client of the package. It enforces the limits on size and
+time, and the rules for redirects and retries. Errors redact their URLs on creation.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AskCredentials = Callable[[str], "tuple[str, str] | None"]
-"""Returns user name and password for a URL, from the user's keyring or netrc file."""
+"""Returns the user name and password for a URL from the user's keyring or netrc file,
+or ``None``."""
 
 _REDIRECTS = 10
 
@@ -83,10 +84,10 @@ class Client:
         self._settings = settings or Settings()
         self._ask_credentials = ask_credentials
         self._credentials: dict[str, tuple[str, str]] = {}
-        # The results of `ask_credentials` by server, to call it only once.
+        # The results of `ask_credentials`, which is called only once for each server.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # TLS contexts, created on demand, by whether they verify certificates.
+        # TLS contexts, created on demand; the key is whether they verify certificates.
         self._contexts: dict[bool, ssl.SSLContext] = {}
         # Streams have their own clients, so pages do not wait for streams.
         self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
@@ -106,12 +107,12 @@ class Client:
         self._credentials[server_of(url)] = pair
 
     def has_credentials(self, url: str) -> bool:
-        """Return whether requests to the server of ``url`` carry credentials."""
+        """Return whether requests to the server of ``url`` include credentials."""
         return server_of(url) in self._credentials
 
     @property
     def identity(self) -> Hashable:
-        """The current credentials by server, as a key for caches."""
+        """The credentials that are sent to each server, as a key for caches."""
         return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
@@ -284,9 +285,9 @@ class Client:
     async def _find_kept_credentials(
         self, url: str, user: str
     ) -> tuple[str, str] | None:
-        """Return the user's stored credentials for the server of ``url``.
+        """Look up the credentials for the server of ``url``, and send them from now on.
 
-        :param user: the user name in the URL, possibly empty; a keyring may have the
+        :param user: the user name in the URL, possibly empty; the keyring may have its
             password.
         """
         server = server_of(url)
@@ -304,7 +305,7 @@ class Client:
     def prepare(self, url: str) -> None:
         """Load certificates and proxies for the first request to ``url``.
 
-        Errors are reported by the request itself.
+        Errors are ignored, because the request itself reports them.
         """
         with suppress(InputError, OSError):
             self._client_for(url, streams=False)
@@ -314,7 +315,7 @@ class Client:
         proxy = find_proxy(self._settings, url)
         kind = verify, proxy, streams
         if kind not in self._clients:
-            # Load the certificates of the system only once, because that is slow.
+            # Load the certificates of the system only once, because loading is slow.
             if verify not in self._contexts:
                 context = make_tls_context(self._settings, verify=verify)
                 self._contexts[verify] = context
@@ -345,8 +346,8 @@ async def _send_with(
 _NAME = "nvidia-variant-provider index"
 
 _PATIENCE = 3.0
-"""Seconds to wait for the end of a thread. A keyring or a name lookup may take longer,
-and cannot be cancelled."""
+"""The number of seconds to wait until the thread ends. A keyring or a name lookup may
+take longer, and cannot be cancelled."""
 
 
 class LoopThread:
@@ -372,11 +373,11 @@ class LoopThread:
         self.loop = started.result()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start ``work``, and return its future."""
+        """Start ``work`` in the event loop, and return its future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``work``."""
+        """Run ``work`` in the event loop, and return its result."""
         return self.submit(work).result()
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
@@ -397,5 +398,5 @@ class LoopThread:
 
 
 def is_running() -> bool:
-    """Return whether a `LoopThread` still runs, such as at the end of the command."""
+    """Return whether a `LoopThread` is running, for example one that was abandoned."""
     return any(thread.name == _NAME for thread in threading.enumerate())

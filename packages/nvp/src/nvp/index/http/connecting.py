@@ -26,7 +26,7 @@ _PAGES = 64
 """The maximum number of connections for complete responses, such as pages."""
 
 _IMPATIENT = 3.0
-"""Seconds to try an address of a server before the next one."""
+"""The number of seconds after which the next address of a server is tried."""
 
 _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 """The first 96 bits of addresses with an IPv4 address at their end: ``64:ff9b::/96``
@@ -40,7 +40,7 @@ _CLOUD = ipaddress.IPv4Address("168.63.129.16")
 """A global address that is local to each Azure machine."""
 
 _RESOLVED = 60.0
-"""Seconds for which the addresses of a name are cached."""
+"""The number of seconds for which the addresses of a name are cached."""
 
 
 class Nearness(IntEnum):
@@ -50,7 +50,7 @@ class Nearness(IntEnum):
     """This machine, and link-local addresses, where clouds serve metadata."""
 
     NETWORK = 1
-    """A private network (RFC 1918, RFC 4193) or another one that is not global."""
+    """A private network (RFC 1918, RFC 4193), or another address that is not global."""
 
     ELSEWHERE = 2
 
@@ -65,19 +65,19 @@ class NearnessFinder:
 
     def __init__(self) -> None:
         self._known: dict[str, Nearness] = {}
-        # The most public location that was accepted for each host. It limits later
-        # addresses of the host, and the servers to which its pages may lead.
+        # The most public location that was accepted for each host. Later addresses of
+        # the host, and servers to which its pages lead, must not be more local.
         self._accepted: dict[str, Nearness] = {}
         self._addresses: dict[str, tuple[float, tuple[str, ...]]] = {}
 
     async def find(self, url: str) -> Nearness:
         """Return the location of the server of ``url``.
 
-        If a name has several addresses, the most local one decides. A name that cannot
-        be resolved, such as behind a proxy that resolves names, counts as public.
+        For a name with several addresses, return the most local location. A name that
+        cannot be resolved is treated as public, because a proxy may resolve it.
         """
         host = _connected_host(url)
-        if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, 6.3
+        if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
             return Nearness.MACHINE
         try:
             addresses = await self._resolve(host)
@@ -88,9 +88,9 @@ class NearnessFinder:
         return self._known[host]
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host that `find` has checked.
+        """Return the addresses of a host, unless it has moved to a more local address.
 
-        :raises OSError: the host has no address, or a more local one than was accepted.
+        :raises OSError: the host has no address, or has moved to a more local one.
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
@@ -121,9 +121,9 @@ class NearnessFinder:
     async def may_lead(self, start: str, end: str) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
-        It may not lead to a more local server. HTTPS URLs with a name in a private
-        network are an exception, for the mirrors of companies: without a certificate
-        for that name, the server receives no request.
+        ``end`` must not be more local than ``start``. HTTPS URLs with a host name in a
+        private network are an exception, for mirrors inside companies: a server without
+        a certificate for that name receives no request.
         """
         near, parts = await self.find(end), urlsplit(end)
         first = await self.find(start)
@@ -138,7 +138,7 @@ class NearnessFinder:
 
 
 def _connected_host(url: str) -> str:
-    """Return the name that a connection to a URL resolves.
+    """Return the host name that is resolved for a connection to a URL.
 
     Python converts the German sharp s to ``ss`` (RFC 3490), but httpx converts it to a
     different name (RFC 5891) with other addresses.
@@ -146,7 +146,7 @@ def _connected_host(url: str) -> str:
     try:
         return httpx.URL(url).raw_host.decode("ascii")
     except (httpx.InvalidURL, ValueError):
-        return urlsplit(url).hostname or ""  # such a URL is never read
+        return urlsplit(url).hostname or ""  # an invalid URL is never read
 
 
 def _is_address(host: str) -> bool:
@@ -184,21 +184,21 @@ def make_connections(
     *,
     streams: bool,
 ) -> httpx.AsyncClient:
-    """Create a pool for connections of one kind, such as those without a proxy.
+    """Create an HTTP client with its own pool of connections.
 
     :param url: the requested URL, for errors.
-    :param finder: finds the checked addresses of servers.
+    :param finder: finds and checks the addresses of servers.
     :param streams: whether the connections are for streams.
-    :raises UpstreamError: ``proxy`` is not the URL of a proxy.
+    :raises UpstreamError: see `read_proxy`.
     """
-    # Installers request many pages at once. Streams need no limit, because the server
-    # limits the number of clients.
+    # Installers request many pages at once, so limit the connections. Streams need no
+    # limit, because the local index limits the number of its clients.
     limits = httpx.Limits(max_connections=None if streams else _PAGES)
     transport = None
     if proxy is None and not settings.trusts_pages:
         transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
-        # httpx has no option for the backend of its pool. Behind a proxy, names are
-        # resolved by the proxy, so no address can be checked here.
+        # httpx has no option for the backend of its pool, so replace it. With a proxy,
+        # addresses cannot be checked, because the proxy resolves the names.
         transport._pool._network_backend = _CheckedBackend(finder)
     return httpx.AsyncClient(
         transport=transport,
@@ -235,7 +235,7 @@ def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
 class _CheckedBackend(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a server.
 
-    A name could have other addresses when it is resolved again (DNS rebinding).
+    If a name were resolved again, it could have other addresses (DNS rebinding).
     """
 
     def __init__(self, finder: NearnessFinder) -> None:
@@ -252,7 +252,8 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first address that accepts a connection.
 
-        :raises ConnectError: no address accepts one, or the server has become local.
+        :raises ConnectError: no address accepts a connection, or the server has moved
+            to a more local address.
         """
         try:
             addresses = await self._finder.addresses_of(host)
@@ -275,13 +276,13 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         await self._inner.sleep(seconds)
 
 
-# httpx gets the proxy explicitly: with a wrong variable, httpx fails even requests that
-# do not use the proxy, and does not name the variable.
+# Pass the proxy to httpx explicitly: if a variable is invalid, httpx itself fails even
+# for requests that do not use the proxy, and does not name the variable.
 CHECK_PROXY = "check the proxy: https_proxy, http_proxy, ALL_PROXY or pip's --proxy"
 
 
 def find_proxy(settings: Settings, url: str) -> str | None:
-    """Return the URL of the proxy for a request, or ``None`` without one."""
+    """Return the URL of the proxy for a request, or ``None`` to connect directly."""
     proxy = settings.proxy
     if proxy is None and settings.trust_env:
         parts = urlsplit(url)
@@ -293,9 +294,9 @@ def find_proxy(settings: Settings, url: str) -> str | None:
 
 
 def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
-    """Return the proxy as an object of httpx.
+    """Return the proxy as an `httpx.Proxy`; ``url`` is the requested URL, for errors.
 
-    :raises UpstreamError: the text is not the URL of a proxy.
+    :raises UpstreamError: the proxy has an invalid URL, or needs support for SOCKS.
     """
     if proxy is None:
         return None
@@ -316,7 +317,7 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
 def is_of_proxy(error: httpx.HTTPError) -> bool:
     """Return whether the proxy caused an error, rather than the server behind it.
 
-    TLS errors and slow responses come from the server.
+    TLS errors and slow responses are attributed to the server.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):

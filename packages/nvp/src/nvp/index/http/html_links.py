@@ -1,10 +1,10 @@
 """The links of an HTML page, read by lxml in pieces.
 
 pip's `html.parser` takes quadratic time for a page of unclosed tags or comments, and
-pages are untrusted. lxml reports each tag as libxml2 reads it, in linear time and
-without a tree, by the rules of the HTML standard. Results differ only if pip
-violates the standard: for a duplicate ``href`` (the first one counts here), and tags in
-the text of a title.
+pages are untrusted. lxml reports each tag as soon as libxml2 reads it, in linear time,
+without building a tree, and by the HTML standard. The results differ from pip's only if
+pip violates the standard: if a tag has two ``href`` (here, the first is used), or a
+title contains tags.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 _PIECE = 64 * 1024
 _PIECES = 4
-"""The maximum number of pieces of a tag or comment. The attributes of a tag take 25
-times as much memory as its text."""
+"""The maximum length of a tag or comment in pieces of `_PIECE` bytes, because
+attributes in memory are 25 times as large as in the page."""
 
 _NAMES = 10_000
 """The maximum number of different names of tags and attributes, which libxml2 keeps in
@@ -24,13 +24,13 @@ memory. HTML has about 300."""
 
 _TAGS, _BYTES_OF_TAG = 100_000, 20
 """The maximum number of tags: `_TAGS`, plus one for every `_BYTES_OF_TAG` bytes of the
-page, because parsing a tag takes some microseconds. Tags on PyPI have 120 bytes."""
+page, because parsing each takes microseconds. Tags on PyPI have about 120 bytes."""
 
 _TEXT = 1000
-"""The number of characters of a link's text to keep; names of projects are shorter."""
+"""The maximum length of the stored text of a link; names of projects are shorter."""
 
 _META = "pypi:"
-"""The prefix of the names of ``<meta>`` elements for clients of an index."""
+"""The prefix that ``<meta>`` elements for clients of an index have in their names."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)
@@ -40,7 +40,7 @@ _NOT_OF_PAGES = ("idna", "punycode")
 
 
 class TooMuchError(ValueError):
-    """A page has more of something than any real page."""
+    """A page exceeds a limit that no real page reaches."""
 
 
 class Link:
@@ -54,7 +54,7 @@ class Link:
 
 
 class _Target:
-    """Receives the events of the parser, and collects links."""
+    """Receives the events of the parser, and collects the links of a page."""
 
     def __init__(self, metas: list[tuple[str, str]]) -> None:
         self.metas = metas
@@ -65,7 +65,7 @@ class _Target:
         self._open: Link | None = None
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Add a link or ``<meta>``, or set the base: HTML uses the first ``<base>``."""
+        """Record a link, a ``<meta>``, or the first ``<base>``, which HTML uses."""
         self.moves = True
         self.names.add(tag)
         if attributes:
@@ -82,13 +82,13 @@ class _Target:
             self.metas.append((name, attributes.get("content", "")))
 
     def end(self, tag: str) -> None:
-        """End the text of a link."""
+        """End the text of the current link."""
         self.moves = True
         if tag == "a":
             self._open = None
 
     def data(self, text: str) -> None:
-        """Add to the text of a link."""
+        """Add to the text of the current link, if any."""
         self.moves = True
         if self._open is not None and len(self._open.text) < _TEXT:
             self._open.text += text[:_TEXT]
@@ -98,7 +98,7 @@ class _Target:
         self.moves = True
 
     def close(self) -> None:
-        """End the page."""
+        """End the page; lxml requires this method."""
 
 
 def find_base(body: bytes, content_type: str) -> str | None:
@@ -106,7 +106,7 @@ def find_base(body: bytes, content_type: str) -> str | None:
 
     :raises ValueError: the page is not text.
     """
-    # The search fails for encodings such as UTF-16, which have NUL bytes.
+    # The search misses tags in encodings such as UTF-16, whose text has NUL bytes.
     if not _BASE.search(body) and b"\0" not in body:
         return None
     target = _Target([])
@@ -120,9 +120,9 @@ def find_base(body: bytes, content_type: str) -> str | None:
 def read_links(
     body: bytes, content_type: str, metas: list[tuple[str, str]] | None = None
 ) -> Iterator[Link]:
-    """Yield the links of a page that have an ``href``, in their order.
+    """Yield the links of a page that have an ``href``, in the order of the page.
 
-    :param content_type: the header that names the encoding; UTF-8 by default.
+    :param content_type: the header with the encoding, which is UTF-8 by default.
     :param metas: receives the name and content of each ``<meta name="pypi:NAME">``.
     :raises ValueError: the page is not text.
     :raises TooMuchError: the page exceeds a limit.
@@ -136,7 +136,7 @@ def read_links(
 
 
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
-    """Parse a page, and yield after each piece."""
+    """Parse a page with events for ``target``, and yield after each piece."""
     from lxml import etree  # imported here, since most pages are JSON
 
     most = _TAGS + len(body) // _BYTES_OF_TAG
@@ -162,12 +162,12 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
 
 
 def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
-    """Decode a page, and yield it in UTF-8."""
+    """Decode a page, and yield it in pieces of UTF-8."""
     match = _CHARSET.search(content_type)
     decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")()
     try:
         if match and (name := codecs.lookup(match[1]).name) not in _NOT_OF_PAGES:
-            b"x".decode(name, "replace")  # not every codec is for text
+            b"x".decode(name, "replace")  # fails for codecs that are not for text
             decoder = codecs.getincrementaldecoder(name)()
     except LookupError:
         pass

@@ -16,20 +16,20 @@ from simple_repository import model
 from .urls import absolute_url, is_text
 
 LABEL_KEY = "_variant-label"
-"""The key of the variant label of a file that the local index shows.
+"""The key for the variant label of a file on a page of the local index.
 
-It is set on wheels that are shown under another name, and null on the non-variant
-wheels next to them. PEP 700: "Keys (at any level) with a leading underscore are
+It is set for variant wheels, which are shown under other names, and null for regular
+wheels of the same page. PEP 700: "Keys (at any level) with a leading underscore are
 reserved as private for index server use."
 """
 
 KEPT_KEY = "_nvidia_variant_provider_kept"
-"""The key for unknown keys at any level of a page: those that the model of
-simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708) and
-``project-status`` (PEP 792), and those of future PEPs."""
+"""The key under which unknown keys at any level of a page are stored: keys that the
+model of simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708)
+and ``project-status`` (PEP 792), and keys of future PEPs."""
 
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
-"""Prefixes of keys that only this program sets, never an upstream index."""
+"""The prefixes of keys that only this program may set: upstream keys are ignored."""
 
 OF_FILES = frozenset(
     (
@@ -50,10 +50,11 @@ _JSON: Any = type(_WITHOUT[KEPT_KEY])
 def private_keys(
     item: Mapping[str, Any], known: Collection[str], url: str | None = None
 ) -> model.PrivateMetadataMapping:
-    """Return the private keys of a part of a page, with unknown keys in `KEPT_KEY`.
+    """Return the private keys of an object, with its unknown keys under `KEPT_KEY`.
 
-    :param known: the keys in the model.
-    :param url: the base of relative URLs in the part.
+    :param item: an object of a JSON page, such as a file.
+    :param known: the keys that the model has.
+    :param url: the base of relative URLs in the object.
     """
     private, kept = {}, {}
     for key, value in item.items():
@@ -65,7 +66,7 @@ def private_keys(
     if "provenance" in kept and url is not None:
         kept["provenance"] = absolute_url(kept["provenance"], url)
     if not private and kept.keys() == _NOT_ATTESTED.keys():
-        # Shortcut: most pages have no other keys, and some have many files.
+        # Shortcut: a page may have many files, most of them without another such key.
         if kept == _NOT_ATTESTED:
             return _WITHOUT
         return model.PrivateMetadataMapping({KEPT_KEY: _JSON(kept)})
@@ -77,10 +78,10 @@ def private_keys(
 
 
 def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
-    """Return ``meta`` with an API version whose required keys all files have.
+    """Return ``meta``, with version 1.0 of the API if a file has no size.
 
-    PEP 700 requires sizes since version 1.1, but some indexes lack them. `KEPT_KEY`
-    then keeps the version of the index, because other keys may need it.
+    PEP 700 requires sizes since version 1.1, but some indexes omit them. The version
+    that the index gives is stored under `KEPT_KEY`, because other keys may require it.
     """
     version = meta.api_version
     if version == "1.0" or all(file.size is not None for file in files):
@@ -92,7 +93,7 @@ def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
 def kept_keys(
     item: model.Meta | model.ProjectDetail | model.File,
 ) -> Mapping[str, Any]:
-    """Return the keys for newer clients; see `KEPT_KEY`."""
+    """Return the unknown keys, which are for newer clients; see `KEPT_KEY`."""
     kept: Any = item.private_metadata.get(KEPT_KEY, _NOTHING)
     return kept  # type: ignore[no-any-return]
 
@@ -100,9 +101,10 @@ def kept_keys(
 def read_metas(
     metas: Iterable[tuple[str, str]],
 ) -> tuple[model.Meta, dict[str, Any]]:
-    """Return the JSON form of ``<meta name="pypi:...">`` elements.
+    """Convert ``<meta name="pypi:...">`` elements to the keys of a JSON page.
 
-    :returns: the object ``meta``, and other keys of the page.
+    :param metas: the names without ``pypi:``, and the contents.
+    :returns: the object ``meta``, and the other keys of the page.
     """
     version = "1.0"
     found: dict[str, list[str]] = {}
@@ -139,7 +141,7 @@ def write_metas(page: model.ProjectDetail) -> Iterator[tuple[str, str]]:
 
 
 def api_version(page: model.ProjectDetail) -> str:
-    """Return the API version of a page: that of the index if kept keys may need it."""
+    """Return the API version of a page: the index's own if unknown keys may need it."""
     own = page.meta.api_version
     of_meta = kept_keys(page.meta)
     wanted = str(of_meta.get("api-version", own))

@@ -40,7 +40,7 @@ ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"
 )
-"""The ``Accept`` header of a client of a simple index: JSON is preferred."""
+"""The ``Accept`` header of requests for pages, which prefers JSON."""
 
 _TYPES = (
     "text/html",
@@ -50,7 +50,7 @@ _TYPES = (
 """The content types of pages; like pip, this parser rejects other types."""
 
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
-"""A hash in a URL, by pip's rule; an invalid one makes pip reject the file."""
+"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
 _OF_ONE = re.compile("blake2b=|%3d|egg=", re.IGNORECASE)
 """The forms of hashes in URL fragments that uv checks but pip does not, and ``egg=``,
@@ -70,10 +70,10 @@ most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of 
 """
 
 _LEAST_MEMORY = 32 * 1024 * 1024
-"""The number of bytes of memory that the values of any JSON page may take."""
+"""The number of bytes of memory that the values of even a short JSON page may take."""
 
 _TIMES = 4
-"""The further bytes of memory for each byte of a page, besides its body and text."""
+"""The number of bytes by which `_LEAST_MEMORY` is raised for each byte of a page."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
@@ -101,7 +101,7 @@ def parse_page(
 
 
 def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:
-    """Parse the list of projects of an index, without invalid names.
+    """Parse the list of projects of an index, and omit invalid names.
 
     :raises UpstreamError: the body is not a list of projects.
     """
@@ -154,7 +154,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
-    """Return the name in an entry of a list of projects; other objects unchanged."""
+    """Return the name in an entry of a project list; return other objects unchanged."""
     return item["name"] if "name" in item and "projects" not in item else item
 
 
@@ -165,7 +165,7 @@ def _is_project(name: object) -> bool:
 def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
     """Parse a page with limited memory.
 
-    A list or an object of few bytes takes a hundred bytes of memory. Therefore commas
+    A list or an object of two bytes takes a hundred bytes of memory. Therefore, commas
     and brackets are counted first, and objects are replaced as soon as they are
     complete.
 
@@ -190,7 +190,7 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def _finite(text: str) -> float | None:
-    """Return a number; ``None`` for 1e999, which would be written as ``Infinity``."""
+    """Return a number, or ``None`` for 1e999: JSON cannot express infinity."""
     number = float(text)
     return number if math.isfinite(number) else None
 
@@ -282,7 +282,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    # Keep an empty reason as it is: it yanks the file for uv, but not for pip.
+    # Keep an empty reason unchanged: it yanks the file for uv, but not for pip.
     known = OF_FILES - {"yanked"} if item.get("yanked") == "" else OF_FILES
     return model.File(
         filename=name,
@@ -324,7 +324,7 @@ def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
 def _yanked(value: Any) -> bool | str | None:
     if value is None:
         return None
-    # Installers print the reason, which must not control the terminal.
+    # Installers print the reason, so escape its control characters.
     return printable(value) if value and is_text(value) else bool(value)
 
 
@@ -351,7 +351,7 @@ def _time(value: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(value[:-1])
     except ValueError:
-        pass  # Python 3.10 accepts only some lengths of fractions of a second
+        pass  # Python 3.10 rejects most fractions of a second: omit them
     try:
         return datetime.fromisoformat(value[:19])
     except ValueError:
@@ -384,7 +384,7 @@ def _read_html(
 
 
 def _hides_links(body: bytes) -> bool:
-    """Return whether pip may read links in elements that have only text in HTML."""
+    """Return whether pip may find links in elements that contain only text in HTML."""
     title = body.partition(b"<title")[2].partition(b"</title")[0]
     return b"<a" in title or any(mark in body for mark in _TEXTS)
 
@@ -397,7 +397,7 @@ def _find_base(body: bytes, content_type: str, url: str) -> str:
 
 
 def _most_files(body: bytes) -> Callable[[], None]:
-    """Return a function to call for each file; above the limit, it raises an error."""
+    """Return a function to call once per file; it raises above the maximum number."""
     most = _FILES + len(body) // _BYTES_OF_FILE
     number = count(1)
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _TAIL = 64 * 1024
-"""The number of bytes at the end of a file in the first request."""
+"""The number of bytes at the end of a file that the first request reads."""
 
 _BLOCK = 256 * 1024
 """The size of a block in bytes; requests and caches use whole blocks."""
@@ -45,13 +45,13 @@ _WHOLE_FILE = 16 * 1024 * 1024
 """The largest file to download from a server without range support."""
 
 _FRESH = 3600.0
-"""Seconds after which a server is tested again, because `serve` may run for weeks."""
+"""The seconds after which a server is tested again: `serve` may run for weeks."""
 
 _MOST = 1024
-"""The maximum number of bytes in the response to that test."""
+"""The maximum number of bytes in the response to a test of a server."""
 
 _PATIENCE = 5.0
-"""The time limit of the test in seconds, because an installer is waiting."""
+"""The time limit of a test in seconds; it is short because an installer is waiting."""
 
 
 class ChangedFileError(InputError):
@@ -63,7 +63,7 @@ class ChangedFileError(InputError):
 
 @dataclass(slots=True)
 class Parts:
-    """The parts of a file that were read, to verify the whole file later.
+    """Hashes of the parts of a file that were read, to verify the whole file later.
 
     :param size: the size of the whole file in bytes.
     :param hashes: the start, the end and the SHA-256 of each part.
@@ -73,7 +73,7 @@ class Parts:
     hashes: set[tuple[int, int, str]] = field(default_factory=set)
 
     def add(self, start: int, data: bytes, size: int) -> None:
-        """Record a received part."""
+        """Record ``data``, the bytes from ``start`` of a file of ``size`` bytes."""
         self.size = size
         self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
 
@@ -89,14 +89,14 @@ class Parts:
             return False
         if whole != {sha256.lower()}:
             raise ChangedFileError("its sha256 is not the one that the page gives")
-        # A server that sends the whole file later may have sent other parts before.
+        # A server that sent the whole file may have sent smaller parts before.
         return all(end - start == self.size for start, end, _ in self.hashes)
 
 
 class Comparison:
     """Compares a received file with its hash, and with parts that were read before.
 
-    :param hashes: the hashes on the page, by algorithm.
+    :param hashes: the hashes on the page, keyed by algorithm.
     :param parts: the parts that were read before.
     """
 
@@ -116,7 +116,7 @@ class Comparison:
         self._position = 0
 
     def feed(self, piece: bytes) -> None:
-        """Take the next piece of the file."""
+        """Add the next piece of the file to the hashes."""
         self._digest.update(piece)
         if self._checked is not self._digest:
             self._checked.update(piece)
@@ -149,15 +149,14 @@ class Comparison:
 class RangeFile(io.RawIOBase):
     """A remote file that is read by range requests on demand.
 
-    Read the file in a thread other than that of the client. A server without range
-    support sends the whole file, which is good enough for a small file. For a larger
-    one, the constructor raises `NoRangesError`.
+    Do not read the file in the thread of the event loop. A server without range support
+    sends the whole file; if it is larger than ``whole``, `NoRangesError` is raised.
 
     :param loop: the event loop that runs the client.
     :param whole: the maximum number of bytes to download; 16 MiB by default.
     :param until: the deadline of all requests, by `time.monotonic`.
     :param arrived: called with the number of bytes of each response.
-    :param parts: receives the read parts.
+    :param parts: receives the hashes of the parts that are read.
     :raises UpstreamError: the file cannot be read; later reads also raise this.
     """
 
@@ -203,7 +202,7 @@ class RangeFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill ``buffer``, except at the end of the file; return the byte count."""
+        """Fill ``buffer`` as far as the file allows; return the number of bytes."""
         end = min(self._position + len(buffer), self._size)
         start = self._position
         while self._position < end:
@@ -219,7 +218,7 @@ class RangeFile(io.RawIOBase):
         return self._position - start
 
     def _read_tail(self) -> tuple[int, bytes]:
-        """Return the size of the file, and its last bytes, or all of them."""
+        """Request the end of the file; return the file size and the received bytes."""
         # The list of members is at the end of a zip file, so request the end first.
         response = self._request(f"bytes=-{_TAIL}", _TAIL)
         data, headers = response.body, response.headers
@@ -288,16 +287,16 @@ class RangeFile(io.RawIOBase):
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
-    """Return the first and the last position of a range, and the size of the file."""
+    """Return the first and last positions of a range and the file size, if known."""
     given = headers.get("content-range", "")
     match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", given)
     return match and (int(match[1]), int(match[2]), int(match[3]))
 
 
 def _version(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the ``ETag`` and the size of a version of a file; empty if unknown.
+    """Return the ``ETag`` and the file size from a response, each empty if unknown.
 
-    A weak ``ETag`` (``W/``) counts as unknown.
+    A weak ``ETag`` (``W/``) is ignored.
     """
     tag = headers.get("etag", "")
     size = headers.get("content-range", "").rpartition("/")[2]
@@ -305,7 +304,7 @@ def _version(headers: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _differs(first: tuple[str, str], second: tuple[str, str]) -> bool:
-    """Return whether two parts belong to different versions of a file.
+    """Return whether two results of `_version` are from different versions of a file.
 
     RFC 9110, section 15.3.7.3: "These ranges can only be safely combined if they all
     have in common the same strong validator".
@@ -319,7 +318,7 @@ def wait_until(
     until: float | None,
     url: str,
 ) -> T:
-    """Return the result of ``work``, which runs in the loop of another thread.
+    """Run ``work`` in the event loop of another thread, and return its result.
 
     :param until: the deadline, by `time.monotonic`; ``None`` for no limit.
     :raises PassingError: the deadline has passed.
@@ -353,14 +352,14 @@ async def _get_range(
 
 
 class RangeSupport:
-    """Tests once an hour for each server whether it supports range requests.
+    """Tests whether servers support range requests, each at most once an hour.
 
     :param client: sends the test requests.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # The result for each server, and its expiry.
+        # The test result for each server, and the time at which it expires.
         self._asked: dict[str, tuple[asyncio.Future[bool], float]] = {}
 
     async def has(self, url: str) -> bool:
@@ -372,7 +371,7 @@ class RangeSupport:
         if server not in self._asked or now > self._asked[server][1]:
             reply = asyncio.ensure_future(self._ask(url))
             self._asked[server] = reply, now + _FRESH
-        # Several pages may wait for one request, so one of them must not cancel it.
+        # Several pages may wait for the same test, so none of them may cancel it.
         return await asyncio.shield(self._asked[server][0])
 
     def deny(self, url: str) -> None:

@@ -26,13 +26,13 @@ from .urls import (
 )
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""Statuses after which the same request may succeed (RFC 9110, section 15; RFC 6585 for
-429, RFC 8470 for 425)."""
+"""HTTP statuses after which a repeated request may succeed (RFC 9110, section 15; RFC
+6585 for 429, RFC 8470 for 425)."""
 
 OWN = {"Nvp-Process": secrets.token_hex(16)}
 """A header of each request, by which a server in this process recognizes requests of
-its own client. Otherwise an index that refers to this server would make it request
-pages from itself until no connection is left."""
+its own client. Otherwise, an upstream index that refers back to the server would make
+it request pages from itself until it has no free connections."""
 
 _FIRST = 0.5
 """Seconds before the first retry; the pause doubles with each further retry."""
@@ -44,12 +44,12 @@ _LONGEST = 60.0
 def find_target(response: httpx.Response) -> str:
     """Return the URL that a response redirects to.
 
-    Credentials in it are removed, because only the user may supply them.
+    Credentials in the URL are removed, because only the user may supply them.
 
     :raises UpstreamError: the target is not a URL.
     """
     try:
-        urlsplit(response.headers["location"])  # httpx accepts URLs that pip rejects.
+        urlsplit(response.headers["location"])  # httpx accepts some URLs that fail here
         following = response.next_request
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         following = None
@@ -84,7 +84,7 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
             engine = zlib.decompressobj(bits)
             body = engine.decompress(reply.raw, limit + 1)
             is_all = engine.eof and not engine.unused_data
-            # Like uv, require the end; only pip ignores data after it.
+            # Like uv, reject data after the end of the body; pip ignores it.
             if is_all or len(body) > limit or not reply.is_whole:
                 return body
     return None if forms and reply.raw else reply.raw
@@ -164,10 +164,10 @@ def not_allowed(url: str) -> UpstreamError:
 def translate_error(
     error: httpx.HTTPError, url: str, timeout: float, proxy: str | None
 ) -> UpstreamError:
-    """Return an error of httpx as one of this package, without secrets.
+    """Convert an error of httpx to an error of this package, without secrets.
 
     :param timeout: the timeout of the request in seconds.
-    :param proxy: the URL of the proxy in use.
+    :param proxy: the URL of the proxy in use, if any.
     """
     reason = redacted(str(error)) or type(error).__name__
     if isinstance(error, httpx.TimeoutException):
@@ -179,7 +179,7 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # A redirect without a valid URL is also a transport error, but not temporary.
+    # A redirect without a valid URL is also a `TransportError`, but not temporary.
     if isinstance(error, httpx.TransportError) and "location header" not in reason:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)

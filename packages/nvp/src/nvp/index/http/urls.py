@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-# Most URLs match this pattern, and need no check: for example, they have no port.
+# Most URLs match this pattern, which excludes parts that need checks, such as ports.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._~+-]+")
 _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
@@ -52,7 +52,7 @@ class UpstreamError(InputError):
     :param url: the URL, which is shown without secrets.
     :param status: the HTTP status that describes the failure best.
     :param reply: the reply of the server, to pass on to an installer.
-    :param places: ``path`` if ``url`` is not given, and ``hint``.
+    :param places: arguments of `InputError`: ``hint``, and without ``url``, ``path``.
     """
 
     status = 502
@@ -88,7 +88,7 @@ class TooLargeError(UpstreamError):
 class PassingError(UpstreamError):
     """A failure that may be temporary.
 
-    :param wait: the seconds to wait that the server requests, or ``None``.
+    :param wait: the waiting time in seconds that the server requests, or ``None``.
     """
 
     status = 504
@@ -104,7 +104,7 @@ ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
-    """Return the algorithm of a hash that a file does not match, or ``None``."""
+    """Return the algorithm of the best hash if ``content`` has another, or ``None``."""
     name = next((name for name in ALGORITHMS if hashes.get(name)), None)
     if name is None:
         return None
@@ -153,7 +153,7 @@ def file_name(url: str) -> str:
 
 
 def path_of_file_url(url: str) -> str:
-    """Return the path of a ``file:`` URL, in the form of this system."""
+    """Return the path of a ``file:`` URL, in the form of the operating system."""
     from urllib.request import url2pathname
 
     return url2pathname(urlsplit(url).path)
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
 class Settings:
     """The settings of pip that decide how it connects to an index.
 
-    :param timeout: the longest silence of a server in seconds.
+    :param timeout: the maximum number of seconds without data from the server.
     :param deadline: the time limit of a whole page or document in seconds.
     :param retries: the number of retries after a temporary failure such as HTTP 429 or
         503; 0 for installers, which retry themselves.
@@ -182,8 +182,8 @@ class Settings:
     :param plain_http: allow plain HTTP for every host, as pip does for the URL of a
         single file, but not for an index.
     :param trusts_pages: follow pages and redirects to any server, as pip does.
-        Otherwise a public one must not lead to a server that only this machine, or its
-        network, can reach, because others may see the result.
+        Otherwise, public pages must not lead to a server that only this machine, or its
+        network, can reach, because other users may see the result.
     :param cert: a file or directory of certificate authorities that replaces those of
         the system.
     :param client_cert: a file with a certificate and its private key.
@@ -248,7 +248,7 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 def with_user(url: str, user: str) -> str:
-    """Return ``url``, which has no credentials, with a user name."""
+    """Add a user name to ``url``, which must have no credentials."""
     parts = urlsplit(url)
     netloc = f"{quote(user, safe='')}@{parts.netloc}"
     return urlunsplit(parts._replace(netloc=netloc))
@@ -282,7 +282,7 @@ def _join(reference: str, base: str) -> str | None:
 
 
 def is_text(value: Any) -> bool:
-    """Return whether a value is text without lone surrogates, which JSON may have."""
+    """Return whether a value is text without lone surrogates, which JSON allows."""
     if not isinstance(value, str):
         return False
     try:
@@ -292,9 +292,9 @@ def is_text(value: Any) -> bool:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a file system could have a file of that name.
+    """Return whether a file system allows a file with this name.
 
-    A longer name may have a version with more digits than Python can convert.
+    A longer name could also contain a version with too many digits for Python.
     """
     return len(name) <= LONGEST_NAME and is_text(name)
 
@@ -308,9 +308,9 @@ class IndexFile:
         file.
     :param time: the time of the upload or modification, in seconds since 1970; ``None``
         if unknown.
-    :param sha256: the hash of the file, if the page has it.
+    :param sha256: the SHA-256 on the page, if any.
     :param size: the size in bytes; ``None`` if unknown.
-    :param requires_python: the supported versions of Python, from the page.
+    :param requires_python: the ``Requires-Python`` of the file, from the page.
     :param yanked: whether installers select the file only for an exact pin.
     :param core_metadata: the SHA-256 of the METADATA file (PEP 658); empty if unknown,
         and ``None`` without such a file.
