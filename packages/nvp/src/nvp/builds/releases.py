@@ -185,8 +185,9 @@ class ReleaseTable:
     def chosen(self) -> ListedRelease | None:
         """The newest release with a selected wheel, preferably not a pre-release."""
         taken = [item for item in self.releases if item.selected is not None]
-        final = [item for item in taken if not Version(item.version).is_prerelease]
-        return next(iter(final or taken), None)
+        # Stop at the first final release: a project may have thousands.
+        final = (item for item in taken if not Version(item.version).is_prerelease)
+        return next(final, taken[0] if taken else None)
 
     @property
     def unknown_pick(self) -> str | None:
