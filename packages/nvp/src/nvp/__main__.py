@@ -26,7 +26,7 @@ def run() -> int:
         # Import after the check, because `cli` needs inner modules of the provider.
         from .cli import main
     except KeyboardInterrupt:
-        return 130  # the same code as `main`
+        return 130  # the code that `main` returns after Ctrl-C
 
     # At exit, Python would look for cycles among all objects, which takes longer than
     # many commands. The memory is freed anyway.
@@ -41,9 +41,10 @@ def run() -> int:
 
 
 def _flush_stderr() -> None:
-    """Drop what cannot be written to stderr, such as to a full disk.
+    """Flush stderr, and drop text that cannot be written, such as to a full disk.
 
-    At exit, Python would try again, and replace the exit code.
+    Otherwise Python would flush again at exit, and its failure would replace the exit
+    code.
     """
     try:
         sys.stderr.flush()
@@ -54,7 +55,7 @@ def _flush_stderr() -> None:
 def _leave_out_program_of_httpx() -> None:
     """Keep httpx from importing its own command line, with pygments, rich and click.
 
-    No command of nvp uses it, and importing it is a seventh of the imports of nvp pip.
+    No nvp command uses it, and it takes a seventh of the import time of ``nvp pip``.
     """
 
     def main() -> None:
@@ -107,8 +108,8 @@ def _has_busy_thread() -> bool:
 
     Such a thread waits for a server or a keyring, and at exit Python would wait for it.
     """
-    # A command that has not imported the client has no such thread, and neither has one
-    # whose import Ctrl-C has interrupted.
+    # No such thread runs if the client was not imported, or if Ctrl-C interrupted its
+    # import.
     client = sys.modules.get("nvp.index.http.client")
     return bool(getattr(client, "is_running", bool)())
 

@@ -46,7 +46,7 @@ def page_url(page: str) -> str:
 
     try:
         urls = metadata(__package__).get_all("Project-URL", [])
-    except PackageNotFoundError:  # a zip file may contain only the modules
+    except PackageNotFoundError:  # a zipapp may lack the metadata of the package
         urls = []
     site = [url.partition(", ")[2] for url in urls if url.startswith("Documentation,")]
     return f"{site[0]}{page}" if site else f"the documentation: {page}"
@@ -56,8 +56,8 @@ def page_url(page: str) -> str:
 def resource_file(*names: str) -> str:
     """Return the path of a file of the package, for another program to read.
 
-    If the package is in a zip file, the path is that of a copy, which is removed at the
-    end of this process.
+    If the package is in a zip file, the file is copied to a temporary directory, which
+    is removed at the end of this process.
 
     :param names: the directories below this one, and the name of the file.
     """

@@ -1,8 +1,8 @@
 """Findings of `doctor` and `validate`, and which of them fail a run.
 
 A finding is one problem. `validate` reports problems at a place in a file, and `doctor`
-reports those of an installed distribution, so each command has a class of its own. This
-module has the shared parts.
+reports problems of an installed distribution, so each command has its own subclass of
+`Finding`. This module has the shared parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reported:
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field under its own name; versions are texts."""
+        """Return every field under its own name, with versions as text."""
         return {x.name: _plain(getattr(self, x.name)) for x in fields(self)}  # type: ignore[arg-type]
 
 

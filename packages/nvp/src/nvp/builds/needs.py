@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 # GPUs only when a build needs them.
 
 _MINOR = 4
-"""A library is minor if the largest one is more than this many times as large. Minor
+"""A library is minor if the largest of its build is more than 4 times as large. Minor
 libraries alone do not make a build run. In torch 2.0 to 2.15, the linear algebra from
 MAGMA is an eighth of ``libtorch_cuda.so`` and has code for other GPUs."""
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
-    """Derive the requirements from the report of `inspect` about a wheel.
+    """Derive the requirements of a wheel from its `inspect` report.
 
     :returns: ``None`` if the wheel could not be read completely.
     """
@@ -78,7 +78,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
 
 
 def _versions(piece: Iterable[LibraryCode]) -> list[CudaVersion]:
-    """Return the CUDA versions of alternative libraries; empty if one is unknown."""
+    """Return the CUDA versions of alternative libraries; empty if any is unknown."""
     versions = [code.cuda for code in piece]
     return [] if None in versions else [v for v in versions if v is not None]
 
@@ -172,7 +172,7 @@ def _code(report: WheelReport, library: LibraryReport) -> LibraryCode:
         for name, _, kind in kernels
         if kind == "virtual"
     }
-    # A library may link CUDA statically: then only its code shows the toolkit.
+    # A library that links CUDA statically shows the toolkit only in its code.
     versions = [runtime.version for runtime in library_runtimes(report, library)]
     versions += filter(None, map(_first_toolkit, library.kernels))
     versions += filter(None, map(_ptx_needs, library.ptx_isa.values()))
@@ -246,7 +246,7 @@ class Backend:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the build is for GPUs of another vendor than NVIDIA."""
+        """Whether the build is for GPUs of a vendor other than NVIDIA."""
         return self.kind in ("rocm", "xpu")
 
     @property
@@ -279,7 +279,7 @@ _PART = re.compile(
     r"|pt(?P<short_torch>[0-9]{2,3})(?![0-9])"
     r"|cxx11\.?abi(?P<abi>true|false|)"
     r"|(?P<other_cuda>cpu|xpu|rocm\.?[0-9]{1,2}(?:\.[0-9]{1,3}){0,2}(?:rc[0-9]+)?)"
-    # Irrelevant parts: a commit, a date, a rebuild, how cuDNN is included.
+    # Ignored parts of a label: a commit, a date, a rebuild, how cuDNN is included.
     r"|(?:(?:g|git)[0-9a-f]{7,40}|d20[0-9]{6}|post[0-9]+|cudnn[0-9]+|full|lw"
     r"|with\.pypi\.cudnn)(?=\.|$)"
 )
@@ -319,7 +319,7 @@ def parse_backend(label: str | None) -> Backend | None:
             return None
         for key, value in match.groupdict().items():
             if value is not None:
-                # A build is for one kind of hardware, one torch and one ABI.
+                # A build is for one kind of hardware, one torch version and one ABI.
                 part = key.rpartition("_")[2]
                 if part in (known.rpartition("_")[2] for known in parts):
                     return None

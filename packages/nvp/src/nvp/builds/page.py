@@ -1,7 +1,7 @@
 """Decide which builds of a project an installer may select, and why not the others.
 
 An installer without knowledge of GPUs selects the newest release and its highest local
-version. Two kinds of files lead it to a build that runs: a *yanked* file (PEP 592) is
+version. Two measures lead it to a build that runs: a *yanked* file (PEP 592) is
 skipped unless the user pins its version exactly, and then the installer prints the
 reason; a *hidden* file is not on the page at all.
 """
@@ -115,8 +115,8 @@ def find_visibility(
     :param label: the label that the user requested. On a page with this label, its
         builds are shown unless they cannot run, and all others are hidden, because an
         exact pin would admit yanked files.
-    :param follow: by release, the backend of the project that this one depends on. A
-        release uses this backend if it has a build for it.
+    :param follow: for each release, the backend of the leader that it depends on, such
+        as torch. A release with a build for that backend uses the build.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -165,7 +165,7 @@ class _Known(NamedTuple):
 def _find_known(
     releases: Mapping[Version, Sequence[Build]],
 ) -> Mapping[int | None, _Known]:
-    """Find the newest release that runs, by version of Python; ``None`` is any."""
+    """Find the newest release that runs on each Python; the key ``None`` is any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
     by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):
@@ -194,8 +194,8 @@ def _find_stand_in(
 ) -> Version | None:
     """Return the older release to select instead of a build, or ``None``.
 
-    A wheel for several versions of Python is replaced for all of them, if a release
-    runs under each.
+    A wheel for several versions of Python is replaced only if each of these versions
+    has a release that runs.
 
     :param steps_back: replace only builds for a Python whose newest release cannot run.
     """
@@ -214,8 +214,8 @@ def _find_last_resorts(
 ) -> Iterable[str]:
     """Return the yanked files for each version of Python that has no shown file.
 
-    An index without files would stop every installation. The shown files may all be for
-    another version of Python.
+    Without a file for its Python, an installer stops with an error, even if there are
+    files for other versions.
     """
     shown = {
         python
@@ -256,7 +256,7 @@ def _choose(
     driver: bool,
     follow: Backend | None,
 ) -> Backend | None:
-    """Choose one backend among those of a release; ``None`` to prefer none of them."""
+    """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
     same = [
         backend
@@ -284,11 +284,11 @@ def _may_run(build: Build) -> bool:
 
 
 def _preference(build: Build) -> tuple[bool, bool, tuple[int, int], object]:
-    """Return a sort key of builds that run; the best build sorts last.
+    """Return a sort key for runnable builds; the best build sorts last.
 
-    The best is the highest CUDA that the driver strictly supports, or else the nearest
-    one by minor-version compatibility. Among builds for one CUDA, the best is that for
-    the newest torch, and then that with the shortest label.
+    The best build runs completely, and has the highest CUDA that the driver strictly
+    supports, or else the lowest one that needs minor-version compatibility. After that,
+    the newest torch and the shortest label decide.
     """
     judgement = build.judgement
     cuda = judgement.cuda or (0, 0)
@@ -327,7 +327,7 @@ def _visibility_of(
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     if driver and judgement.verdict == "unknown" and by_python[None].steps_back:
-        # A release that replaces the newest one must be known to run.
+        # The newest release cannot run: yank unknown builds if an older release runs.
         newest = _find_stand_in(build, by_python, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
@@ -343,7 +343,7 @@ def _visibility_of(
         reason = f"it does not use the GPU; {newest} is the newest release that does"
         return Visibility(action="yank", reason=reason)
     if driver and is_cpu and plain:
-        # Installers prefer a version with a label to the same version without it.
+        # Otherwise installers prefer the CPU build, because its version has a label.
         reason = f"it does not use the GPU; the regular build of {build.release} does"
         return Visibility(action="yank", reason=reason)
     return _SHOW
@@ -370,16 +370,16 @@ def find_visibility_elsewhere(
 
     uv, Poetry and PDM lock one version for every platform, and a release is a candidate
     if one of its files is not yanked. A wheel for Windows would therefore bring in a
-    release whose wheel for this machine is yanked, and the lock file would have both.
+    release whose wheel for this machine is yanked, and both wheels would be locked.
 
-    A version with a local label has the same visibility as on this machine. A release
-    without a shown wheel for this machine is not shown at all.
+    A version with a local label has the same visibility as on this machine. If a
+    release has wheels for this machine, but none is shown, its other wheels are not
+    shown either.
 
     :param here: the wheels that this machine can install.
-    :param visibilities: the visibility of these wheels, by file.
+    :param visibilities: the visibility of these wheels, keyed by file name.
     :param driver: whether the machine has an NVIDIA driver.
-    :returns: the visibility of the wheels ``elsewhere``, by file. A release without a
-        wheel for this machine is unchanged.
+    :returns: the visibility of the wheels ``elsewhere``, keyed by file name.
     """
     versions: dict[Version, Visibility] = {}
     releases: dict[Version, Visibility] = {}
@@ -392,7 +392,7 @@ def find_visibility_elsewhere(
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
-            # In a shown release, builds with another label may still be hidden.
+            # A shown release may have builds that are not shown: compare labels too.
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:

@@ -48,7 +48,7 @@ class ListedBuild:
     :param evidence: the source of the verdict; ``None`` without evidence.
     :param reasons: why the build does not run or is not selected.
     :param installable: whether ``file`` is for this Python and platform.
-    :param fits_platform: whether it is for the platform; not in the JSON report.
+    :param fits_platform: whether ``file`` is for the platform; not in the JSON report.
     :param lacking: the compute capabilities of GPUs of the machine that the build has
         no code for, although it runs on the highest one.
     """
@@ -116,11 +116,12 @@ class ListedRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuRequirement:
-    """A project with GPU code that another project without GPU code requires.
+    """A project with GPU code, required by a project that has none of its own.
 
     :param extras: the extras with this requirement, such as ``cuda12``; empty if no
         extra is needed.
-    :param reason: why the project cannot run on the machine, judged by its name.
+    :param reason: why the name of the project shows that it cannot run on the machine;
+        ``None`` if it may run.
     """
 
     project: str
@@ -138,11 +139,11 @@ class ReleaseTable:
 
     :param project: the normalized name.
     :param newest: the newest release with a build that runs. Pre-releases, and
-        releases that the index has yanked, count only if no other release runs.
+        releases that the index has yanked, are used only if no other release runs.
     :param releases: newest first.
     :param notes: sentences about evidence that could not be read.
-    :param elsewhere: newer builds that run, or may run, on indexes of vendors, which
-        were not read.
+    :param elsewhere: newer builds on vendors' indexes, according to the tables, that
+        run or may run on the machine.
     :param platform: the target platform, such as ``linux_x86_64``.
     :param sources: the versions that have a source distribution.
     :param gpu_requirements: the projects with the GPU code, if the wheels are for any
@@ -167,7 +168,7 @@ class ReleaseTable:
 
     @property
     def for_all(self) -> str | None:
-        """The newest installable release that runs on every GPU."""
+        """The newest installable release that runs on every GPU of the machine."""
         whole = [
             release
             for release in self.releases
@@ -205,7 +206,7 @@ class ReleaseTable:
 
     @property
     def is_for_any_platform(self) -> bool:
-        """Whether the selected wheel is for any platform, and no verdict is for a GPU.
+        """Whether the selected wheel is for any platform, and no build is for a GPU.
 
         Such a wheel has no GPU code of its own.
         """
@@ -231,7 +232,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether the newest release uses no GPU, and no other is known to use one."""
+        """Whether the newest release uses no GPU, and no other release is known to."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 
@@ -250,9 +251,9 @@ class ReleaseTable:
 def find_gpu_requirements(
     project: str, requires: Iterable[str], environment: Environment
 ) -> tuple[GpuRequirement, ...]:
-    """Find the required projects with the GPU code that a project itself does not have.
+    """Find the GPU projects among the requirements of a project without GPU code.
 
-    NVIDIA's libraries among the requirements are left out.
+    NVIDIA's own libraries are left out.
 
     :param requires: the ``Requires-Dist`` fields.
     """
@@ -281,7 +282,7 @@ def find_gpu_requirements(
 def find_newest(
     releases: Iterable[ListedRelease], withdrawn: frozenset[str] = frozenset()
 ) -> str | None:
-    """Return the newest release that runs, in the order of installers.
+    """Return the newest release that runs; pre-releases and yanked releases come last.
 
     :param releases: newest first.
     :param withdrawn: the versions that the index itself has yanked.
@@ -298,7 +299,7 @@ def find_newest(
 def sort_builds(
     builds: Iterable[ListedBuild], selected: str | None
 ) -> tuple[ListedBuild, ...]:
-    """Return the builds of a release, the selected one first."""
+    """Sort the builds of a release: the selected build, then by verdict and label."""
     return tuple(
         sorted(
             builds,

@@ -6,8 +6,8 @@ labels.
 
 `Limits` handles requirements that leave no build that runs. A user who pins
 ``torch==2.12.1`` gets it even on a machine that cannot run it, with its dependencies
-and dependents. If these were yanked, an installer would find no solution, because it
-selects yanked files only for an exact pin.
+and dependents. If the dependencies or dependents were yanked, an installer would find
+no solution, because it selects yanked files only for an exact pin.
 
 `find_passed_over` explains why an installer did not select the newest release. Verdicts
 are about wheels, but users ask about releases, so consecutive releases with the same
@@ -40,7 +40,7 @@ _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9]).*?, and none o
 _HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
-"""The form that `common_reason` gives to a reason with `_REQUIRES`."""
+"""The form that `common_reason` gives to a reason that matches `_REQUIRES`."""
 
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
@@ -63,8 +63,8 @@ def follow(
     built for a release of the leader with builds for the same backends.
 
     :param builds: the builds of the companion.
-    :param requirements: by release of the companion, its requirement on the leader,
-        such as ``torch==2.10.0``.
+    :param requirements: for each release of the companion, its requirement on the
+        leader, such as ``torch==2.10.0``.
     :param leader: the builds of the leader.
     :param visibility: the visibility of the leader's builds.
     """
@@ -114,9 +114,9 @@ def follow(
 def _for_torch(
     own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
 ) -> Backend | None:
-    """Return the backend for the newest torch that runs, and for the CUDA of torch.
+    """Return the backend for the newest runnable torch that the companion has one for.
 
-    If no label has this CUDA version, one with the same major is used.
+    The backend also has the CUDA version of torch, or at least the same CUDA major.
     """
     running = {
         build.release: build.judgement.cuda
@@ -140,7 +140,7 @@ def find_strays(
 ) -> dict[Version, tuple[Backend, Backend]]:
     """Find the releases that are shown with a different backend than required.
 
-    :returns: by release, the shown and the required backend.
+    :returns: for each of these releases, the shown and the required backend.
     """
     return {
         release: (backend, followed[release])
@@ -186,10 +186,10 @@ def find_passed_over(
 
     If no release was selected, return all releases without shown wheels.
 
-    Only releases with a wheel for the same Python and platform count. Pre-releases
-    count only if a pre-release was selected.
+    Releases without a wheel for the same Python and platform are left out, and so are
+    pre-releases, unless a pre-release was selected.
 
-    :param visibilities: each wheel of the project, of all indexes, and its visibility.
+    :param visibilities: each wheel of the project on any index, with its visibility.
     :param pythons: the versions of Python, as in `Build`; by default those of
         ``taken``.
     :param allows: whether the user and the other requirements allow a release.
@@ -218,7 +218,7 @@ def find_passed_over(
 
 
 def fold(said: Iterable[tuple[Version, _T]]) -> list[tuple[tuple[Version, ...], _T]]:
-    """Group consecutive releases with the same value."""
+    """Group consecutive releases with the same value, as ``(versions, value)``."""
     groups = groupby(said, key=lambda pair: pair[1])
     return [(tuple(version for version, _ in same), what) for what, same in groups]
 
@@ -258,7 +258,7 @@ def say_lacking(
     environment: Environment,
     newest: Version | str | None,
 ) -> str:
-    """Return a sentence on GPUs that a build has no code for, and a release for all.
+    """Return a sentence on the GPUs without code in a build, and on a better release.
 
     :param name: the build, such as ``torch 2.15.0``.
     :param newest: the newest release that runs on every GPU.
@@ -314,9 +314,9 @@ def _reason(group: Sequence[tuple[Build, Visibility]]) -> str:
 
 
 class Limits:
-    """The required versions of projects; more are added while pip runs.
+    """The version requirements on projects; `note` adds more while pip runs.
 
-    :param asked: the user's requirements, by normalized project.
+    :param asked: the user's requirements, keyed by normalized project name.
     """
 
     def __init__(self, asked: Mapping[str, SpecifierSet] | None = None) -> None:
@@ -344,10 +344,12 @@ class Limits:
     ) -> bool | None:
         """Return whether a requirement is compatible with the limits on its project.
 
-        :param judged: by release, the judgement of each build of the project.
-        :returns: ``True`` if it allows a build that fits, or a release within limits
-            that leave only builds that cannot run; ``False`` if it excludes all of
-            those; ``None`` if no limit rules out every build that may run.
+        Only limits that leave no build that may run are of interest.
+
+        :param judged: for each release, the judgement of each build of the project.
+        :returns: ``True`` if the requirement allows a release that is within such a
+            limit, or a build whose ``fits`` is true; ``False`` if it allows neither;
+            ``None`` if there is no such limit.
         """
         parsed = parse_requirement(requirement)
         if parsed is None:
@@ -370,10 +372,10 @@ class Limits:
         files: Mapping[str, Visibility],
         decide: Callable[[Sequence[Build]], Mapping[str, Visibility]],
     ) -> tuple[dict[str, Visibility], Build | None]:
-        """Find the files that an installer must see because no build that runs is left.
+        """Find files to show because the requirements leave no build that runs.
 
         :param builds: the builds of a page.
-        :param files: the visibility of these builds, by file.
+        :param files: the visibility of these builds, keyed by file name.
         :param decide: returns the visibility of a subset of the builds.
         :returns: the new visibility of yanked builds, and the build that the installer
             will select although it cannot run, if any.
@@ -386,8 +388,8 @@ class Limits:
             build.judgement.fits is False or build.judgement.verdict == "cannot"
             for build in ours
         ):
-            # The requirements exclude every build that runs: show those that they do
-            # not concern, if there are any.
+            # The requirements exclude every build that runs: show the builds that the
+            # requirements do not concern, if there are any.
             others = [build for build in ours if build.judgement.fits is None]
             fitting = others if len(others) < len(ours) else []
         limits: list[SpecifierSet | None] = [None, *self._known.get(project, ())]

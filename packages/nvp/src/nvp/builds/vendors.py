@@ -46,8 +46,9 @@ class Elsewhere:
         contains it.
     :param url: the URL of the index, with `MISSING` in place of unknown parts.
     :param urls: further indexes, for the requirements of the build.
-    :param leader: the release of the leader, such as torch, to which the build belongs.
-    :param torch: the requirement on torch of the builds on this page of links.
+    :param leader: the release of the leader, such as torch, that the build is for.
+    :param torch: the requirement on torch, such as ``torch==2.8.*``, if ``url`` is only
+        for builds for that release.
     :param verdict: ``unknown`` if ``version`` is ``None``.
     """
 
@@ -127,23 +128,24 @@ def find_elsewhere(
     beside: Iterable[Elsewhere] = (),
     every_gpu: bool = False,
 ) -> tuple[Elsewhere, ...]:
-    """Find builds that run on a machine, from indexes that the user has not configured.
+    """Find builds that run on a machine, on indexes that the user has not configured.
 
-    The function does not read the indexes.
+    The function uses only the tables, and does not read the indexes.
 
     :param platform: such as ``linux_x86_64``.
-    :param newer_than: the newest release that runs from the user's own indexes;
-        ``None`` if no release runs.
+    :param newer_than: the newest release on the user's own indexes that runs; ``None``
+        if no release runs.
     :param wanted: the release that the user would get if GPUs did not matter. An index
-        whose releases are unknown is named only if it may have this release, and if
+        whose releases are unknown is reported only if it may have this release, and if
         ``wanted`` is given or ``newer_than`` is ``None``.
     :param torch: the release of torch for which extensions must be built; by default
         the newest on PyPI that runs.
     :param cuda: the CUDA version of that torch, if known.
     :param used: the URLs of the user's indexes. If one belongs to a vendor of the
-        project, indexes with unknown releases are not named.
+        project, indexes with unknown releases are not reported.
     :param allows: whether the user's requirements allow a release of a project.
-    :param beside: builds found for other projects, to match those from the same index.
+    :param beside: builds found for other projects. If an index has one of them, only
+        builds for the same release of the leader and the same backend are accepted.
     :param every_gpu: accept only builds that run on every GPU of the machine.
     """
     if environment.cuda_driver_version is None:
@@ -204,7 +206,7 @@ def _install(words: Sequence[str]) -> str:
 def newest_in_table(
     project: str, environment: Environment, platform: str, *, every_gpu: bool = False
 ) -> str | None:
-    """Return the newest release on PyPI that runs on a machine, from the table.
+    """Return the newest release on PyPI that runs, according to the table of builds.
 
     :param every_gpu: require the release to run on every GPU of the machine.
     """
@@ -221,7 +223,7 @@ def newest_in_table(
 
 
 def say_source_build(project: str, torch: str | None, cuda: object = None) -> str:
-    """Return the requirements of building a project from source; empty if unknown.
+    """Describe the needs of a build of a project from source; empty if unknown.
 
     :param torch: the torch to build for, if known.
     :param cuda: the CUDA version of that torch.
@@ -239,7 +241,7 @@ def say_source_build(project: str, torch: str | None, cuda: object = None) -> st
 def say_elsewhere(
     found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
 ) -> list[str]:
-    """Return one sentence for the builds of each index, without a period.
+    """Return a sentence without a period for each index that has some of the builds.
 
     :param command: returns the command line that installs the given arguments.
     """
@@ -268,9 +270,10 @@ def _find_backends(
     cuda: CudaVersion | None,
     torch: str | None = None,
 ) -> list[_Candidate]:
-    """Return the backends of an index that may run, according to their labels.
+    """Return a candidate of unknown version for each backend that may run.
 
-    :param cuda: the preferred CUDA version.
+    :param cuda: the preferred CUDA version; other backends are returned only if the
+        index has none for it.
     :param torch: the torch that the builds must be for, if the builds are known.
     """
     names = index.backends or (project.rpartition("-")[2],)
@@ -290,10 +293,10 @@ def _find_backends(
 def _known(
     index: VendorIndex, project: str, judge_for: _Judge, platform: str
 ) -> Iterator[_Candidate]:
-    """Yield runnable builds from the table.
+    """Yield the runnable builds of a project from the table.
 
-    For a companion, yield each version for each runnable build of its leader that the
-    version allows.
+    A companion runs with its leader: each version is yielded once for each runnable
+    build of the leader that the requirement of the version allows.
     """
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]
@@ -406,7 +409,7 @@ def _is_in(place: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _place(url: str) -> tuple[str, ...]:
-    """Return the host and the directories of an index, to compare it with others."""
+    """Return the host and the directories in the URL of an index, for comparison."""
     parts = urlsplit(url)
     folders = [part for part in parts.path.split("/") if part]
     while folders and folders[-1] in ("simple", "+simple"):

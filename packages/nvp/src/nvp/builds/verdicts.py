@@ -43,8 +43,8 @@ class Judgement:
     :param asked: ``False`` if METADATA was not read, such as that of an older release.
     :param lacking: the GPUs of the machine that the build has no code for, although it
         runs on the one with the highest compute capability.
-    :param fits: whether the build fits requirements that leave only builds of a
-        dependency that cannot run; ``None`` without such requirements.
+    :param fits: whether the build accepts versions of a dependency that are pinned,
+        although none of them can run; ``None`` without such a pin.
     :param is_silent: whether there is no evidence about the build at all.
     """
 
@@ -89,7 +89,7 @@ def judge(
     :param every_gpu: require the build to run on every GPU of the machine. Otherwise
         the highest compute capability decides.
     :param near: the nearest older and newer releases whose code was read. If one of
-        them has no code for a GPU, a build that was not read may lack it too.
+        them has no code for a GPU, a build that was not read may have none either.
     """
     if needs is None:
         return UNKNOWN
@@ -200,7 +200,7 @@ def _judge_by_toolkit(
 def _doubt(
     driver: CudaVersion, capability: ComputeCapability, near: Sequence[BuildRecord]
 ) -> str | None:
-    """Explain why a build whose code was not read may have none for a GPU."""
+    """Explain why a build whose code was not read may have no code for a GPU."""
     from ..knowledge.tables import gpu_models
 
     model = gpu_models().get(capability)
@@ -298,11 +298,11 @@ def find_refusal(
     """Explain why no release that satisfies a requirement runs.
 
     torchvision 0.29 requires ``torch>=2.14.0``. If no such torch runs, torchvision
-    cannot run either, and selecting it would bring back the torch that cannot run,
-    because an exact pin of a dependency admits yanked files.
+    cannot run either. Selecting this torchvision would also select a torch that cannot
+    run, because an exact pin of a dependency admits yanked files.
 
     :param requirement: such as ``torch>=2.14.0``.
-    :param judged: by release, the judgement of each of its builds.
+    :param judged: for each release, the judgement of each of its builds.
     :returns: ``None`` if such a release runs or may run, or if no release satisfies the
         requirement, which the installer reports itself.
     """
@@ -331,14 +331,14 @@ def judge_by_pin(
     environment: Environment,
     near: Sequence[BuildRecord] = (),
 ) -> Judgement | None:
-    """Judge a build by the build that it requires exactly.
+    """Judge a build by the builds of the release that it pins.
 
     torchvision 0.25.0 requires ``torch==2.10.0``, so it was built against that release
     and runs with it.
 
     :param requirement: such as ``torch==2.10.0``; a range is no evidence, because it
         does not name the release that the build was built with.
-    :param judged: by release, the judgement of each of its builds.
+    :param judged: for each release, the judgement of each of its builds.
     :param near: as for `judge`.
     :returns: ``None`` if no build of that release is known to run.
     """
@@ -378,7 +378,7 @@ def find_lacking(
     torchvision 0.23 may have code for a GPU for which the ``torch==2.8.0`` that it
     requires has none.
 
-    :param judged: by release, the judgement of each of its builds.
+    :param judged: for each release, the judgement of each of its builds.
     """
     from ..metadata.requirements import parse_requirement
 
@@ -392,9 +392,9 @@ def find_lacking(
 def leave_out(
     judgement: Judgement, lacking: Mapping[ComputeCapability, str]
 ) -> Judgement:
-    """Return the judgement with the GPUs added that required projects lack.
+    """Add the GPUs for which a required project has no code to a judgement.
 
-    :param lacking: by GPU, the required project that has no code for it.
+    :param lacking: for each such GPU, the required project without code for it.
     """
     more = {gpu: name for gpu, name in lacking.items() if gpu not in judgement.lacking}
     if judgement.verdict not in ("runs", "partly") or not more:

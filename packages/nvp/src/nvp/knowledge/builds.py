@@ -43,7 +43,7 @@ PROJECTS = frozenset(
         *("torchvision", "vllm", "xformers", "xgboost"),
     }
 )
-"""The projects of the table on which other builds depend to run.
+"""The projects of the table whose verdicts decide whether dependent builds run.
 
 The table also has lightgbm, paddlepaddle-gpu and triton, on which no build depends:
 torch runs without the GPU code of triton.
@@ -160,8 +160,8 @@ class Needs:
     :param source: the evidence, such as ``METADATA requires
         nvidia-cuda-runtime-cu12==12.8.90``.
     :param cuda: the CUDA toolkit that the whole build requires, or ``None`` if unknown.
-    :param pieces: the alternative libraries of each piece that the program loads: one,
-        unless the wheel has one for each CUDA version. ``None`` if the GPU code is
+    :param pieces: for each piece that the program loads, its alternative libraries: one
+        library, or one for each of several CUDA versions. ``None`` if the GPU code is
         unknown; empty for a build without code of its own, such as cuml, which requires
         libcuml.
     :param gpu: ``False`` if the build certainly uses no GPU.
@@ -271,7 +271,7 @@ class BuildRecord:
 
 @cache
 def build_records() -> Mapping[str, Sequence[BuildRecord]]:
-    """Return the records by project."""
+    """Return the records of each project, keyed by its normalized name."""
     return {project: _records(project) for project in _lines()}
 
 
@@ -283,7 +283,7 @@ def _records(project: str) -> Sequence[BuildRecord]:
 
 @cache
 def _lines() -> Mapping[str, Sequence[str]]:
-    """Return the lines of the table by project, which is the first value of a line."""
+    """Return the lines of each project, whose name is the first value of a line."""
     lines: dict[str, list[str]] = {}
     for line in read_resource("knowledge", "builds.json").splitlines()[1:-1]:
         lines.setdefault(line.split('"', 4)[3], []).append(line.removesuffix(","))
@@ -330,7 +330,7 @@ def _index(project: str) -> dict[tuple[Version, str | None, str], BuildRecord]:
 def find_neighbours(
     project: str, release: Version, platform: str | None
 ) -> tuple[BuildRecord, ...]:
-    """Find the nearest older and newer releases with an inspected wheel.
+    """Return the records of the nearest older and newer inspected releases.
 
     :param project: the normalized name.
     :param release: a release without an inspected wheel.

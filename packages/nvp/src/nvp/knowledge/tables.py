@@ -130,7 +130,7 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
 
 @cache
 def driver_branches() -> Mapping[int, CudaVersion]:
-    """Return the CUDA version that each driver branch reports, by branch, ascending."""
+    """Return ``{driver branch: CUDA version that it reports}``, ascending."""
     return {
         record["branch"]: CudaVersion.parse(record["cuda"])
         for record in _read("drivers")["branches"]
@@ -256,7 +256,7 @@ def runs_machine_code(
     :param target: the target of the code, such as ``90``, ``90a`` or ``100f``.
     :param toolkit: the CUDA toolkit of the code, or ``None`` if unknown.
     :param driver: the CUDA version of the driver, or ``None`` for any that is new
-        enough. The major must not be older than that of the toolkit.
+        enough. Its CUDA major version must not be older than that of the toolkit.
     """
     number, suffix = target.rstrip("af"), target[-1:]
     wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
@@ -279,10 +279,11 @@ def runs_machine_code(
 
 
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:
-    """Return whether a driver for the version of PTX can compile it for a GPU.
+    """Return whether PTX for ``target`` compiles for a GPU.
 
-    Measured with ptxas: generic PTX compiles for every target that is not lower,
-    ``f`` PTX within its family, and ``a`` PTX for its own target only.
+    The driver must support the PTX version. Measured with ptxas: generic PTX compiles
+    for every target that is not lower, ``f`` PTX within its family, and ``a`` PTX for
+    its own target only.
 
     :param target: the target of the PTX, such as ``90``, ``90a`` or ``100f``.
     """
@@ -357,9 +358,10 @@ class VendorIndex:
         build.
     :param kind: ``simple``, or ``links`` for a page for pip's ``--find-links``.
     :param platforms: the platforms of the wheels, such as ``win_amd64``.
-    :param complete: whether the index has all dependencies, so it can be the only one.
-    :param leader: the project for whose releases the other projects of the record are
-        built. The table of builds has this project.
+    :param complete: whether the index has all dependencies, so that no other index is
+        needed.
+    :param leader: the project, such as torch, that the other projects of the record are
+        built for. The table of builds has this project.
     :param needs: projects of other records that the builds require, for the same CUDA.
     :param releases: the releases on the index, such as ``<0.5``; empty for any.
     :param gpus: the supported compute capabilities; empty for all except Tegra.

@@ -74,8 +74,8 @@ class CheckedDocument:
 def check_document(document: object) -> CheckedDocument:
     """Return all defects of a parsed document, and the parts that could be read.
 
-    The metadata lacks labels and providers that contain a value of the wrong type, but
-    has those with other defects.
+    Labels and providers that contain a value of the wrong type are left out. Labels and
+    providers with other defects are returned.
     """
     report = _Collector()
     metadata = read_document(document, report)
@@ -337,7 +337,7 @@ def _document(metadata: VariantsMetadata) -> dict[str, Any]:
 
 
 def _provider(provider: Provider) -> dict[str, Any]:
-    """Return the keys of one provider."""
+    """Return the JSON object of one provider."""
     fields: dict[str, Any] = {}
     if provider.requires:
         fields["requires"] = list(provider.requires)

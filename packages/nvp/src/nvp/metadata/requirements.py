@@ -99,7 +99,7 @@ class SelectedVariant:
     properties: frozenset[tuple[str, str, str]] = frozenset()
 
     def values(self, marker: str) -> frozenset[str]:
-        """Return the members of a set-valued marker, with ``::`` without spaces."""
+        """Return the members of a set-valued marker, without spaces around ``::``."""
         length = {
             "variant_properties": 3,
             "variant_features": 2,
