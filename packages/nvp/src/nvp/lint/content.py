@@ -1,6 +1,6 @@
-"""The contents of a wheel, which NV513 and NV514 compare with tags and METADATA.
+"""NV513 and NV514: whether the libraries of a wheel match its tags and METADATA.
 
-The rules that compare the contents with the declared properties are in `content_rules`.
+The module also collects the facts with which `content_rules` checks the properties.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Lack(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shortfall:
-    """A declared value that is not literally true.
+    """A declared value of ``sm_arch`` whose exact target some libraries lack.
 
     :param value: the value of ``sm_arch``.
     :param units: the libraries that lack the code.
@@ -59,16 +59,16 @@ class Shortfall:
 class DeclaringWheel:
     """A wheel that declares properties of ``nvidia``.
 
-    :param units: the libraries that are loaded together, with the code in each.
-    :param loaded: the units that have targets.
+    :param units: the libraries; alternatives for GPUs or CUDA versions are one unit.
+    :param loaded: the units with kernels for at least one target.
     :param values: the well-formed values of ``sm_arch``.
     :param names_targets: whether ``sm_arch`` is declared at all.
     :param unclear: the features with unknown values, which other rules report.
-    :param declared: the claim of the wheel.
-    :param truth: the claim that the code of the wheel supports.
-    :param shortfalls: the declared values that are not literally true.
+    :param declared: the drivers and targets that the wheel declares.
+    :param truth: the drivers and targets that the code of the wheel supports.
+    :param shortfalls: the declared values whose exact target some libraries lack.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
-    :param pure: whether the wheel is for any platform, so the kernels are elsewhere.
+    :param pure: whether the wheel is for any platform, so another one has the kernels.
     """
 
     report: WheelReport
@@ -88,14 +88,14 @@ class DeclaringWheel:
         return join(self.place, feature)
 
     def lacking(self, lack: Lack) -> Iterator[Shortfall]:
-        """Return the shortfalls of one kind."""
+        """Yield the shortfalls of the kind ``lack``."""
         return (item for item in self.shortfalls if item.lack is lack)
 
 
 def describe_wheel(
     report: WheelReport, name: WheelName, document: Mapping[str, Any] | None
 ) -> DeclaringWheel | None:
-    """Return the facts about one wheel whose GPU code could be read.
+    """Return the declared properties of a wheel, with the facts about its GPU code.
 
     :param document: the ``variant.json``; ``None`` for a non-variant wheel.
     :returns: ``None`` if the wheel declares no property of ``nvidia``.
@@ -103,7 +103,7 @@ def describe_wheel(
     given = _declared_features(document, name.label)
     if given is None:
         return None
-    # NV302 reports misspelled values.
+    # NV302 reports misspelled values, so the other rules use the corrected values.
     features = corrected(given)
     units = split_units(report)
     loaded = [unit for unit in units if unit.targets]
@@ -131,15 +131,16 @@ def describe_wheel(
 
 
 def has_library_by_cuda(report: WheelReport) -> bool:
-    """Return whether a wheel has a copy of a library for each CUDA version."""
+    """Return whether a wheel has copies of a library for several CUDA versions."""
     units = () if report.all_defects else split_units(report)
     return any(unit.by_cuda for unit in units if unit.targets)
 
 
 def letter_of(unit: Unit, value: str) -> str:
-    """Return ``a`` or ``f`` if a unit has only code of that kind for a declared value.
+    """Return the letter of a unit's code for a declared value: ``a``, ``f`` or empty.
 
-    The result is empty if the unit has generic code for the number, or no code.
+    ``a`` is code for one GPU, ``f`` for one family of GPUs. The letter is empty if the
+    unit has generic code, or no code, for the number.
     """
     number, _, kind = parse_target(value)
     letters = {
@@ -205,10 +206,10 @@ _MACHINES = {
     "ppc64le": "ppc64",
     "riscv64": "riscv",
 }
-"""Names in library reports for machines that platform tags name differently."""
+"""Maps machines in platform tags to their names in library reports, if different."""
 
 _PROCESSORS = frozenset({"aarch64", "arm", "ppc64", "riscv", "s390x", "x86", "x86_64"})
-"""The CPU architectures to check. Files for others, such as GPUs, fit any wheel."""
+"""The machines to check. Files for other machines, such as GPUs, fit any wheel."""
 
 _EXTENSION = re.compile(r".*\.(?:abi3|cpython-[^./]+|cp3[0-9]+-[^./]+)\.(?:so|pyd)")
 """Matches the names of extension modules, which only the interpreter loads."""
@@ -223,7 +224,7 @@ LIBRARY_CHECKS: Checks[tuple[WheelReport, WheelName]] = Checks()
 
 @LIBRARY_CHECKS.rule("NV513")
 def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
-    """Report libraries for another processor or system than the platform tag."""
+    """Report libraries for a processor or system other than the platform tag's."""
     report, name = wheel
     platforms = {tag.platform for tag in name.tags}
     foreign = foreign_libraries(report, name)
@@ -231,7 +232,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     native = [x for x in native if x not in foreign]
     if native:
         # Wheels may contain programs and libraries for other machines, such as helpers
-        # that are copied to a device. Report only those that this machine would load.
+        # that are copied to a device. Report only files that the target would load.
         foreign = _loaded(foreign, native)
     if foreign:
         names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
@@ -246,17 +247,17 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 
 
 def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryReport]:
-    """Return the libraries for a machine other than that of the platform tag."""
+    """Return the libraries for machines other than those of the platform tags."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
     if None in suited:
-        return []  # A tag is for any platform, or for one with unreadable libraries.
+        return []  # A tag is for any platform, or for one that is not checked.
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     return [x for x in libraries if (x.format, x.machine) not in suited]
 
 
 @LIBRARY_CHECKS.rule("NV514")
 def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
-    """Report requirements on another CUDA major version than the linked libraries."""
+    """Report a required CUDA major version that no linked library has."""
     report, _ = wheel
     required = required_runtimes(report.requires)
     linked = list(_linked(report))
@@ -273,7 +274,7 @@ def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 
 
 def _machine_of(platform: str) -> tuple[str, str] | None:
-    """Return the format and the machine of the libraries for a platform tag."""
+    """Return the file format and the machine of libraries; ``None`` if not checked."""
     match = _PLATFORM.fullmatch(platform)
     if match is None:
         return None
@@ -284,10 +285,10 @@ def _machine_of(platform: str) -> tuple[str, str] | None:
 def _loaded(
     libraries: Iterable[LibraryReport], native: Collection[LibraryReport]
 ) -> list[LibraryReport]:
-    """Return the libraries that are loaded by Python or by a native library."""
+    """Return the foreign libraries that Python or a native library would load."""
     names = {_name(x) for x in native}
     needed = {name for x in native for name in x.needed} - names
-    # A wheel may contain an extension module once for each platform.
+    # Skip extension modules that the wheel also has for its own platform.
     modules = {_module(x) for x in native}
     return [
         x
@@ -295,7 +296,7 @@ def _loaded(
         if (
             _module(x) not in modules
             if _EXTENSION.fullmatch(_name(x))
-            # Kernels are for another device only if a native library has that name.
+            # Keep a library with kernels unless a native one has the same name.
             else _name(x) in needed or (x.has_gpu_code and _name(x) not in names)
         )
     ]
@@ -312,7 +313,7 @@ def _module(library: LibraryReport) -> tuple[str, str]:
 
 
 def _linked(report: WheelReport) -> Iterator[Runtime]:
-    """Yield the CUDA libraries that the wheel links but does not contain."""
+    """Yield the CUDA versions of linked libraries that the wheel does not contain."""
     alternatives = {
         item.path
         for unit in split_units(report)

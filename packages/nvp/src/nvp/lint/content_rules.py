@@ -73,7 +73,7 @@ def check_content(
     # variant.json, and an unlabeled wheel with one.
     if (name.label is None) is not (document is None):
         return
-    # NV513 reports the foreign libraries, so the other rules check only the rest.
+    # NV513 reports foreign libraries, so the other rules check only native libraries.
     foreign = foreign_libraries(report, name)
     if foreign and len(foreign) == len(report.libraries):
         return
@@ -89,10 +89,10 @@ def check_content(
 def find_floor(
     report: WheelReport, name: WheelName, features: Mapping[str, Any]
 ) -> CudaVersion | None:
-    """Return the oldest driver that runs the machine code of a wheel, for NV310.
+    """Return the CUDA version of the oldest driver for the machine code of a wheel.
 
-    The result is ``None`` if that driver is unknown, or if NV505 or NV506 already
-    reports that the lower bound is too low.
+    NV310 uses the result. It is ``None`` if that driver is unknown, or if NV505 or
+    NV506 already reports that the lower bound is too low.
 
     :param features: the declared ``nvidia`` features of the wheel.
     """
@@ -107,7 +107,7 @@ def find_floor(
 
 @DECLARING_CHECKS.rule("NV501")
 def check_nv501(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report declared machine code that is missing and not replaced by other code."""
+    """Report declared machine code that is missing, if no other code replaces it."""
     for values, units in _grouped(wheel, Lack.NO_CODE):
         where = _in_libraries(units, wheel.loaded)
         yield Problem(
@@ -135,7 +135,7 @@ def check_nv502(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV503")
 def check_nv503(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report values that differ from the targets but select the same GPUs."""
+    """Report declared values that differ from the targets but select the same GPUs."""
     for item in wheel.lacking(Lack.OTHER_NAME):
         number = parse_target(item.value)[0]
         if all(letter_of(unit, item.value) for unit in item.units):
@@ -188,8 +188,8 @@ def check_nv505(wheel: DeclaringWheel) -> Iterator[Problem]:
     unit, value = next((u, v) for version, u, v in refused if version == needed)
     hint = f"declare {needed}"
     relaxed = wheel.truth.relaxed.version
-    # Dropping the PTX does not help if some GPUs need it: then the relaxed bound allows
-    # only drivers that compile it.
+    # Dropping the PTX does not help if some GPUs need it. In that case, the relaxed
+    # bound is at least the version that the PTX needs.
     if relaxed is not None and needed > relaxed:
         hint += f", or drop {value} and rely on machine code"
     yield Problem(
@@ -208,7 +208,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
     runtime = newest_runtime(wheel.report, wheel.units)
     built, source = (runtime.version, runtime.source) if runtime else (OLDEST, "")
     strict = wheel.truth.strict
-    # The linked libraries are the best evidence. NV505 reports PTX that is too new.
+    # Code may need a newer CUDA than the linked libraries. NV505 reports such PTX.
     if strict.version and strict.version.major > built.major:
         if any(True for _ in _refused_ptx(wheel)):
             return
@@ -225,7 +225,7 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV507")
 def check_nv507(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report generic targets whose only code is for one GPU or one family."""
+    """Report declared generic targets whose only code is for one GPU or one family."""
     for item in wheel.lacking(Lack.SPECIFIC_CODE):
         number, _, kind = parse_target(item.value)
         letter = letter_of(item.units[0], item.value)
@@ -259,9 +259,9 @@ def check_nv508(wheel: DeclaringWheel) -> Iterator[Problem]:
 
 @DECLARING_CHECKS.rule("NV509")
 def check_nv509(wheel: DeclaringWheel) -> Iterator[Problem]:
-    """Report a library that lacks undeclared targets that other libraries have.
+    """Report libraries without code for undeclared targets that other libraries have.
 
-    NV501 reports a declared target that the library lacks.
+    NV501 reports libraries without code for declared targets.
     """
     if not wheel.loaded:
         return
@@ -325,7 +325,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Yield the values that the same units lack, joined to one text, and the units."""
+    """Yield each group of values that the same units lack, as text, with the units."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)
@@ -356,7 +356,7 @@ def _undeclared(
 
 
 def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
-    """Return whether PTX may be undeclared on purpose: older drivers reject it."""
+    """Return whether a value is PTX that is too new for the oldest allowed driver."""
     lower = wheel.declared.lower
     if not value.endswith("_virtual") or lower is None:
         return False
@@ -365,7 +365,7 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 
 
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
-    """Yield rejected PTX: the CUDA version that it needs, the library and the value."""
+    """Yield PTX that allowed drivers reject: needed CUDA version, library and value."""
     values = wheel.values
     if LOWER_BOUND in wheel.unclear:
         return
@@ -401,7 +401,7 @@ def _lower_bound(wheel: DeclaringWheel) -> str:
 
 
 def _in_libraries(failing: Sequence[Unit], loaded: Sequence[Unit]) -> str:
-    """Return " in" and the failing libraries; empty if all of several fail."""
+    """Return " in" and the failing libraries; empty if several libraries all fail."""
     if len(failing) == len(loaded) > 1:
         return ""
     names = [shown(unit.name, 100) for unit in failing]

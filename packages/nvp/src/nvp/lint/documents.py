@@ -1,7 +1,7 @@
 """Checking one metadata document: NV100 to NV118, NV201 to NV211 and NV314.
 
 The reader in `metadata` reads a document once and reports each defect with its kind.
-Most rules about structure and grammar correspond to one kind of defect. The others
+Most rules about structure and grammar correspond to one kind of defect. The other rules
 check the parts that could be read.
 """
 
@@ -29,18 +29,18 @@ from .selection import SELECTION_CHECKS
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The origin of a document, which decides which rules apply.
+    """The context of a document, on which the applicable rules depend.
 
-    :param whole_release: the document describes a release. ``variant.json`` describes
-        only one wheel.
-    :param has_plain_wheel: the release has a non-variant wheel for machines that no
-        label fits.
+    :param whole_release: whether the document describes a whole release;
+        ``variant.json`` describes only one wheel.
+    :param has_plain_wheel: whether the release has a non-variant wheel, for machines
+        that no label fits.
     :param yanked: labels that installers skip, since their wheels are yanked.
-    :param by_cuda: the wheel has a copy of a library for each of several CUDA versions,
+    :param by_cuda: whether the wheel has copies of a library for several CUDA versions,
         so the lower bound does not identify a toolkit.
-    :param floor: for a wheel, returns the oldest driver that runs the machine code.
-    :param told: properties of the release that already have findings, as recorded by
-        `labels.tell`.
+    :param floor: returns the oldest driver for the machine code of the wheel, if any.
+    :param told: properties of the release that were already checked, so findings about
+        them would be repeated; see `labels.tell`.
     """
 
     whole_release: bool = True
@@ -74,8 +74,8 @@ CODES: Mapping[Kind, str] = {
     "requirement": "NV210",
     "marker": "NV211",
 }
-"""The rule for each kind of defect. A document that is not metadata has no rule of its
-own: NV107 reports the missing keys."""
+"""The rule for each kind of defect. If a document is not metadata at all, NV107 reports
+the missing keys."""
 
 
 _FLAWS: Mapping[str, str] = {
@@ -102,7 +102,7 @@ class Document:
 
     @property
     def version(self) -> SchemaVersion:
-        """The schema version, or the assumed one if the document does not state it."""
+        """The schema version, or the assumed version if the document states none."""
         return self.checked.metadata.schema
 
 
@@ -134,7 +134,7 @@ def check_document(
 ) -> None:
     """Check a parsed document with every family of rules that can apply.
 
-    A finding of one family does not stop the others.
+    Findings of one family do not prevent the checks of the other families.
     """
     checked = find_defects(document)
     for defect in checked.defects:
@@ -161,7 +161,7 @@ def check_document(
     used = any(NAMESPACE in properties for properties in labels_of(document).values())
     if used and provider and provider != scope.told.get(""):
         PROVIDER_CHECKS.run(provider, collector)
-    # The labels of an unreadable document, which has findings, cannot be ordered.
+    # The labels of an unreadable document cannot be ordered, and it has findings.
     if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(checked.metadata, collector)
 
@@ -181,7 +181,7 @@ def check_nv104(document: Document) -> Iterator[Problem]:
 
 @DOCUMENT_CHECKS.rule("NV106")
 def check_nv106(document: Document) -> Iterator[Problem]:
-    """Report a version that released clients no longer read."""
+    """Report a format version that released clients no longer read."""
     version = document.version
     if "$schema" in document.fields and not versions.is_read_by_clients(version):
         message = f"version {version} is not read by {versions.CLIENTS}"
@@ -196,7 +196,7 @@ def _rewrite(document: Document) -> str:
 
 @DOCUMENT_CHECKS.rule("NV114")
 def check_nv114(document: Document) -> Iterator[Problem]:
-    """Report a release that offers nothing to machines that no label fits."""
+    """Report a release with neither a null variant nor a non-variant wheel."""
     if not document.scope.whole_release or document.scope.has_plain_wheel:
         return
     variants = document.fields.get("variants", {})
@@ -232,7 +232,7 @@ def check_nv115(document: Document) -> Iterator[Problem]:
 
 @DOCUMENT_CHECKS.rule("NV118")
 def check_nv118(document: Document) -> Iterator[Problem]:
-    """Report labels that fit no machine, because of the static properties."""
+    """Report labels that fit no machine because of static properties."""
     metadata = document.checked.metadata
     for item in find_unanswered(metadata):
         yield Problem(item.place, item.message, item.hint)

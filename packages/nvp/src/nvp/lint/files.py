@@ -1,4 +1,4 @@
-"""The files of a directory or project page by release, and unchecked files."""
+"""The files of a directory or page, grouped by release, and unchecked files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unchecked(Reported):
-    """A part of some files that was not checked, for one reason.
+    """A part that was not checked in one or more files, for the same reason.
 
     :param what: the part, such as ``libraries``; ``everything`` for whole files.
     :param reason: the reason, as a clause.
     :param files: the number of files.
-    :param example: the path or the URL of one of them.
+    :param example: the path or the URL of one of the files.
     """
 
     what: str
@@ -56,7 +56,7 @@ class UncheckedFiles:
 
     @property
     def all(self) -> list[Unchecked]:
-        """The counts so far, in the order of the first files."""
+        """An item for each part and reason, in the order of their first files."""
         return [
             Unchecked(what=what, reason=reason, files=count, example=example)
             for (what, reason), (count, example) in self._counts.items()
@@ -72,16 +72,16 @@ _TOO_LARGE = (
 )
 
 JOBS = min(4, os.cpu_count() or 1)
-"""The number of members of a wheel that are read in parallel."""
+"""The default number of members of a wheel that are read in parallel."""
 
 
 Watch = Callable[[str], AbstractContextManager["Progress | None"]]
-"""Returns a context manager for reading a wheel, given the name. The context has as its
-value a function to call with the bytes read so far and the total, or ``None``."""
+"""Given a wheel's name, returns a context manager that shows progress. The context
+value is ``None``, or a function to call with the bytes read and the total."""
 
 
 def nobody_watches(_: str) -> AbstractContextManager[Progress | None]:
-    """Show no progress."""
+    """Return a context manager that shows no progress."""
     return nullcontext()
 
 
@@ -124,7 +124,8 @@ class OpenFile:
 
     :param source: the path, or a seekable file.
     :param sha256: the hash; ``None`` if it was not computed.
-    :param unhashed: why the hash is unknown, although the page gives one.
+    :param unhashed: why the hash was not computed, although the page gives one to
+        compare; ``None`` otherwise.
     :param jobs: the number of members that are read in parallel.
     """
 
@@ -222,7 +223,7 @@ class Release:
 
     @property
     def labeled(self) -> list[tuple[IndexFile, WheelName, str]]:
-        """The wheels that have a label, each with this label."""
+        """The wheels with a label: each file, its parsed name and its label."""
         return [
             (file, name, name.label)
             for file, name in self.wheels
@@ -250,8 +251,8 @@ class Listing:
 
     :param releases: the releases, sorted by name.
     :param unnormalized: metadata files whose names clients do not look for.
-    :param not_wheels: files that end in ``.whl`` but do not have the name of a wheel,
-        with the reason.
+    :param not_wheels: files that end in ``.whl`` but have no valid wheel name, each
+        with the error.
     """
 
     releases: Sequence[Release]
@@ -265,7 +266,7 @@ class Listing:
 
 
 def list_files(files: Iterable[IndexFile]) -> Listing:
-    """Group files by release. Files of other kinds are ignored."""
+    """Group wheels and metadata files by release; ignore other files."""
     releases: dict[tuple[str, str], Release] = {}
     unnormalized: list[IndexFile] = []
     not_wheels: list[tuple[IndexFile, InputError]] = []
@@ -278,8 +279,8 @@ def list_files(files: Iterable[IndexFile]) -> Listing:
         if file.name.endswith(SUFFIX):
             given = parse_metadata_name(file.name)
             parts = given.normalized() if given is not None else None
-            # Installers do not find a project in upper case, so the file is not the
-            # metadata of any release.
+            # Installers do not find a metadata file whose name is malformed or has
+            # upper case, so the file belongs to no release.
             if given is None or parts is None or given.name != given.name.lower():
                 unnormalized.append(file)
                 continue

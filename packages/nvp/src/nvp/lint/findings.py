@@ -151,7 +151,7 @@ class Problem:
 
 
 Locate = Callable[[str, Iterable[str]], "Mapping[str, Position]"]
-"""Returns the positions of places in a text."""
+"""Returns the position of each of several places in a text."""
 
 
 class Collector:
@@ -200,7 +200,7 @@ class Collector:
         ]
 
     def _find_positions(self) -> Mapping[str, Position]:
-        """Return the positions of all places, in one pass over the document."""
+        """Return the positions of all problems' places, in one pass over the text."""
         if not self._problems or self._document is None:
             return {}
         try:
@@ -275,8 +275,8 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 class Position:
     """The position of a place in a text: pairs of line and column, both from 1.
 
-    Columns count characters. List items and the whole document have no key, so both
-    pairs are the same for them.
+    Columns count characters. List items and the whole document have no key, so their
+    two pairs are equal.
 
     :param key: the beginning of the key.
     :param value: the beginning of the value.
@@ -318,7 +318,7 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
 def positions_at(
     text: str, wanted: Iterable[str], offsets: Mapping[str, tuple[int, int]]
 ) -> dict[str, Position]:
-    """Return the positions of places, each from the innermost known place around it.
+    """Return the position of each place, or of the innermost known place around it.
 
     :param offsets: the offsets of the key and the value of each known place, including
         ``""``.
@@ -336,7 +336,7 @@ def _find_offsets(
     wanted: Collection[str],
     decode: Callable[[str, int], tuple[Any, int]],
 ) -> dict[str, tuple[int, int]]:
-    """Return the offsets of the key and value of wanted places and those around them.
+    """Return the key and value offsets of wanted places and of the places around them.
 
     Only the containers around wanted places are walked. All other values are skipped
     with the decoder of the standard library.
@@ -347,7 +347,7 @@ def _find_offsets(
     at = _skip_blanks(text, 0)
     offsets = {"": (at, at)}
     place, enter = "", True
-    # The open containers: the place of each, and the next index in a list. Recursion
+    # The stack of open containers: place, and for a list the next index. Recursion
     # would fail for deeply nested texts.
     levels: list[tuple[str, int | None]] = []
     while True:
@@ -411,8 +411,8 @@ def _count_lines(text: str, offsets: Iterable[int]) -> dict[int, tuple[int, int]
     line, last, line_end = 1, 0, -1
     for offset in sorted(offsets):
         line += text.count("\n", last, offset)
-        # The search stops at the last offset: going back to the start of a long line
-        # for each offset would take quadratic time.
+        # Search back only to the previous offset: going back to the start of a long
+        # line for each offset would take quadratic time.
         line_end = max(line_end, text.rfind("\n", last, offset))
         last = offset
         pairs[offset] = line, offset - line_end

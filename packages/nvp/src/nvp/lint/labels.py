@@ -25,7 +25,7 @@ from .findings import Checks, Collector, Problem
 from .spelling import catalog, corrected, meant_feature, meant_value
 
 TARGET = re.compile(r"([1-9][0-9]{1,2})([af]?)_(real|virtual)")
-"""Matches a value of ``sm_arch``: number, ``a`` or ``f`` for specific code, kind."""
+"""Matches a value of ``sm_arch``; the groups are number, ``a`` or ``f``, and kind."""
 
 # A major version of CUDA has two digits, the minor version one or two: ``cu128`` is
 # CUDA 12.8 and ``cu1410`` is CUDA 14.10.
@@ -33,12 +33,12 @@ _CU_LABEL = re.compile(r"cu([1-9][0-9])(0|[1-9][0-9]?)(?![0-9])")
 
 
 Floor = Callable[[Mapping[str, Any]], "CudaVersion | None"]
-"""Returns the oldest driver that runs the machine code of a wheel with the given
-declared features; ``None`` if unknown."""
+"""Given a wheel's declared features, returns the CUDA version of the oldest driver for
+its machine code; ``None`` if unknown."""
 
 Told = Mapping[str, object]
-"""The properties of labels that already have findings, and the provider under the empty
-label; see `tell`."""
+"""Maps labels to their ``nvidia`` features that were already checked, and the empty
+label to the checked provider; see `tell`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,12 +62,12 @@ class NvidiaLabel:
     """One label that has properties of the namespace ``nvidia``.
 
     :param features: the parsed JSON of the namespace; the values may be malformed.
-    :param claim: the claim of the well-formed features.
+    :param claim: the drivers and targets that the well-formed features declare.
     :param place: the place of the features in the document.
     :param named: the CUDA version that the label's name contains, such as 12.8 in
         ``cu128``.
     :param by_cuda: whether the lower bound identifies no toolkit, as in `Scope`.
-    :param floor: for the label of a wheel, as in `Scope`.
+    :param floor: the function of `Scope`, for the label of a wheel.
     """
 
     features: Mapping[str, Any]
@@ -85,7 +85,7 @@ def nvidia_labels(
     floor: Floor | None = None,
     told: Told = MappingProxyType({}),
 ) -> Iterator[NvidiaLabel]:
-    """Yield the labels that have properties of ``nvidia``, except those in ``told``."""
+    """Yield labels with properties of ``nvidia`` that are not already in ``told``."""
     for label, properties in labels_of(document).items():
         features = properties.get(NAMESPACE)
         if isinstance(features, dict) and told.get(label) != features:
@@ -101,9 +101,9 @@ def nvidia_labels(
 
 
 def claim_of(features: Mapping[str, Any]) -> Claim:
-    """Return the claim of a label's ``nvidia`` features, without malformed values.
+    """Return the drivers and targets that the ``nvidia`` features of a label declare.
 
-    Misspelled values count as corrected.
+    Misspelled values are corrected, and malformed values are ignored.
     """
     features = corrected(features)
     targets = [TARGET.fullmatch(text) for text in texts_of(features, SM_ARCH)]
@@ -131,9 +131,9 @@ def _bound(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
 
 
 def labels_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the labels whose properties are an object.
+    """Return the properties of each label, if they are an object.
 
-    Other rules report the properties of all other labels.
+    Other rules report labels with malformed properties.
     """
     variants = document.get("variants")
     if not isinstance(variants, dict):
@@ -161,7 +161,7 @@ def check_meaning(
 
 
 def tell(told: dict[str, object], document: Mapping[str, Any]) -> None:
-    """Add the labels and the provider of a checked document to ``told``."""
+    """Record in ``told`` that a document's labels and provider were checked."""
     for label, properties in labels_of(document).items():
         told[label] = properties.get(NAMESPACE)
     told[""] = provider_of(document)
@@ -294,7 +294,7 @@ def check_nv309(label: NvidiaLabel) -> Iterator[Problem]:
     named, lower = label.named, label.claim.lower
     if named is None or lower is None:
         return
-    # Minor-version compatibility allows a lower bound within the same major.
+    # Minor-version compatibility allows an older bound of the same major version.
     real = [f"{number}_real" for number in label.claim.real]
     loosened = CudaVersion(named.major), relaxed_version(named, real)
     if named != lower and lower not in loosened:
@@ -312,8 +312,8 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     if claim.lower is None or not claim.real or not _emitters(label):
         return
     floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    # The code of a wheel is better evidence than the label, but may hide the toolkit,
-    # so the newer of the two counts.
+    # The code of a wheel is better evidence than its label, but may not show the
+    # toolkit, so use the newer of the two versions.
     known = label.floor(label.features) if label.floor else floor
     if known is None or (floor := max(floor, known)) >= claim.lower:
         return
@@ -370,7 +370,7 @@ def _unknown_values(label: NvidiaLabel) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_specific(feature: str, value: str) -> bool:
-    """Return whether a value is a target such as ``90a_real`` or ``100f_real``."""
+    """Return whether a value targets one GPU or family, such as ``90a_real``."""
     match = TARGET.fullmatch(value) if feature == SM_ARCH else None
     return match is not None and bool(match[2])
 

@@ -45,7 +45,7 @@ def as_github(findings: Sequence[Finding]) -> list[str]:
         if finding.line is not None and finding.member is None:
             properties |= {"line": str(finding.line), "col": str(finding.column)}
         properties["title"] = finding.code
-        # Colons and commas separate properties.
+        # Escape colons and commas, which separate properties.
         fields = ",".join(
             f"{k}={_data(v).replace(':', '%3A').replace(',', '%2C')}"
             for k, v in properties.items()
@@ -75,7 +75,7 @@ def as_sarif(
 ) -> list[str]:
     """Return the lines of a SARIF log.
 
-    :param rules: the rules by code, including those of the findings.
+    :param rules: maps codes to rules; it must have the rule of each finding.
     """
     used = sorted({finding.code for finding in findings})
     driver = {
@@ -113,7 +113,7 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(finding.path)}}
     place = finding.place
     if finding.member is not None:
-        # A region in a wheel would point into a compressed archive.
+        # Add the position to the place: a region would point into a compressed file.
         position = "" if finding.line is None else f":{finding.line}:{finding.column}"
         place = f"{finding.member}{position}: {place}" if place else finding.member
     elif finding.line is not None:

@@ -57,7 +57,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     providers = section.get("providers")
     provider = providers.get(NAMESPACE) if isinstance(providers, dict) else None
     sources = {"requires", _BUILD_REQUIRES}
-    # NV314 applies only to a provider that installers install, by ``requires``.
+    # NV314 applies only to a provider with ``requires``, which installers install.
     if isinstance(provider, dict) and provider.keys() & sources == {"requires"}:
         PROVIDER_CHECKS.run(provider, inside)
     for code, problem in inside.problems:
@@ -68,7 +68,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
 
 
 def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of wheels built with the section, with the null variant."""
+    """Return the metadata that a null variant built with the section would have."""
     metadata = {k: v for k, v in section.items() if k not in _NOT_HERE}
     providers = metadata.get("providers")
     if isinstance(providers, dict):
@@ -82,7 +82,7 @@ def _as_metadata(section: Mapping[str, Any]) -> dict[str, Any]:
 def _without_build(provider: object) -> object:
     """Return a provider with ``requires`` in place of ``build-requires``.
 
-    If the provider has another source, ``builtin`` is added, so NV110 reports it.
+    If the provider has another source, add ``builtin``: NV110 then reports two sources.
     """
     if not isinstance(provider, dict) or _BUILD_REQUIRES not in provider:
         return provider
@@ -160,7 +160,7 @@ class _Walk:
                 yield table, start, start
                 if is_array and number == len(keys):
                     counts[table] = counts.get(table, -1) + 1
-                # Keys after the header of an array of tables belong to the last table.
+                # Keys after the header of an array of tables belong to its last table.
                 if table in counts:
                     table = join(table, counts[table])
                     yield table, start, start

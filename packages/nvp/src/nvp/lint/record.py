@@ -93,7 +93,7 @@ def compare_record(
 
 
 def _rows(record: bytes) -> dict[str, tuple[str, str]] | None:
-    """Return the hash and the size in RECORD of each file, by path."""
+    """Return ``{path: (hash, size)}`` of a RECORD; ``None`` if it is malformed."""
     try:
         lines = record.decode("utf-8").splitlines()
         rows = [row for row in csv.reader(lines) if row]

@@ -32,7 +32,7 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 """The other checks of a release."""
 
 _LARGE = 16 * 1024 * 1024
-"""The size in bytes up to which a wheel may be downloaded to read its METADATA."""
+"""The size in bytes above which a wheel should not be downloaded for its METADATA."""
 
 _UPGRADE = "nvp upgrade --index Directory"
 
@@ -281,7 +281,7 @@ def check_nv406(checked: CheckedRelease) -> Iterator[Problem]:
 
 @METADATA_CHECKS.rule("NV407")
 def check_nv407(checked: CheckedRelease) -> Iterator[Problem]:
-    """Report wheels of one label that have different properties."""
+    """Report wheels with the same label but different properties."""
     first: dict[str, tuple[IndexFile, object]] = {}
     for file, label, own in checked.wheels:
         properties = _as_sets(labels_of(own).get(label))
@@ -327,14 +327,14 @@ def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
 
 @RELEASE_CHECKS.rule("NV416")
 def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
-    """Report wheels of one label that have different requirements."""
+    """Report wheels with the same label but different requirements."""
     first: dict[str, tuple[IndexFile, frozenset[str]]] = {}
     reported: set[str] = set()
     for file, label, requires in checked.requires:
         other, known = first.setdefault(label, (file, frozenset(requires)))
         if label in reported or known == frozenset(requires):
             continue
-        # Parsing is slow, and most wheels of a label have the same texts.
+        # Parse only different texts: parsing is slow, and most wheels have the same.
         mine, theirs = _normalized(requires), _normalized(known)
         for text in sorted(mine ^ theirs)[:1]:
             reported.add(label)
@@ -354,7 +354,7 @@ def _normalized(requires: Iterable[str]) -> set[str]:
 
 
 def _as_sets(properties: object) -> object:
-    """Return properties in a form that does not depend on the order of values."""
+    """Return properties in a form that ignores the order of values."""
     if not isinstance(properties, dict):
         return None
     return {

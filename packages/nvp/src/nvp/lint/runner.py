@@ -46,7 +46,7 @@ def check_paths(
 ) -> list[Finding]:
     """Return the findings about all ``paths``, sorted by path, code and place.
 
-    The other arguments are as in `nvp.api.validate`.
+    The arguments without a description are as in `nvp.api.validate`.
 
     :param paths: as in `nvp.api.validate`, or ``-`` for metadata on standard input.
     :param connect: returns the client that reads URLs; without it, URLs are read
@@ -57,7 +57,7 @@ def check_paths(
         if not prefix or not any(code.startswith(prefix) for code in RULES):
             hint = "use a code such as NV301, or a prefix such as NV3"
             raise UsageError(f"there is no rule {prefix!r}", hint=hint)
-    # Reading all libraries of a wheel is slow, and only these rules need it.
+    # Reading all libraries of a wheel is slow, and only the NV5 rules need them.
     content = any(selected(c, select, ignore) for c in RULES if c.startswith("NV5"))
     reading = Reading(
         content=content,
@@ -82,7 +82,7 @@ def check_paths(
 def _is_kept(
     finding: Finding, select: Collection[str], ignore: Collection[str]
 ) -> bool:
-    """Return whether a finding is kept; some rules are ignored only for some labels."""
+    """Return whether to report a finding; ``CODE:LABEL`` ignores it for that label."""
     choices = [choice.partition(":") for choice in ignore]
     left_out = [
         prefix
@@ -104,7 +104,7 @@ def _label_of(finding: Finding) -> str:
 
 
 def selected(code: str, select: Collection[str], ignore: Collection[str]) -> bool:
-    """Return whether a rule is kept. The longest matching prefix decides."""
+    """Return whether a rule is applied. The longest matching prefix decides."""
     chosen = max((len(p) for p in select if code.startswith(p)), default=-1)
     left_out = max((len(p) for p in ignore if code.startswith(p)), default=-1)
     return chosen > left_out if select else left_out < 0
@@ -124,9 +124,9 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
 def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
     """Check the files of a directory, as an index page would list them.
 
-    A directory without wheels and metadata is the root of an index if its
-    subdirectories have some. Then each of them is checked. An unreadable subdirectory
-    is a finding, and the others are still checked.
+    A directory without wheels and metadata is the root of an index if any subdirectory
+    has such files. Then each such subdirectory is checked. An unreadable subdirectory
+    is a finding, and the other subdirectories are still checked.
 
     :raises InputError: the directory cannot be read.
     """
@@ -158,7 +158,7 @@ def check_page(url: str, connect: Connect, reading: Reading) -> Iterator[Finding
     """Check the files that a project page lists, or every project of an index.
 
     The pages of an index are read one by one. A project whose page cannot be read is a
-    finding, and the others are still checked.
+    finding, and the other projects are still checked.
 
     :param url: a project page or the root page of an index.
     :param connect: returns the client that reads the pages and the files.

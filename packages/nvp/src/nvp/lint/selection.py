@@ -27,8 +27,8 @@ SELECTION_CHECKS: Checks[VariantsMetadata] = Checks()
 """The checks of readable metadata that describes a whole release."""
 
 _MAX_TRIES = 64
-"""Maximum number of labels whose properties in other namespaces are tried. Each try
-orders the labels for every machine, and more tries rarely find anything new."""
+"""Maximum number of labels that are tried with only their own properties of other
+namespaces. Each try orders the labels for every machine; more tries rarely help."""
 
 _MAX_NAMED = 5
 """Maximum number of preferred labels in a message."""
@@ -36,7 +36,7 @@ _MAX_NAMED = 5
 
 @SELECTION_CHECKS.rule("NV312")
 def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
-    """Report GPU generations without code in any label, if a toolkit emits it."""
+    """Report GPU generations without code that the release's toolkits could emit."""
     claims = _claims_with_machine_code(metadata)
     numbers = sorted({number for claim in claims for number in claim.real})
     covered = {number // 10 for number in numbers}
@@ -50,7 +50,7 @@ def check_nv312(metadata: VariantsMetadata) -> Iterator[Problem]:
         if not first_of_major or model.tegra or major in covered or reached:
             continue
         emitter = _newest_emitter(builders, number)
-        # Generations older than the oldest target count as excluded on purpose.
+        # Generations older than the oldest target are probably excluded on purpose.
         if numbers and numbers[0] < number and emitter is not None:
             yield Problem(
                 "variants",
@@ -106,7 +106,7 @@ def _claims_with_machine_code(metadata: VariantsMetadata) -> list[Claim]:
 
 
 def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion | None:
-    """Return the newest of the toolkits in use that emits code for ``number``."""
+    """Return the newest of the toolkits ``builders`` that emits code for ``number``."""
     for version in reversed(builders):
         toolkit = toolkits().get(version)
         if toolkit is not None and str(number) in toolkit.targets:
@@ -117,11 +117,11 @@ def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion
 def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     """Return the labels that no machine selects, each with the labels preferred to it.
 
-    A label with an empty tuple fits no machine. Every driver is tried with every GPU
-    that it supports and without a GPU, and so is a machine without a driver. At first,
-    all values of the other namespaces count as supported; then, for each remaining
-    label, only the values of that label. At most `_MAX_TRIES` remaining labels are
-    tried, and the others are not reported.
+    A label with an empty tuple fits no machine. The machines are one without a driver,
+    and every driver without a GPU and with each GPU that it supports. At first, all
+    values of other namespaces are supported; then, for each label that no machine
+    selected, only the values of that label. This is tried for at most `_MAX_TRIES`
+    labels; further labels are not reported.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -149,8 +149,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
         if label not in selected and (own or not properties) and tries < _MAX_TRIES:
-            # It is unknown which values of other providers occur together.
-            # With only the label's own values, no other label is preferred by accident.
+            # Support only the label's own values: another label might be preferred
+            # because of values of other providers that never occur together.
             tries += 1
             select(own)
         if label not in selected and (not own or tries < _MAX_TRIES):
@@ -165,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Yield the distinct sets of supported values, reduced to values of labels."""
+    """Yield each distinct set of supported values, reduced to values in labels."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties
@@ -179,7 +179,7 @@ def _distinct_answers(
         for feature in (LOWER_BOUND, UPPER_BOUND, SM_ARCH)
     }
     seen = set()
-    # Drivers with equal bounds may support other GPUs, so keep a driver for each GPU.
+    # Drivers with equal bounds may support different GPUs, so keep one for each GPU.
     bounds: dict[
         tuple[tuple[str, ...], ...],
         dict[ComputeCapability | None, CudaVersion],
@@ -208,7 +208,7 @@ def _distinct_answers(
 
 @cache
 def _places() -> Sequence[tuple[CudaVersion, ComputeCapability | None]]:
-    """Return each driver, without a GPU and with each GPU that it supports."""
+    """Return each driver's CUDA version with ``None`` and with each supported GPU."""
     return [*((cuda, None) for cuda in driver_versions()), *list_pairs()]
 
 

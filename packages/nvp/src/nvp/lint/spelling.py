@@ -22,7 +22,7 @@ _KINDS = {"real": "real", "code": "real", "virtual": "virtual", "ptx": "virtual"
 
 @cache
 def catalog() -> Mapping[str, frozenset[str]]:
-    """Return all values that the provider can ever support, by feature."""
+    """Return, for each feature, all values that the provider can ever support."""
     return {feature.name: frozenset(feature.values) for feature in all_features()}
 
 
@@ -37,7 +37,7 @@ def meant_feature(name: str) -> str | None:
 def meant_value(feature: str, value: str) -> str | None:
     """Return the value that an unknown value probably misspells, if any.
 
-    For ``sm_90`` and ``90_reel``, that is ``90_real``, and for ``13.0.1``, ``13.0``.
+    For example, ``sm_90`` and ``90_reel`` mean ``90_real``; ``13.0.1`` means ``13.0``.
     Numbers are never corrected: ``99_real`` may be a future GPU.
     """
     text = value.strip().lower()

@@ -34,7 +34,7 @@ WHEEL_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks of the file name and METADATA."""
 
 HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
-"""The checks of the sha256 on the page and the actual one, if known."""
+"""The checks of two hashes: the sha256 on the page, and that of the file."""
 
 PAGE_CHECKS: Checks[ListedWheel] = Checks()
 """The checks of the entry of a wheel on a page."""
@@ -53,7 +53,7 @@ _NO_HASH = "--no-hash is given, or NV417 is left out"
 _LEFT_OUT = "the rules NV5 are left out"
 
 _MAX_EXPANDED = 1000
-"""Maximum number of tags that a compressed tag may stand for."""
+"""Maximum number of tags to which a compressed tag may expand."""
 
 _MAX_VERSION = 255
 """Maximum length of a version; file names allow no more."""
@@ -118,7 +118,7 @@ def check_wheel(
 ) -> CheckedWheel:
     """Check one wheel by itself: ``variant.json``, METADATA and GPU code.
 
-    :param told: properties with findings from other wheels; see `Scope`.
+    :param told: properties that were already checked in other wheels; see `Scope`.
     """
     outside = Collector(file.path)
     content = report = sha256 = unhashed = skipped = differences = None
@@ -187,7 +187,7 @@ def check_wheel(
 
 
 def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | None:
-    """Return the METADATA file that a page announces (PEP 658)."""
+    """Return the METADATA file that a page announces (PEP 658), or the error."""
     if file.core_metadata is None:
         return None
     parts = urlsplit(file.url)
@@ -218,7 +218,7 @@ def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
 
 
 def _nobody_knows(_: Mapping[str, Any]) -> None:
-    """Return ``None``, the `Floor` of a wheel whose code is not read."""
+    """Return ``None``: without its code, the oldest driver for a wheel is unknown."""
 
 
 def _inspect(
@@ -298,8 +298,8 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
                 pass  # The text is no tag: for example, the interpreter is missing.
         inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
-    # cupy and torchvision rename linux_* wheels once they are known to fit a manylinux
-    # platform. Their WHEEL is still right for installed packages.
+    # cupy and torchvision rename linux_* wheels that fit a manylinux platform. Accept
+    # their file WHEEL, because its tags remain valid for installed packages.
     generic = {_MANYLINUX.sub("-linux_", tag) for tag in outside}
     if inside not in (outside, generic):
         yield Problem(
@@ -383,7 +383,7 @@ def check_nv412(wheel: OpenedWheel) -> Iterator[Problem]:
 
 
 def _is_release(project: str, version: str, name: WheelName) -> bool:
-    """Return whether a project and a version are those of a file name."""
+    """Return whether a project and a version equal those of a file name."""
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
