@@ -62,19 +62,19 @@ class ClusterWorkers:
     """The workers of a cluster, which need this package and access to the index.
 
     :param address: the address of the scheduler, such as ``tcp://10.0.0.1:8786``.
-    :raises InputError: no scheduler responds there, or a worker lacks this version of
-        the package.
+    :raises InputError: no scheduler responds at the address, or a worker lacks this
+        version of the package.
     :raises MissingExtraError: the extra ``census`` is not installed.
     """
 
-    # Wheels and their results pass through the scheduler, so send more ahead.
+    # Tasks and results pass through the scheduler, so submit more wheels ahead.
     ahead = 8
 
     def __init__(self, address: str) -> None:
         self._client = _connect(address)
         self._threads = 0
         self._asked = 0.0
-        # Keys are global to the cluster, which may run other censuses.
+        # Use unique keys, because other censuses may run on the same cluster.
         self._name = f"census-{uuid.uuid4().hex}"
         self._numbers = itertools.count()
         self._distant: dict[Future[Outcome], Any] = {}
@@ -101,8 +101,8 @@ class ClusterWorkers:
             distant = self._client.submit(
                 self._read, __version__, packed, key=key, retries=_RETRIES
             )
-            # Do not use Dask's executor: it checks the state again, and reports an
-            # error if the worker is lost after it returned a valid result.
+            # Do not use Dask's executor: its futures check the state again, and fail if
+            # the worker is lost after returning a valid result.
             result = distant._result()
             loop = self._client.loop.asyncio_loop
             future: Future[Outcome] = asyncio.run_coroutine_threadsafe(result, loop)
@@ -113,7 +113,7 @@ class ClusterWorkers:
         return future
 
     def capacity(self) -> int:
-        """Return how many wheels all current workers read at the same time.
+        """Return how many wheels the current workers can read at the same time.
 
         :raises InputError: the scheduler is gone.
         """
@@ -124,7 +124,7 @@ class ClusterWorkers:
                 self._threads = sum(self._client.nthreads().values())
             except Exception:  # noqa: BLE001  # Dask raises many kinds
                 raise gone() from None
-        # An adaptive cluster starts its first worker for the first task.
+        # An adaptive cluster has no worker until the first task, so return at least 1.
         return max(1, self._threads)
 
     def result(self, future: Future[Outcome]) -> Outcome:
@@ -175,7 +175,7 @@ class ClusterWorkers:
 def _reader() -> Callable[[str, io.BytesIO], Outcome]:
     """Return the function that a worker runs for a wheel."""
 
-    # A nested function is sent by value, so workers need no package to unpickle it.
+    # A nested function is sent by value, so workers unpickle it without this package.
     def read(version: str, task: io.BytesIO) -> Outcome:
         import pickle
 
@@ -213,7 +213,7 @@ def _connect(address: str) -> Any:
     if mark and scheme not in _SCHEMES:
         message = f"is no address of a Dask scheduler: it begins with {shown(scheme)}"
         raise InputError(message, path=redacted(address), hint=_HINT)
-    # This package reports each error once, in one line.
+    # Silence Dask's logs: this package reports each error once, in one line.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     attempt: Future[Any] = Future()
@@ -245,9 +245,9 @@ def _connect(address: str) -> Any:
 
 
 def _require_version(client: Any) -> None:
-    """Reject workers whose version would produce different rows."""
+    """Reject workers with another version, which may produce different rows."""
 
-    # A nested function is sent by value, so workers need no package to unpickle it.
+    # A nested function is sent by value, so workers unpickle it without this package.
     def version() -> str | None:
         try:
             from nvp import __version__ as installed

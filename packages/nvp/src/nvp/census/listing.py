@@ -45,13 +45,13 @@ _MOST_PAGES = 4
 concurrent requests hide their latency."""
 
 _LARGEST = 2**63 - 1
-"""The largest integer of the store; a page may contain any number."""
+"""The largest integer that SQLite can store; a page may list a larger size."""
 
 _PAGE = "index.html"
 _GONE = (404, 410)
 
 _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
-"""A project, its files, and the error if not all could be listed."""
+"""A project, its files, and the error if not all files could be listed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class Project:
 
 
 def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Project]:
-    """Yield each project of an index, reading its page only when it is requested.
+    """Yield the projects of an index; each page is read when its project is requested.
 
     :param index: the URL of a root page, a directory, or its ``file:`` URL.
     :raises InputError: the index itself cannot be read or has no projects.
@@ -113,7 +113,7 @@ def _of_server(
             pages = first.projects
             files = [file for file in _files_of(first) if file.name.endswith(".whl")]
             if files:
-                # This is the page of a project, or a page for pip's --find-links.
+                # The URL is a project page, or a page for pip's --find-links.
                 yield from _of_files(files, names, options)
                 return
             if not pages:
@@ -206,7 +206,7 @@ def _files_in(folder: str, project: str) -> list[IndexFile]:
 def _of_files(
     files: Iterable[IndexFile], names: Sequence[str], options: Options
 ) -> Iterator[Project]:
-    """Yield the projects of the files of one directory or page."""
+    """Group the files of one directory or page by project, and yield the projects."""
     projects: dict[str, list[IndexFile]] = {}
     for file in files:
         name = canonicalize_name(file.name.partition("-")[0])
@@ -264,7 +264,7 @@ def _of_release(
     files: Sequence[tuple[WheelName, IndexFile]], options: Options
 ) -> Iterator[Wheel]:
     seen: set[tuple[frozenset[str], str | None, str | None]] = set()
-    # Among wheels with the same GPU code, read that for the newest Python.
+    # Start with the newest Python: wheels for other Pythons have the same GPU code.
     for name, file in sorted(files, key=_newest_python, reverse=True):
         platforms = frozenset(tag.platform for tag in name.tags)
         if not any(map(options.allows, platforms)):

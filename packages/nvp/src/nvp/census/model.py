@@ -17,7 +17,7 @@ _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]
 """``inspected``: the wheel was read. ``skipped``: it was left out on purpose, such as
-one without native libraries. ``failed``: it could not be read."""
+for having no native libraries. ``failed``: it could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +48,9 @@ class Wheel:
     :param project: the normalized name.
     :param version: the public version, normalized, such as ``2.15.0``.
     :param label: the variant label or the local version label; ``None`` without one.
-    :param tags: the interpreters and platforms of its name, such as
-        ``cp312-cp312-manylinux_2_28_x86_64``.
+    :param tags: the tags in the file name, such as ``cp312-cp312-linux_x86_64``.
     :param url: the URL of the wheel, or the path of a local file.
-    :param sha256: the hash of the wheel, as on the page.
+    :param sha256: the hash of the wheel, as the page lists it.
     :param size: the size in bytes, if the page contains it.
     :param upload_time: the time in ISO 8601, if the page contains it; the modification
         time of a local file.
@@ -91,10 +90,10 @@ class Wheel:
 
     @property
     def key(self) -> str:
-        """The key if the bytes of the wheel were not hashed: its location.
+        """The store key of a wheel whose bytes were not hashed: its location.
 
-        The location excludes credentials and signatures, which vary. It includes the
-        hash from the page, because a page can claim any hash.
+        The location excludes credentials and signatures, which vary. The hash on the
+        page is added to it, but is no key of its own, because a page can list any hash.
         """
         place = redacted(self.url)
         if self.hash is not None:
@@ -103,7 +102,7 @@ class Wheel:
 
     @property
     def hash_key(self) -> str | None:
-        """The key if the bytes of the wheel have the hash of the page."""
+        """The store key of a wheel whose bytes have the hash on the page."""
         return self.hash and f"sha256:{self.hash}#{self.filename}"
 
 
@@ -114,8 +113,8 @@ class Outcome:
     :param reason: why the wheel was skipped or failed, as a sentence without a period.
     :param may_pass: whether the reason may be temporary, such as a timeout.
     :param report: the result of the inspection.
-    :param claims: the properties that the wheel could declare, by the kind of driver
-        bound: ``strict`` or ``relaxed``.
+    :param claims: the properties that the wheel could declare, for each kind of driver
+        bound: ``strict`` and ``relaxed``.
     :param bytes_read: the number of bytes read from the index.
     :param hashed: whether all bytes were read and have the hash of the page.
     """

@@ -32,7 +32,7 @@ from .store import Store
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseSummary:
-    """One build of a release: the wheels of one platform and label.
+    """One build of a release: the wheel for one platform and label.
 
     :param platform: the platform tag of the wheel.
     :param cuda: the CUDA toolkit that the build needs, or ``None`` if unknown.
@@ -79,7 +79,7 @@ class ProjectSummary:
         return tuple(sorted(union, key=target_key))
 
     def to_dict(self) -> dict[str, object]:
-        """Return an element of ``projects`` in the report of ``census``."""
+        """Return the element for ``projects`` in the report of ``census``."""
         return {
             "project": self.project,
             "cuda": list(self.cuda),
@@ -89,7 +89,7 @@ class ProjectSummary:
 
 
 def count_wheels(store: Store) -> dict[str, float]:
-    """Return the counts of a store, with the names in the report of ``census``.
+    """Return the counts of a store under their names in the report of ``census``.
 
     ``bytes_read`` and ``seconds`` are sums over the wheels.
     """
@@ -144,10 +144,10 @@ def _release(row: Mapping[str, object], targets: Iterable[str]) -> ReleaseSummar
 
 
 def _with_changes(builds: Sequence[ReleaseSummary]) -> Iterator[ReleaseSummary]:
-    """Compare each build with the same build of the previous release.
+    """Yield each build, with the targets gained and lost since the previous release.
 
-    Platform tags change between releases (``manylinux2014_x86_64``), so only the
-    processor at the end of the tag must be the same.
+    Builds with the same label and processor are compared. The rest of a platform tag,
+    such as ``manylinux2014``, changes between releases.
     """
     for place, item in enumerate(builds):
         older = next(
@@ -185,14 +185,14 @@ _TILES = {
     (True, True): ("code +PTX", "t2 ptx", "SASS, and PTX that newer GPUs can use"),
     (False, True): ("PTX", "t3 ptx", "PTX alone, which the driver compiles"),
 }
-"""The text, CSS classes and meaning of a tile, by whether a build has SASS and PTX for
-a target."""
+"""The text, CSS classes and meaning of a tile. The key is whether a build has SASS, and
+whether it has PTX, for a target."""
 
 _LOST = ("lost", "cpu", "nothing now; the release before had code")
 
 
 def census_page(projects: Iterable[ProjectSummary]) -> Iterator[str]:
-    """Return the lines of the page, which are ASCII.
+    """Return the lines of the HTML page, in ASCII.
 
     Each project has a table with a row for each build, and a column for each GPU that
     any of its builds has code for.
@@ -287,7 +287,7 @@ COLUMNS: Mapping[str, str] = {
     "stubs": "int64",
     "ptx_isa": "string",
 }
-"""The columns of a row, with their types in Arrow."""
+"""The columns of an export, with their types in Arrow."""
 
 _ROWS = """
 SELECT project, version, label, filename, tags, url, sha256, hashed,
@@ -306,7 +306,7 @@ _BATCH = 16_384
 
 
 def export(store: Store, path: str) -> int:
-    """Write an export atomically.
+    """Export a store to a file, which is written atomically.
 
     :param path: the file, whose suffix selects the form.
     :returns: the number of rows.
@@ -330,7 +330,7 @@ def export(store: Store, path: str) -> int:
 
 
 def target_rows(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield a row for each target of each library, by project, file and library."""
+    """Yield a row for each target of each library, sorted by project and file."""
     for row in store.rows(_ROWS):
         values = dict(row)
         for name in ("hashed", "complete", "vendored", "tests"):
@@ -388,8 +388,8 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
 def build_table(store: Store) -> list[BuildRecord]:
     """Return the table of builds, from regular wheels that were read completely.
 
-    Variant wheels are left out, because a variants.json contains more. If a build has
-    several wheels, the last one by name represents it.
+    Variant wheels are left out, because the variants.json of a release contains more.
+    If a build has several wheels, the wheel with the last file name represents it.
     """
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
     with store.intact():

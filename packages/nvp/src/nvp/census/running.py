@@ -1,7 +1,7 @@
 """The loop of a census: send wheels to the workers, and their outcomes to the store.
 
-The parent process holds one project and the wheels in progress, so its memory does not
-grow with the index.
+The parent process keeps one project and the wheels in progress in memory, so it does
+not need more memory for a larger index.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Tally:
     """The progress of a census.
 
     :param wheels: the number of wheels listed so far.
-    :param known: the number of wheels that did not have to be read.
+    :param known: the number of wheels that were already in the store.
     :param projects: the number of projects listed so far, failures included.
     :param of_projects: the number of all projects.
     :param unreadable: the projects that could not be listed.
@@ -61,7 +61,7 @@ class Tally:
 
     @property
     def read(self) -> int:
-        """The number of wheels read so far, including skipped and failed ones."""
+        """The number of wheels read so far, including skipped and failed wheels."""
         return self.inspected + self.skipped + self.failed
 
     @property
@@ -193,7 +193,7 @@ def take_census(
 class Census:
     """One run: sends wheels to the workers, and stores their outcomes.
 
-    :param credentials: user and password from the URL of the user, by server.
+    :param credentials: user and password for each server, from the user's URL.
     :param stop: ends the census after the wheels in progress.
     """
 
@@ -273,7 +273,7 @@ class Census:
         return self.tally.stopped is not None
 
     def _wind_up(self, lister: _Lister) -> None:
-        """Start no more wheels, and let those in progress finish."""
+        """Start no more wheels, and let the wheels in progress finish."""
         self._listing = False
         lister.stop()
         self._waiting.clear()

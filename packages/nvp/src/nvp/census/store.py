@@ -37,9 +37,9 @@ VERSION = len(MIGRATIONS)
 def with_copies(
     libraries: Iterable[LibraryReport],
 ) -> Iterator[tuple[int, LibraryReport]]:
-    """Yield libraries, each with its number among libraries with the same name.
+    """Yield each library with its number among libraries with the same name, from 0.
 
-    A damaged archive may have several members with one name.
+    A damaged archive may have several members with the same name.
     """
     counts: Counter[str] = Counter()
     for library in libraries:
@@ -51,7 +51,7 @@ _OF_WHEEL = ("project", "version", "label", "filename", "tags", "size", "upload_
 _OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read", "hashed")
 _OF_LIBRARY = ("path", "format", "machine", "size", "unchecked")
 _COUNTS = ("lto", "unknown", "compression")
-"""The columns that are fields of the same name; those of `_COUNTS` are JSON."""
+"""The columns with the names of fields; the columns of `_COUNTS` contain JSON."""
 
 
 def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
@@ -122,7 +122,7 @@ def claim_rows(wheel: int, outcome: Outcome) -> Iterator[dict[str, object]]:
 
 
 def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
-    """Return a library from its row and those of its targets."""
+    """Return a library, given its row and the rows of its targets."""
     listed = sorted(targets, key=lambda item: target_key(item["target"]))
     return LibraryReport(
         **{name: row[name] for name in _OF_LIBRARY},
@@ -209,7 +209,7 @@ class Store:
                 return
             self._connection.execute("PRAGMA journal_mode = WAL")
             with self._transaction():
-                # Another process may have done this since.
+                # Another process may have migrated the store since the first look.
                 version = self._pragma("user_version")
                 for script in MIGRATIONS[version:]:
                     for statement in filter(str.strip, script.split(";")):
@@ -222,8 +222,8 @@ class Store:
 
         A wheel is read again if it is new, if it failed for a temporary reason, or if
         an older reader has read it. Without a hash, it is also read again if its size
-        or time has changed. A wheel from another URL with the same hash also counts, if
-        all its bytes were hashed.
+        or time has changed. A fully hashed wheel with the same file name and hash, even
+        from another URL, makes reading unnecessary.
         """
         with self._errors():
             rows = self._connection.execute(
@@ -242,14 +242,14 @@ class Store:
             return int(row["inspected_by"].partition(" ")[0]) >= READER
 
     def add(self, outcome: Outcome) -> None:
-        """Store the outcome of a wheel in place of an earlier one.
+        """Store the outcome of a wheel, and delete an earlier outcome.
 
-        A temporary failure does not replace a result of an older reader.
+        A temporary failure does not replace an earlier result.
         """
         wheel = outcome.wheel
         keys = [outcome.key, wheel.key, wheel.hash_key, redacted(wheel.url)]
-        # Keep the row of a hash if it comes from another URL, unless this outcome has
-        # the hash as its key too.
+        # Keep a row whose key is the hash if it comes from another URL, unless the key
+        # of this outcome is the hash, too.
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
@@ -346,7 +346,7 @@ class Store:
 
     @contextmanager
     def intact(self) -> Iterator[None]:
-        """Turn the errors of reading an invalid row into one line.
+        """Turn errors that an invalid row causes into an `InputError`.
 
         :raises InputError: the block failed to read a row.
         """
@@ -399,7 +399,7 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
 
 
 def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
-    """Yield, for each fact from the index about a file, whether it is unchanged."""
+    """Yield, for each known size and time, whether it equals that in the store."""
     for name in ("size", "upload_time"):
         value = getattr(wheel, name)
         if value is not None:

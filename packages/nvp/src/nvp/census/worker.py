@@ -41,8 +41,8 @@ _WHOLE = 1024**3
 """The largest wheel to download if its server does not support range requests."""
 
 _SMALL = 1024 * 1024
-"""The size in bytes up to which a wheel is downloaded. One request costs less than
-several, and the hash can be compared with that of the page."""
+"""The size in bytes up to which a wheel is downloaded whole. One request costs less
+than several, and the hash can be compared with the hash on the page."""
 
 _GONE = (404, 410, 451)
 """HTTP statuses for files that are permanently gone."""
@@ -58,7 +58,7 @@ in their names."""
 _INFO = re.compile(r"[^/]+\.dist-info/.*", re.DOTALL)
 
 Credentials: TypeAlias = "tuple[tuple[str, tuple[str, str]], ...]"
-"""User and password, by server."""
+"""Pairs of a server and its login: ``(server, (user, password))``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,9 +122,9 @@ class _Meter:
 
 
 class _Watched(io.RawIOBase):
-    """A file whose errors end the reading, instead of counting as damage.
+    """A file whose read errors end the inspection instead of counting as damage.
 
-    :param counts: whether to count the bytes; otherwise the file itself counts them.
+    :param counts: whether to add the bytes to ``meter``; otherwise, ``file`` does.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class _Watched(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         self._file.seek(offset, whence)
-        # A temporary file returns None in Python 3.10.
+        # In Python 3.10, seek of a temporary file returns None.
         return self._file.tell()
 
     def readinto(self, buffer: Any) -> int:
@@ -297,7 +297,7 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
 
     def look(archive: zipfile.ZipFile) -> None:
         nonlocal native
-        # Damaged libraries count, so the wheel is not skipped.
+        # Include damaged libraries, so a wheel that has only those is not skipped.
         native = any(map(is_native, archive.namelist()))
 
     listing = list_wheel(file, wheel.filename, look=look)
@@ -329,7 +329,7 @@ def _describe(wheel: Wheel, report: WheelReport, *, native: bool) -> Outcome:
 
 
 def is_native(path: str) -> bool:
-    """Return whether a file of a wheel may contain machine code, by its name."""
+    """Return whether the name of a file suggests that it may contain machine code."""
     name = path.rpartition("/")[2]
     return (
         _NATIVE.fullmatch(name) is not None

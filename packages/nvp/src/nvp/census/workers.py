@@ -32,13 +32,13 @@ class Workers(Protocol):
 
     @property
     def ahead(self) -> int:
-        """The number of submitted wheels for each one that can be read at a time.
+        """The number of wheels to submit for each wheel that can be read at a time.
 
         With some wheels in a queue, workers do not wait for the parent.
         """
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Start reading a wheel as soon as a worker is free."""
+        """Submit a wheel, which is read as soon as a worker is free."""
 
     def capacity(self) -> int:
         """Return how many wheels can be read at the same time."""
@@ -51,10 +51,10 @@ class Workers(Protocol):
         """
 
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
-        """Cancel the wheels that no worker has started, and read no others."""
+        """Cancel the wheels that no worker has started to read."""
 
     def renew(self) -> None:
-        """Create a new executor after one of its processes was killed."""
+        """Replace the executor after one of its processes was killed."""
 
     def close(self, *, at_once: bool = False) -> None:
         """End the executor.
@@ -99,7 +99,7 @@ class LocalWorkers:
         )
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Start reading a wheel as soon as a worker is free.
+        """Submit a wheel, which is read as soon as a worker is free.
 
         :raises BrokenExecutor: a process was killed; call `renew`.
         """
