@@ -25,10 +25,10 @@ _SHA256 = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipOptions:
-    """The relevant options of pip, by pip's own names.
+    """The relevant options of pip, under pip's own names.
 
-    The values come from the command line, the environment and configuration files; the
-    defaults are for a pip without the option.
+    pip reads the values from the command line, the environment and configuration files.
+    The defaults are for versions of pip without the option.
     """
 
     index_url: str | None = None
@@ -57,12 +57,12 @@ class PipOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A requirement that names a project, on the command line or in a file.
+    """A requirement with a project name, from the command line or a file.
 
     :param project: the normalized name.
     :param hashes: the SHA-256 hashes that the user gave.
-    :param is_constraint: whether it is a constraint, which does not install the
-        project.
+    :param is_constraint: whether the requirement is a constraint, which does not
+        install the project.
     """
 
     project: str
@@ -80,11 +80,11 @@ class PipCommand:
     :param uses_index: whether the command reads indexes.
     :param words: the options on the command line, each ``[option, spelling,
         value...]``.
-    :param positional: the other words on the command line.
-    :param asked: the requirements whose markers hold, including those of nested files;
-        paths and URLs without a name are left out.
+    :param positional: the arguments of the command that are not options.
+    :param asked: the requirements whose markers hold, also from included files; paths
+        and URLs without a name are left out.
     :param requires_hashes: whether pip accepts only files with the given hashes.
-    :param credentials: user and password for each index, as found by pip.
+    :param credentials: the user and password that pip finds for each index.
     :param paths: the directories from which the interpreter imports packages.
     :param target: the platform and Python that pip installs for.
     """
@@ -122,7 +122,7 @@ class PipCommand:
 
     @property
     def indexes(self) -> list[str]:
-        """The URLs of the indexes, in the order of pip."""
+        """The URLs of the indexes, in pip's order."""
         options = self.options
         urls = (
             [] if options.no_index else [options.index_url, *options.extra_index_urls]
@@ -131,7 +131,7 @@ class PipCommand:
 
     @property
     def find_links(self) -> list[str]:
-        """The directories and pages of links."""
+        """The values of ``--find-links``: directories, and pages with links."""
         return list(dict.fromkeys(self.options.find_links))
 
 
@@ -151,7 +151,7 @@ def _read_lines(lines: Iterable[Mapping[str, Any]]) -> Iterator[Asked]:
 
 
 def find_labels(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Return the local version labels in exact pins, by normalized project."""
+    """Map each project to the local version labels in its exact pins."""
     return _group(
         (item.project, version.partition("+")[2].lower())
         for item in asked
@@ -161,14 +161,14 @@ def find_labels(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
 
 
 def find_versions(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Return the versions in exact pins, by normalized project."""
+    """Map each project to the versions in its exact pins."""
     return _group(
         (item.project, version) for item in asked for version in _pinned(item)
     )
 
 
 def find_limits(asked: Iterable[Asked]) -> Mapping[str, SpecifierSet]:
-    """Return the versions that all requirements on a project allow, by project."""
+    """Map each project to the versions that all requirements on the project allow."""
     limits: dict[str, SpecifierSet] = {}
     for item in asked:
         specifier = item.requirement.specifier
@@ -179,7 +179,7 @@ def find_limits(asked: Iterable[Asked]) -> Mapping[str, SpecifierSet]:
 
 
 def find_hashes(asked: Iterable[Asked]) -> Mapping[str, frozenset[str]]:
-    """Return the SHA-256 hashes given by the user, by normalized project."""
+    """Map each project to the SHA-256 hashes that the user gave for it."""
     return _group((item.project, digest) for item in asked for digest in item.hashes)
 
 
@@ -223,10 +223,9 @@ def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> s
 def find_activated(environ: Mapping[str, str]) -> str | None:
     """Return the directory of the activated environment, unless this program is in it.
 
-    An activated conda environment counts only if nvp is installed as a tool: users who
-    run it from a virtual environment without activating that often have a conda
-    environment activated. conda's ``base`` counts as a system Python, not as an
-    environment.
+    An activated conda environment is used only if nvp is installed as a tool: users who
+    run nvp from a virtual environment that is not activated often have a conda
+    environment activated. conda's ``base`` is ignored, because it is a system Python.
     """
     active = environ.get("VIRTUAL_ENV")
     if not active and environ.get("CONDA_DEFAULT_ENV") != "base":
@@ -239,7 +238,7 @@ def find_activated(environ: Mapping[str, str]) -> str | None:
 def is_tool_environment() -> bool:
     """Return whether pipx or ``uv tool`` made the environment of this program.
 
-    Such an environment is only for this program, so packages belong elsewhere.
+    Such an environment is only for this program: install packages elsewhere.
     """
     marks = ("pipx_metadata.json", "uv-receipt.toml")
     return any(os.path.isfile(os.path.join(sys.prefix, name)) for name in marks)

@@ -37,22 +37,22 @@ from .command import Asked, find_hashes
 from .installed import Installed, PipRun
 
 _MOST = 16
-"""The number of projects whose pages are read before pip starts."""
+"""The maximum number of projects whose pages are read before pip starts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstalledBuild:
-    """A regular wheel that pip installed, of a project whose builds were judged.
+    """An installed regular wheel of a project whose builds were judged.
 
     :param passed_over: the newer releases that were hidden, newest first.
-    :param required_by: each requirement that allows only this version, or no build that
-        runs, with the project that has it.
+    :param required_by: requirements that allow only this version, or no build that
+        runs, as texts such as ``vllm 0.9.2 requires torch==2.7.0``.
     :param cpu_because: why a build without GPU code was installed, if known.
-    :param note: why no build of any release uses the GPU.
-    :param brought: whether it was installed only for another build, which cannot run,
-        or which runs without its GPU code, as torch does without that of triton.
-    :param lacking: a sentence about GPUs of the machine for which it has no code.
-    :param for_all: the newest release that runs on every GPU, if this one does not.
+    :param note: why no build of any release uses the GPU, if none does.
+    :param brought: whether only another build required the wheel: a build that cannot
+        run, or that runs without the wheel's GPU code, as torch does without triton's.
+    :param lacking: a sentence on the machine's GPUs for which the wheel has no code.
+    :param for_all: the newest release that runs on every GPU, if this release does not.
     """
 
     project: str
@@ -87,7 +87,7 @@ class InstalledBuild:
 def explain_unknown_label(
     asked: Iterable[Asked], pins: Pins, local_index: LocalIndex
 ) -> str | None:
-    """Return an error if no named project has the label requested for all projects.
+    """Return a message if the label for all projects belongs to no requested project.
 
     A backend such as ``cu126`` needs no check, because a project with builds only for
     other backends is hidden. If no named project has any label, the label may
@@ -118,8 +118,8 @@ def explain_unknown_label(
 def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     """Explain pip's choice of each regular wheel, for projects with judged builds.
 
-    A wheel without evidence is left out if pip passed over no release and the
-    project is not a known GPU project.
+    A wheel without evidence of GPU code is left out, unless newer releases were hidden
+    or the project is a known GPU project.
     """
     requirements = find_requirements(run)
     steps = _find_steps(run)
@@ -176,9 +176,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
-    """Find, by project, the dependencies because of which an old release was installed.
+    """Find the dependencies because of which each project has an old release.
 
-    The project's requirements do not cause an old release of such a dependency.
+    The project does not cause old releases of these. Keys: ``NAME VERSION requires ``.
     """
     steps: dict[str, set[str]] = {}
     for item in run.installed:
@@ -191,7 +191,7 @@ def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
 
 
 def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibility]]:
-    """Return the wheels of all indexes, each with its visibility."""
+    """Return the judged wheels of all pages, each with its visibility."""
     return [
         (build, each)
         for page in pages
@@ -201,7 +201,7 @@ def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibilit
 
 
 def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
-    """Return all requirements by project, each with a text about its origin."""
+    """Map each project to the requirements on it, each after a text on its origin."""
     requirements: dict[str, list[tuple[str, Requirement]]] = {}
     for asked in run.command.asked:
         pair = "you asked for ", asked.requirement
@@ -221,7 +221,7 @@ def _counts(requirement: Requirement) -> bool:
         return True
     try:
         return requirement.marker.evaluate({"extra": ""})
-    except ValueError:  # such as one with a variant marker
+    except ValueError:  # for example, for a variant marker
         return False
 
 
@@ -233,14 +233,14 @@ def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
 
 
 def _is_exact(requirement: Requirement) -> bool:
-    """Return whether a requirement pins one version, which admits yanked files."""
+    """Return whether a requirement pins a version, so pip also accepts yanked files."""
     return any(item.operator in ("==", "===") for item in requirement.specifier)
 
 
 def _leaves_nothing(
     requirement: Requirement, listed: Sequence[tuple[Build, Visibility]]
 ) -> bool:
-    """Return whether builds run, but a requirement allows none of them."""
+    """Return whether some builds run, but a requirement allows none of these."""
     running = [b for b, _ in listed if b.judgement.verdict in ("runs", "partly")]
     return bool(running) and not any(
         requirement.specifier.contains(build.version, prereleases=True)
@@ -268,10 +268,10 @@ def _cpu_because(
 
 
 def find_mixed(installed: Iterable[Installed]) -> list[str]:
-    """Report builds whose backend differs from that of a dependency.
+    """Return sentences on builds whose backend differs from a dependency's.
 
-    torchvision for CUDA 12.6 breaks at import with torch for CUDA 13.0. An index may
-    have no build of one project for the backend of the other.
+    For example, torchvision for CUDA 12.6 fails at import with torch for CUDA 13.0. An
+    index may have no build of one project for the other's backend.
     """
     items = list(installed)
     backends = {
@@ -311,7 +311,7 @@ def _backend(version: str) -> Backend | None:
 
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:
-    """Return reasons for a failure that pip itself cannot report."""
+    """Return sentences on reasons for a failure that pip cannot report itself."""
     if run.command.requires_hashes:
         sentences = (
             explain_hashes(project, hashes, run.local_index.find_shown(project))
@@ -323,7 +323,7 @@ def explain_failure(run: PipRun) -> tuple[str, ...]:
 
 
 def _explain_platform(run: PipRun) -> tuple[str, ...]:
-    """Explain builds for ``--platform``: pip evaluates markers for this machine."""
+    """Explain failures with ``--platform``: pip evaluates markers for this machine."""
     tags = [word[-1] for word in run.command.words if word[0] == "platforms"]
     sentences = []
     projects = {x.project: None for x in run.command.asked if not x.is_constraint}
@@ -345,7 +345,7 @@ def _explain_platform(run: PipRun) -> tuple[str, ...]:
 
 
 def find_hidden(run: PipRun) -> dict[str, tuple[PassedOver, ...]]:
-    """Return the releases that were hidden from a failed pip, by project."""
+    """Map each project to its hidden releases, which may have caused the failure."""
     projects: dict[str, list[PageVerdicts]] = {}
     for page in run.local_index.all_judged():
         projects.setdefault(page.project, []).append(page)
@@ -365,7 +365,7 @@ def explain_hashes(
     tampering or no match. Often the hash belongs to a build for another machine.
 
     :param hashes: the hashes given for the project.
-    :param pages: the page of the project in each index that has it.
+    :param pages: the pages of the project, one for each index that has the project.
     :returns: ``None`` if a matching file is shown, or if no file has any of the hashes.
     """
     for page in pages:
@@ -427,7 +427,7 @@ def _explain_build(
 def _sentence(
     file: model.File, what: str, why: str, others: Sequence[str], page: ShownPage
 ) -> str:
-    """Return a sentence on the file of a hash, why it is hidden, and a hash to pin."""
+    """Return a sentence: which file has the hash, why it is hidden, and what to pin."""
     files = {item.filename: item for item in page.files}
     # Prefer the wheel for the same interpreter and platform.
     tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []

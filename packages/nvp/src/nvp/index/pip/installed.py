@@ -1,4 +1,4 @@
-"""Find the distributions that pip installed, and outdated ones that remain."""
+"""Find the distributions that pip installed, and outdated distributions that remain."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class Installed:
     """A distribution in pip's installation report.
 
-    :param label: ``None`` for a non-variant wheel or an sdist.
+    :param label: the variant label; ``None`` for a non-variant wheel or an sdist.
     :param file: the name of the installed file.
     :param requires: the ``Requires-Dist`` fields.
     :param extras: the ``Provides-Extra`` fields.
@@ -52,13 +52,13 @@ class Installed:
     extras: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``name``, ``version``, ``label``."""
+        """Return a JSON object with the keys ``name``, ``version`` and ``label``."""
         return {"name": self.project, "version": self.version, "label": self.label}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipRun:
-    """A run of pip: its command, its result and its index.
+    """A finished run of pip: its command, its result and the local index.
 
     :param local_index: the index, which is still serving.
     :param python: the interpreter that pip installs for.
@@ -86,13 +86,13 @@ class PipRun:
         return any(page.visibility.files for page in self.local_index.all_judged())
 
     def pages(self, project: str) -> list[PageVerdicts]:
-        """Return the verdicts on the page of a project in each index."""
+        """Return the verdicts on the pages of a project, one page for each index."""
         pages = self.local_index.all_judged()
         return [page for page in pages if page.project == project]
 
 
 def read_report(path: str | None) -> tuple[Installed, ...]:
-    """Read pip's installation report; empty if pip printed it or it is invalid."""
+    """Read pip's report; the result is empty if pip printed it or it is invalid."""
     if path is None or path == "-":
         return ()
     try:
@@ -127,9 +127,9 @@ def find_alternatives(run: PipRun, driver: CudaVersion) -> list[str]:
 
 
 def find_wheels_in(folder: str | None) -> dict[str, Installed]:
-    """Return the wheels in a directory of ``pip download``, by file name.
+    """Return the wheels in a directory of ``pip download``, keyed by file name.
 
-    pip writes no report about downloads. The wheels' requirements are not read.
+    pip writes no report about downloads. The requirements of the wheels are not read.
     """
     found = {}
     for name in os.listdir(folder) if folder and os.path.isdir(folder) else ():
@@ -155,12 +155,12 @@ def _installed(item: Mapping[str, Any]) -> Installed:
 
 
 def label_of(url: str) -> str | None:
-    """Return the label in the URL of a file of the local index."""
+    """Return the label in a file URL of the local index; ``None`` without a label."""
     parts = urlsplit(url).path.split("/")
     # .../f/{project}/{label}/{digest}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
-    # The URL has a dash before a label of only dots.
+    # In URLs, a label that consists of dots has a dash before it.
     return parts[-3].lstrip("-")
 
 
@@ -169,7 +169,7 @@ class InstalledVariant:
     """A distribution that was installed from a variant wheel.
 
     :param project: the normalized name of the project.
-    :param metadata: the content of its ``variant.json``, with a single label.
+    :param metadata: the content of ``variant.json``, which has a single label.
     """
 
     project: str
@@ -189,7 +189,7 @@ class StaleVariant:
     best: str | None
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``name``, ``version``, ``label``, ``best``."""
+        """Return a JSON object with ``name``, ``version``, ``label`` and ``best``."""
         return {
             "name": self.installed.project,
             "version": self.installed.version,
@@ -203,7 +203,7 @@ class StaleBuild:
     """An outdated build that remains installed.
 
     :param best: the requirement to install instead, such as ``torch==2.9.1+cu126``.
-    :param reason: a sentence without a period.
+    :param reason: why the build is outdated, as a sentence without a period.
     """
 
     project: str
@@ -212,7 +212,7 @@ class StaleBuild:
     reason: str
 
     def to_dict(self) -> dict[str, object]:
-        """Keys: ``name``, ``version``, ``best``, ``reason``."""
+        """Return a JSON object with ``name``, ``version``, ``best`` and ``reason``."""
         return {
             "name": self.project,
             "version": self.version,
@@ -222,9 +222,9 @@ class StaleBuild:
 
 
 def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
-    """Find the installed variants in ``paths``, in the order in which Python searches.
+    """Yield the variants that are installed in ``paths``, in Python's search order.
 
-    An unreadable distribution is ignored, because its installer must fix it.
+    An unreadable distribution is ignored, because only its installer can fix it.
     """
     for project, distribution in _distributions(paths):
         variant = _read_variant(distribution, project)
@@ -233,7 +233,7 @@ def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
 
 
 def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
-    """Find requested projects that remain installed as a worse variant."""
+    """Find requested projects whose installed variant is not the best one."""
     asked = {item.project for item in run.command.asked if not item.is_constraint}
     asked -= run.installed_projects
     stale = []
@@ -250,10 +250,10 @@ def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
 
 
 def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
-    """Find requested builds that remain installed although another one fits.
+    """Find requested projects whose installed build is not the best one.
 
-    Only known GPU projects and versions with a backend are checked, because this may
-    read a page that pip did not need.
+    Only known GPU projects and versions with a backend are checked, because the check
+    may request a page that pip did not need.
     """
     names = {item.project for item in run.command.asked} - run.installed_projects
     stale = []
@@ -280,10 +280,10 @@ def find_newer_elsewhere(
 ) -> tuple[Elsewhere, ...]:
     """Find newer builds of requested projects on indexes of their vendors.
 
-    The indexes are not read. After a failure, projects with an allowed build that runs
+    The indexes are not read. If pip failed, projects with an allowed build that runs
     are left out.
 
-    :param requirements: the requirements by project, each with its origin.
+    :param requirements: the result of `find_requirements`.
     """
 
     def allows(project: str, version: Version) -> bool:
@@ -333,9 +333,9 @@ def find_newer_elsewhere(
 
 
 def find_sources(run: PipRun) -> tuple[str, ...]:
-    """Return how to build requested projects that the indexes have only as source.
+    """Return sentences on how to build requested projects that have no usable wheel.
 
-    The result covers projects whose vendors' own indexes have builds for torch.
+    Only projects with builds for torch on an index of their vendor are covered.
     """
     torch = _find_torch(run)
     sentences = []
@@ -367,14 +367,14 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
 
 
 def _find_torch(run: PipRun) -> str | None:
-    """Return the version of torch that pip selected or that is installed."""
+    """Return the version of torch that pip selected, or else the installed version."""
     taken = (item.version for item in run.installed if item.project == "torch")
     found = distributions(name="torch", path=_paths(run.command))
     return next(taken, None) or next((each.version for each in found), None)
 
 
 def _paths(command: PipCommand) -> list[str]:
-    """Return the directories into which pip installs."""
+    """Return the directories in which pip installs or replaces distributions."""
     target = command.options.target_dir
     return (
         [target] if target else [path for path in command.paths if os.path.isdir(path)]
@@ -382,7 +382,7 @@ def _paths(command: PipCommand) -> list[str]:
 
 
 def _distributions(paths: Sequence[str]) -> Iterator[tuple[str, Distribution]]:
-    """Yield the first distribution of each project on the path."""
+    """Yield the name of each project in ``paths``, and its first distribution."""
     seen: set[str] = set()
     for distribution in distributions(path=list(paths)):
         name = distribution.metadata["Name"]
@@ -442,7 +442,7 @@ def _find_better_build(
                 return StaleBuild(
                     project=project,
                     version=str(version),
-                    # The operator == would allow the installed build.
+                    # The operator == would also allow the installed build.
                     best=f"{project}==={release}",
                     reason=f"the regular build of {release} uses the GPU",
                 )

@@ -2,12 +2,12 @@
 
 https://packaging.python.org/en/latest/specifications/pylock-toml/ defines the format.
 PEP 825, "Integration with pylock.toml", adds ``packages.variants-json``, which contains
-the metadata since August 2026 and referred to a file before. It allows that "either all
-variant (and non-variant) wheels can be listed, or a subset of them".
+the metadata since August 2026 and referred to a file before. The PEP allows that
+"either all variant (and non-variant) wheels can be listed, or a subset of them".
 
-pip rejects the names of variant wheels. In the copy of a lock file for pip, each
-package with variants has only the wheel for this machine, with the name and the URL of
-the local index and the hash of the lock file.
+pip rejects the names of variant wheels, so it gets a copy of the lock file. There, each
+package with variants has only the wheel for this machine, with its name and URL on the
+local index.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HINT = "make the lock file again"
 _WITH_PATHS = ("archive", "directory", "sdist", "vcs", "variants-json")
 
 _FIRST_PIP = Version("26.1")
-"""The first pip that installs from lock files, experimentally."""
+"""The first version of pip that can install from lock files (experimental)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +64,9 @@ class LockedFile:
     """A file in a lock file.
 
     :param url: the URL, which starts with ``file:`` for a local file.
-    :param hashes: the hashes by algorithm.
-    :param place: the place in the lock file.
-    :param text: the inlined content, in which case the URL is empty.
+    :param hashes: the hashes, keyed by algorithm.
+    :param place: the place in the lock file, for errors.
+    :param text: the inlined content, if any; the URL is then empty.
     """
 
     name: str
@@ -80,8 +80,8 @@ class LockedFile:
 class LockedPackage:
     """A package of a lock file that has wheels.
 
-    :param table: the mutable table of the document.
-    :param variants_json: the metadata of its variants.
+    :param table: the package's table in the document, which `LockCopies` changes.
+    :param variants_json: the metadata of the variants, if any.
     """
 
     name: str
@@ -92,7 +92,7 @@ class LockedPackage:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The labels of its variant wheels."""
+        """The labels of the variant wheels."""
         labels = (find_label(wheel.name) for wheel in self.wheels)
         return frozenset(label for label in labels if label is not None)
 
@@ -111,7 +111,7 @@ class Lock:
 
 
 def is_lock(path: str) -> bool:
-    """Return whether pip treats a file as a lock file, by its name."""
+    """Return whether pip treats a file with this name as a lock file."""
     return not is_http(path) and bool(_NAME.fullmatch(local_path(path).name))
 
 
@@ -150,7 +150,7 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
 
 
 def _check_version(document: Mapping[str, Any], path: str) -> None:
-    """Check the version of the format.
+    """Raise `InputError` if the version of the format is not supported.
 
     The specification: "If a tool doesn't support a major version, it MUST raise an
     error."
@@ -235,7 +235,7 @@ def _read_file(
 
 
 def _resolve(table: dict[str, Any], folder: str) -> None:
-    """Make a path absolute, because pip reads a copy in another directory."""
+    """Make the table's path absolute, because pip reads a copy in another directory."""
     location = table.get("path")
     if isinstance(location, str):
         table["path"] = os.path.join(folder, location)
@@ -251,9 +251,9 @@ class LockCopies:
 
     :param folder: the directory of the copies.
     :param paths: the directories of pip and other packages.
-    :param copied: receives the path of the copy of each file.
+    :param copied: receives the path of each copy, keyed by the path of the original.
     :param locks: the lock files, in the order of the local index.
-    :param copies: the paths of the copies, by position in ``locks``.
+    :param copies: the paths of the copies, keyed by the position in ``locks``.
     """
 
     local_index: LocalIndex
@@ -264,7 +264,7 @@ class LockCopies:
     copies: dict[int, Path] = field(default_factory=dict)
 
     def judge(self) -> None:
-        """Judge the builds in the lock files, for messages at the end.
+        """Judge the builds in the lock files, for messages at the end of the run.
 
         A build that cannot run is installed anyway, because the user has locked it.
         """
@@ -274,9 +274,9 @@ class LockCopies:
                     self.local_index.locks.judge(number, package.name)
 
     def add(self, text: str) -> str | None:
-        """Return the replacement for a lock file; ``None`` for any other file.
+        """Add a lock file, and return the path for pip; ``None`` if it is another file.
 
-        `fill` writes the copy when the index is serving.
+        `fill` writes the copy later, when the local index is serving.
 
         :param text: the value of ``-r``: a path, perhaps with extras.
         :raises InputError: the lock file cannot be read, or is not valid.
@@ -294,14 +294,14 @@ class LockCopies:
         if not any(map(self._is_ours, lock.packages)):
             return text
         _check_pip(self.paths, path)
-        # pip recognizes a lock file by its name.
+        # pip recognizes a lock file by its name, so keep the name.
         copy = folder / Path(path).name
         self.copies[number] = copy
         self.copied[path] = str(copy)
         return f"{copy}{extras}"
 
     def fill(self, python: str, environ: Mapping[str, str]) -> None:
-        """Write the copies.
+        """Write the copies; the local index must be serving.
 
         :param python: the target interpreter.
         :raises InputError: a file differs from its entry in the lock file.
@@ -323,7 +323,7 @@ class LockCopies:
             path.write_text(tomli_w.dumps(lock.document), encoding="utf-8")
 
     def _is_ours(self, package: LockedPackage) -> bool:
-        """Return whether pip alone could not install a package from its wheels."""
+        """Return whether pip needs the local index to install a package's wheels."""
         return bool(package.labels) or not all(
             self.local_index.is_reachable(wheel.url) for wheel in package.wheels
         )
@@ -331,7 +331,7 @@ class LockCopies:
     def _select(
         self, number: int, package: LockedPackage, interpreter: Interpreter
     ) -> dict[str, Any] | None:
-        """Return the wheel for this machine; ``None`` to use an sdist."""
+        """Return the entry of the wheel for this machine; ``None`` to use the sdist."""
         path, locks = self.locks[number].path, self.local_index.locks
         if (file := package.variants_json) is not None and file.text is None:
             body = locks.read_file(number, package.name, file.name)
@@ -352,7 +352,7 @@ class LockCopies:
             if "sha256" not in hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=path, place=locked.place)
-            # The index verifies the original, so pip gets the hash of the new wheel.
+            # The index verifies the original wheel; pip verifies the rewritten one.
             folder = self.copies[number].parent
             saved = locks.save(number, package.name, shown.filename, folder)
             hashes = {"sha256": saved}
@@ -378,7 +378,7 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 def _check_pip(paths: Sequence[str], lock: str) -> None:
     """Check that pip supports lock files.
 
-    :raises UsageError: this pip would read every file as a requirements file.
+    :raises UsageError: this pip treats lock files as requirements files.
     """
     for pip in distributions(name="pip", path=list(paths)):
         if Version(pip.version) < _FIRST_PIP:
@@ -389,7 +389,7 @@ def _check_pip(paths: Sequence[str], lock: str) -> None:
 
 
 def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
-    """Return the files of each project, and write inlined metadata into ``folder``."""
+    """Map each project to its files, and write inlined metadata into ``folder``."""
     files: dict[str, list[model.File]] = {}
     for package in lock.packages:
         named, metadata = list(package.wheels), package.variants_json
@@ -410,7 +410,7 @@ def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
 
 
 def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
-    """Return the shown release of a package, if it has variants."""
+    """Return the release of a package as it is shown; ``None`` without variants."""
     try:
         version = Version(package.version)
     except ValueError:

@@ -2,7 +2,7 @@
 
 The interpreter of that pip runs this file. The interpreter may be as old as Python 3.7
 and does not have the modules of this package, so the file imports only the standard
-library and pip. It reads a JSON object from stdin and prints another one.
+library and pip. The program reads a JSON object from stdin and prints another.
 """
 
 # ruff: noqa: E402
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 
-# Python searches the directory of this file first, and its modules may shadow others.
-# Like ``python -m pip``, import nothing from there.
+# Python searches the directory of this file first, where modules may shadow others.
+# Like ``python -m pip``, import nothing from there or from the current directory.
 if not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 sys.path[:] = [path for path in sys.path if path]
@@ -39,7 +39,7 @@ NO_PIP = 66
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     """Return the parsed arguments: command, options, and words in their order.
 
-    :param names: the wanted options; a pip may lack some of them.
+    :param names: the names of the options to return; a pip may lack some of them.
     """
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
@@ -49,7 +49,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         return {"command": None}
     name = rest[0]
     before = arguments[: len(arguments) - len(rest)]
-    # pip passes all arguments to the command, because general options may be anywhere.
+    # Like pip, pass all arguments to the command: general options may be anywhere.
     given = before + rest[1:]
     parser = create_command(name, isolated="--isolated" in given).parser
     if any(word in ("-h", "--help") for word in given) or general.version:
@@ -74,10 +74,10 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
 
 
 def find_target(options: Any) -> dict[str, Any]:
-    """Return the target of the installation, including ``--platform``.
+    """Return the target of the installation, set by options such as ``--platform``.
 
-    :returns: ``version`` of Python; ``tags`` of wheels, best first; ``pre``:
-        whether pre-releases count; ``no_binary``: the projects without wheels.
+    :returns: ``version`` of Python; ``tags`` of wheels, best first; ``pre``: whether
+        pre-releases are allowed; ``no_binary``: projects whose wheels are not used.
     """
     from pip._internal.cli.cmdoptions import make_target_python
     from pip._internal.models.target_python import TargetPython
@@ -121,10 +121,10 @@ def record(parser: Any) -> list[list[str]]:
 def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     """Return the requirements whose markers hold, parsed by pip.
 
-    Requirements in files, and in files included by them, are part of the result.
+    The result includes the requirements in files, and in files that these include.
 
-    :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes by
-        algorithm, and ``requires_hashes``: pip accepts only files with these hashes.
+    :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes
+        keyed by algorithm, and ``requires_hashes``: whether pip requires these hashes.
     """
     lines = [
         {"text": text, "hashes": {}, "is_constraint": False}
@@ -158,7 +158,7 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
 def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
     """Yield the parsed lines of a file, up to the first invalid one.
 
-    pip reports that line when it runs.
+    pip reports the invalid line when it runs.
     """
     from pip._internal.req.req_file import parse_requirements
 
@@ -207,7 +207,7 @@ def counts(text: str) -> bool:
 
 
 def find_credentials(options: Any) -> dict[str, list[str]]:
-    """Find user and password for each index, in its URL or a netrc file."""
+    """Map each index to the user and password in its URL or in the netrc file."""
     indexes = [options.index_url, *(options.extra_index_urls or [])]
     auth = make_auth(indexes, getattr(options, "keyring_provider", None))
     urls = ([] if options.no_index else indexes) + list(options.find_links or [])
@@ -221,7 +221,7 @@ def find_credentials(options: Any) -> dict[str, list[str]]:
 
 
 def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
-    """Find user and password for a server that requires them, including a keyring."""
+    """Look up a server's user and password, also in the netrc file and keyring."""
     auth = make_auth(question["indexes"], question["keyring_provider"])
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
     auth.prompting = not question["no_input"]
@@ -232,7 +232,7 @@ def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
 
 
 def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
-    """Create pip's own object for credentials."""
+    """Create the object with which pip looks up credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
     urls = [url for url in indexes if url]
@@ -242,7 +242,7 @@ def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
 
 
 def converse(questions: int, replies: int) -> None:
-    """Reply to questions through two descriptors, and then run pip if requested.
+    """Reply to a question through two descriptors, and then run pip if requested.
 
     The standard streams belong to pip, so this function never prints.
     """
@@ -257,7 +257,7 @@ def converse(questions: int, replies: int) -> None:
     if importlib.util.find_spec("pip") is None:
         sys.exit(NO_PIP)
     with os.fdopen(questions, encoding="utf-8") as lines:
-        # The parent may end without a question, such as for a wrong option.
+        # The parent may end without a question, for example after an invalid option.
         out = os.fdopen(replies, "w", encoding="utf-8")
         with contextlib.suppress(BrokenPipeError), out:
             out.write(f"{SIGN}\n")
@@ -267,7 +267,7 @@ def converse(questions: int, replies: int) -> None:
                 return
             json.dump(describe_silently(json.loads(line)), out)
             out.write("\n")
-        # Modules that pip imports after parsing its command line.
+        # pip imports these modules after parsing its command line.
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
@@ -277,9 +277,9 @@ def converse(questions: int, replies: int) -> None:
 def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
     """Return the arguments as parsed by pip; ``None`` if it rejects them.
 
-    Output of pip is dropped, because pip prints it again when it runs.
+    The output of pip is discarded, because pip prints it again when it runs.
     """
-    # Flush the output of a sitecustomize first.
+    # Flush earlier output first, such as that of a sitecustomize.
     flush()
     kept = os.dup(1), os.dup(2)
     with open(os.devnull, "w") as nowhere:
@@ -313,7 +313,7 @@ def preload(*names: str) -> None:
 def run(order: dict[str, Any], handler: Any) -> None:
     """Run pip as ``python -m pip`` does, and end with its exit status.
 
-    :param handler: the handler of interrupts.
+    :param handler: the handler for Ctrl-C while pip runs.
     """
     import pip
     from pip._internal.cli.main import main as run_pip
@@ -327,7 +327,7 @@ def run(order: dict[str, Any], handler: Any) -> None:
 
 
 def main() -> None:
-    """Reply to the question on stdin."""
+    """Read a question from stdin, and print the reply."""
     sys.stdout.write(SIGN + "\n")
     sys.stdout.flush()
     if importlib.util.find_spec("pip") is None:

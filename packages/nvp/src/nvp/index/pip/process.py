@@ -1,10 +1,10 @@
 """The user's pip: let it interpret a command line, and run it.
 
-The probe uses pip itself, so arguments, environment variables and configuration files
-have the same meaning as for that version of pip.
+The probe runs pip's own code, so arguments, environment variables and configuration
+files have their exact meaning for that version of pip.
 
-For a small package, loading pip is slower than the rest of its work. If possible, the
-process of the probe, which has loaded pip, therefore also runs it.
+For a small package, loading pip takes longer than the rest of its work. If possible,
+pip therefore runs in the process of the probe, where it is already loaded.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from .command import PipCommand, PipOptions
 logger = logging.getLogger(__name__)
 
 _PROBE = ("index", "pip", "probe.py")
-# Copies of SIGN and NO_PIP of the probe: importing the probe would run it.
+# Copies of SIGN and NO_PIP in probe.py: importing that module would run it.
 _SIGN, _NO_PIP = "pip_probe", 66
 
 _TIMEOUT = 120.0
-"""The time limit of the probe in seconds, because a keyring may prompt the user."""
+"""The time limit of the probe in seconds, long because a keyring may prompt the
+user."""
 
 _CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, which `_WarmPip` requires."""
 
 _GRACE = 5.0
-"""Seconds to wait after an interrupt, because pip may receive it directly."""
+"""Seconds before an interrupt is forwarded to pip, which may receive it directly."""
 
 
 class Pip:
@@ -61,7 +62,7 @@ class Pip:
         self._host = python
         self._base = [python, "-m", "pip"]
         self._paths: list[str] | None = None
-        self._search: str | None = None  # the path for importing pip
+        self._search: str | None = None  # the wheel from which pip is imported
         self._warm: _WarmPip | None = None
 
     def start(self, *, quiet: bool) -> None:
@@ -104,7 +105,7 @@ class Pip:
         return command if self._paths is None else replace(command, paths=self._paths)
 
     def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
-        """Return user and password for the server of ``url``, found by pip.
+        """Let pip look up the user and password for the server of ``url``.
 
         pip searches the URLs of its indexes, the netrc file and the keyring.
         """
@@ -133,7 +134,7 @@ class Pip:
     ) -> int:
         """Run pip to its end, and return its exit status.
 
-        A signal that ends this process ends pip first, and then raises `SystemExit`.
+        If a signal ends this process, end pip first, and then raise `SystemExit`.
 
         :param quiet: send pip's stdout to stderr.
         :param take: called with each line of pip's stdout, instead of printing it.
@@ -143,7 +144,7 @@ class Pip:
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
         if take is not None:
-            # A warm process has the stdout of this process, so start another one.
+            # The stdout of a warm process cannot be read, so start another process.
             self.close()
         warm, self._warm = self._warm, None
         told: list[int] = []
@@ -176,8 +177,8 @@ class Pip:
             if told and mark is not None:
                 from ...doctor.programs import end_strays
 
-                # A build, or the pip that --python starts, would continue without an
-                # index and report a missing package.
+                # End the children of pip too: without an index, a build or the pip that
+                # --python starts would report a missing package.
                 end_strays((), mark)
         if told:
             raise SystemExit(128 + told[0])
@@ -190,7 +191,7 @@ class Pip:
             warm.end()
 
     def _ask_warm(self, warm: _WarmPip, question: Mapping[str, object]) -> Any:
-        """Return the reply of a warm probe, which runs pip later."""
+        """Return the reply of a warm probe; ``None`` if pip should report an error."""
         warm.send(question)
         sign = warm.read_line(_TIMEOUT)
         reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
@@ -212,7 +213,7 @@ class Pip:
             done = self._run_probe(question)
         if done is None:
             return None
-        # A sitecustomize of the user may have printed something before.
+        # A sitecustomize of the user may have printed text before the reply.
         _, sign, reply = done.stdout.partition(f"{_SIGN}\n")
         if not sign:
             raise _no_pip(self._host)
@@ -247,7 +248,7 @@ class Pip:
         return [self._host, resource_file(*_PROBE)]
 
     def _borrow(self) -> None:
-        """Use the pip of this interpreter, or the one bundled with Python.
+        """Use the pip of the running interpreter, or the pip bundled with Python.
 
         Either pip can manage other environments.
         """
@@ -311,10 +312,10 @@ def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
 
 
 class _WarmPip:
-    """A probe that communicates by two pipes and has the standard streams of pip.
+    """A probe that communicates through two pipes, so pip can use the standard streams.
 
-    :param command: runs the probe; the descriptors are appended.
-    :param quiet: send its stdout to stderr.
+    :param command: runs the probe; the descriptors of the pipes are appended.
+    :param quiet: send stdout to stderr.
     :raises OSError: the interpreter cannot be run.
     """
 
@@ -340,7 +341,7 @@ class _WarmPip:
             os.close(replies)
 
     def send(self, message: Mapping[str, object]) -> None:
-        """Send a message; ignored if the process has ended."""
+        """Send a message, unless the process has ended."""
         line = f"{json.dumps(message)}\n".encode()
         try:
             while line:
@@ -349,7 +350,7 @@ class _WarmPip:
             logger.info("the probe has ended")
 
     def read_line(self, timeout: float) -> str | None:
-        """Return the next line of the probe; ``None`` after its end or the timeout.
+        """Return the next line; ``None`` if the probe ends or the timeout expires.
 
         :param timeout: the maximum wait in seconds.
         """
@@ -397,8 +398,8 @@ def _passing_signals_on(
 
     def interrupt(*_: object) -> None:
         # Ctrl-C reaches pip directly, and a second SIGINT would interrupt its rollback.
-        # Other senders, such as CI systems, may signal the group or only this process,
-        # which cannot be distinguished, so give pip some time first.
+        # Other senders, such as CI systems, may signal the group or only this process.
+        # These cases cannot be distinguished, so give pip some time first.
         if not _is_foreground():
             timer = threading.Timer(_GRACE, send, [signal.SIGINT])
             timer.daemon = True
@@ -423,9 +424,9 @@ def _is_foreground() -> bool:
 
 @contextmanager
 def _holding_interrupts_back() -> Iterator[None]:
-    """Block Ctrl-C in this thread and in processes that it starts in the block.
+    """Block Ctrl-C in this thread, and in processes started in the ``with`` block.
 
-    Such a process unblocks Ctrl-C when it can end without a traceback.
+    Each process unblocks Ctrl-C as soon as it can end without a traceback.
     """
     if sys.platform == "win32":
         yield

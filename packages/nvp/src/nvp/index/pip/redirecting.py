@@ -40,8 +40,8 @@ _FILES = {
 _LOCAL = "127.0.0.1,localhost"
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
-"""A variable whose text pip since 19.1, and each pip that it starts, sends in its
-``User-Agent``, even with ``--isolated``."""
+"""A variable whose value is part of the ``User-Agent`` of pip 19.1 and newer, even with
+``--isolated``. Each pip that pip starts inherits the variable."""
 
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
@@ -63,7 +63,7 @@ _WITH_VALUES = (
 )
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
 _KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
-"""Options in files; pip accepts unambiguous prefixes of long names."""
+"""The options in requirements files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
 _COMMENT = re.compile(r"(^|\s+)#.*$")
@@ -97,8 +97,8 @@ def redirect(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that make pip use the local index.
 
-    :param copied: receives the path of the copy of each copied requirements file.
-    :param copies: creates the copies of lock files.
+    :param copied: receives the path of each copy, keyed by the requirements file.
+    :param copies: creates the copies of lock files; ``None`` without lock files.
     """
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
@@ -140,7 +140,8 @@ def redirect(
         variables[_USER_DATA] = f"{own} {token}" if own else token
     for option, values in replaced.items():
         # Prefer variables: they override configuration files, and other users of this
-        # machine can read arguments. pip splits the values of variables at spaces.
+        # machine can read arguments. pip splits variables at spaces, so values with
+        # spaces become arguments.
         plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
         if plain:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
@@ -148,7 +149,7 @@ def redirect(
             if value not in plain:
                 arguments += [f"--{option}", value]
     for option, variable in () if isolated else _FILES.items():
-        # pip lists the configured values before those of the command line.
+        # Configured values come before the values on the command line.
         values = getattr(command.options, option)
         given = sum(word[0] == option for word in command.words)
         if configured := values[: len(values) - given]:
@@ -157,7 +158,7 @@ def redirect(
 
 
 def find_mark(variables: Mapping[str, str]) -> str | None:
-    """Return the variable with the secret of this pip run, as ``NAME=VALUE``."""
+    """Return the variable with the secret of this pip run as ``NAME=VALUE``, if any."""
     value = variables.get(_USER_DATA)
     return None if value is None else f"{_USER_DATA}={value}"
 
@@ -187,13 +188,13 @@ def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCopies:
-    """The requirements files that pip gets as copies, with other indexes and links.
+    """Copies of requirements files for pip, with replaced indexes and links.
 
     :param folder: the directory of the copies.
     :param index: returns the URL that replaces the URL of an index.
-    :param links: returns the location that replaces one of ``--find-links``.
-    :param environ: the environment variables that ``${NAME}`` stands for.
-    :param copied: the path of the copy of each file that is copied.
+    :param links: returns the replacement for a location of ``--find-links``.
+    :param environ: the environment variables to substitute for ``${NAME}``.
+    :param copied: the path of each copy, keyed by the path of the original.
     """
 
     folder: Path
@@ -202,14 +203,14 @@ class FileCopies:
     environ: Mapping[str, str]
     copied: dict[str, str] = field(default_factory=dict)
     _lines: dict[str, list[str]] = field(default_factory=dict)
-    _unread: set[str] = field(default_factory=set)  # the files that only pip can read
+    _unread: set[str] = field(default_factory=set)  # unreadable files
     _marked: set[str] = field(default_factory=set)  # files with a byte order mark
 
     def replace(self, path: str) -> str:
-        """Return the path of a file for pip: ``path``, or that of a changed copy.
+        """Return the path that pip should read: ``path``, or that of a changed copy.
 
-        Included files are replaced in the same way. A file that cannot be read is kept,
-        so pip reports the error.
+        Included files are also replaced. For an unreadable file, return ``path``, so
+        pip reports the error.
         """
         if path in self.copied:
             return self.copied[path]
@@ -218,7 +219,7 @@ class FileCopies:
             path in self._unread or not _is_pipe(path)
         ):
             return path
-        # Several files may have the same name.
+        # Number the copies, because several files may have the same name.
         copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)}"
         # Register the copy before writing it, because files may include each other.
         self.copied[path] = str(copy)
@@ -229,7 +230,7 @@ class FileCopies:
         return str(copy)
 
     def _has_places(self, path: str, seen: set[str]) -> bool:
-        """Return whether a file or its includes have options for indexes or links."""
+        """Return whether a file or an included file sets indexes or links."""
         if path in seen:
             return False
         seen.add(path)
@@ -244,7 +245,7 @@ class FileCopies:
         return False
 
     def _read(self, path: str) -> list[str]:
-        """Return the lines of a file; empty if unreadable."""
+        """Return the joined lines of a file; empty if it cannot be read."""
         if path not in self._lines:
             try:
                 data = read_bytes(local_path(path))
@@ -270,7 +271,7 @@ class FileCopies:
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # pip searches the directory of the file, then the current directory.
+                # A path relative to the file precedes one in the current directory.
                 inner = _resolve(path, text)
                 is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
                 words.append(self.links(inner if is_inner else text))
@@ -279,7 +280,7 @@ class FileCopies:
         return shlex.join(words)
 
     def _options(self, line: str) -> list[tuple[str, str]]:
-        """Split a line into words and values; only options in ``_HERE`` have values."""
+        """Return pairs of word and value; the value is empty except for ``_HERE``."""
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
@@ -327,7 +328,7 @@ def _resolve(path: str, text: str) -> str:
 
 
 def _split(word: str) -> tuple[str, str | None]:
-    """Return the option that ``word`` means, and its value if ``word`` has one."""
+    """Return the full name of the option in ``word``, and its value, if present."""
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         meant = [option for option in _KNOWN if option.startswith(name)]
@@ -351,10 +352,10 @@ def _decode(data: bytes) -> tuple[str, bool]:
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Join lines that end with a backslash to the next line, as pip does.
+    """Yield the lines of a text; like pip, join lines that end with a backslash.
 
-    Empty lines are added after a joined line to preserve line numbers in pip's
-    messages, because pip counts a joined line by its first part.
+    Empty lines after a joined line preserve the line numbers in pip's messages, because
+    pip numbers a joined line by its first part.
     """
     start = ""
     parts = 0
@@ -364,7 +365,7 @@ def _join_lines(text: str) -> Iterator[str]:
             start += line.strip("\\")
             parts += 1
             continue
-        # A comment ends a continued line, even if it ends with a backslash itself.
+        # A comment ends a continued line, even if the comment ends with a backslash.
         yield start if is_comment and parts else start + line
         yield from [""] * parts
         start, parts = "", 0

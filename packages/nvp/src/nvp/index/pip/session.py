@@ -1,4 +1,4 @@
-"""Run the user's pip with the local index in place of its indexes.
+"""Run the user's pip with the local index in place of the user's indexes.
 
 A run has four steps: `prepare` the arguments and files, serve the index, run pip, and
 explain the result while the index is still serving.
@@ -59,7 +59,7 @@ class Narrator(Protocol):
         """Report the URL of each local index, and the index behind it."""
 
     def pick(self, release: ShownRelease, label: str | None) -> None:
-        """Report a build that pip fetches; called from another thread."""
+        """Report which wheel of a release pip downloads; called from another thread."""
 
     def wait(self, project: str) -> None:
         """Report a project whose page is slow; called from another thread."""
@@ -82,12 +82,12 @@ class Outcome:
     :param has_driver: whether builds were judged for a machine with an NVIDIA driver.
     :param written_variants: the variant wheels in the requested report or lock file,
         such as ``torch 2.9.0 (cu128)``.
-    :param remarks: sentences about parts of these files that are valid only
-        temporarily.
-    :param labels: the labels by project, if the user requested a label.
+    :param remarks: sentences on the files that pip wrote, and on projects to build from
+        source.
+    :param labels: the labels of each project, if the user requested a label.
     :param alternatives: requirements that the driver supports, such as ``jax[cuda12]``.
     :param failures: the causes of a failure, such as why no build has the given hash.
-    :param hidden: the releases that were hidden from a failed pip, by project.
+    :param hidden: after a failure, the hidden releases of each project.
     :param elsewhere: newer builds on vendors' own indexes, which were not read.
     """
 
@@ -112,7 +112,7 @@ class _Prepared:
     """The arguments and files for pip.
 
     :param variables: the variables that differ from the user's.
-    :param places: the user's index or file behind each replacement.
+    :param places: the user's index or file for each replacement.
     :param copies: the lock files that pip gets as copies.
     :param written: corrects the files that pip writes for the user.
     :param report: the path of pip's report, if any.
@@ -214,7 +214,7 @@ class _Session:
     def prepare(self, folder: Path) -> _Prepared:
         """Prepare the replacements for the user's arguments and files.
 
-        :param folder: the directory for copies, and for reports for the user.
+        :param folder: the directory for copies of files, and for pip's report.
         """
         command = self.command
         copied: dict[str, str] = {}
@@ -309,7 +309,7 @@ class _Session:
                 written.restore()
             written.flush()
         return Outcome(
-            # pip ends with another status after a refused download.
+            # After a refused download, pip's own status may differ.
             status=1 if self.local_index.refusals else done.status,
             installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,
@@ -350,9 +350,9 @@ class _Session:
         return self.selection.found().cuda_driver_version
 
     def _make_copies(self, folder: Path, copied: dict[str, str]) -> LockCopies | None:
-        """Return the copies of the user's lock files, if any.
+        """Return the object that copies the user's lock files, if there are any.
 
-        :param copied: receives the path of the copy of each file.
+        :param copied: receives the path of each copy, keyed by the original path.
         """
         files = self.command.options.requirements
         if not any(file.partition("[")[0].endswith(".toml") for file in files):

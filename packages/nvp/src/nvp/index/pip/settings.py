@@ -58,7 +58,7 @@ def make_blocking_client(
 ) -> BlockingClient:
     """Create a client that reads the settings of a pip at the first request.
 
-    Without a pip, the environment variables and the netrc file decide.
+    Without a pip, only environment variables and the netrc file are used.
 
     :param python: the interpreter of that pip; by default the running one.
     :param retries: the number of retries after a temporary failure.
@@ -67,7 +67,7 @@ def make_blocking_client(
     def make_client() -> Client:
         pip = Pip(python or sys.executable, environ)
         try:
-            # Any command that uses an index has the relevant options.
+            # Any command that uses indexes would do: each has the relevant options.
             command = pip.understand(["download"])
         except InputError as error:
             logger.info("pip's settings cannot be read: %s", error)
@@ -83,14 +83,14 @@ def make_blocking_client(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Indexes:
-    """The indexes named by the user; by default those of pip's configuration.
+    """The indexes that the user gives; by default, the indexes that pip uses.
 
     :param url: the main index (``--index-url``).
     :param extra: other indexes (``--extra-index-url``).
     :param links: directories and pages of links (``--find-links``).
     :param trusted: hosts whose certificates are not verified (``--trusted-host``).
-    :param python: the interpreter or environment of that pip; by default the activated
-        environment, or else the running interpreter.
+    :param python: the interpreter or environment of the pip; by default, the activated
+        environment or, without one, the running interpreter.
     :param platforms: the tags of the target platform (``--platform``).
     """
 
@@ -107,10 +107,10 @@ def find_indexes(
 ) -> tuple[PipCommand, AskCredentials]:
     """Let pip list the indexes that it would use.
 
-    Without a pip, as in many environments of uv, the options must be sufficient.
+    Without a pip, as in many environments of uv, only ``indexes`` is used.
 
-    :returns: pip's reply, and a function that finds credentials.
-    :raises InputError: there is no pip, and no index is given.
+    :returns: the indexes and other options, and a function that finds credentials.
+    :raises InputError: there is no pip, and ``indexes`` has no main index.
     :raises UsageError: there is no such interpreter.
     """
     words = ["download"]
@@ -143,7 +143,7 @@ def find_indexes(
 def _find_credentials(
     pip: Pip, command: PipCommand, environ: Mapping[str, str]
 ) -> AskCredentials:
-    """Return the function that finds credentials; without pip, in the netrc file."""
+    """Return a function that finds credentials: with pip, or else in the netrc file."""
     if command.command is None:
         return lambda url: find_netrc_credentials(url, environ)
     return lambda url: pip.ask_credentials(url, command.options)
@@ -152,7 +152,7 @@ def _find_credentials(
 def find_netrc_credentials(
     url: str, environ: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    """Find user and password for the server of ``url`` in the user's netrc file.
+    """Return the user and password for the server of ``url`` in the netrc file, if any.
 
     The file is ``$NETRC``, or else ``.netrc`` or ``_netrc`` in the home directory.
     """
@@ -196,16 +196,16 @@ class Interpreter:
         return frozenset(tag.platform for tag in self.ranks)
 
     def rank(self, tags: Iterable[Tag]) -> int | None:
-        """Return the rank of a wheel; ``None`` if unsupported."""
+        """Return the best rank of a wheel's tags; ``None`` if no tag is supported."""
         return min((self.ranks[tag] for tag in tags if tag in self.ranks), default=None)
 
     def is_allowed(self, requires_python: str | None) -> bool:
-        """Return whether a file is for this version; a malformed rule allows all."""
+        """Return whether a file supports this version; invalid limits are ignored."""
         return allows_python(requires_python, self.version)
 
     @property
     def target(self) -> Target:
-        """The target of installations for this interpreter."""
+        """This interpreter as the target of an installation."""
         ranked = sorted(self.ranks, key=self.ranks.__getitem__)
         return Target(version=self.version, tags=dict.fromkeys(map(str, ranked)))
 
@@ -241,7 +241,7 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
 
 
 def interpreter_of(target: Target) -> Interpreter:
-    """Return the target of pip as an interpreter, which may not exist here."""
+    """Return the target of pip as an interpreter; it need not exist on this machine."""
     return _make(target.version, (Tag(*text.split("-")) for text in target.tags))
 
 

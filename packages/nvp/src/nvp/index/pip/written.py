@@ -1,9 +1,9 @@
 """Correct the reports and lock files that pip writes or prints for the user.
 
-pip records URLs of the local index, which work only during the run, and pip locks only
-the wheel that it got. PEP 825, "Integration with pylock.toml":
-"either all variant (and non-variant) wheels can be listed, or a subset of them", and
-the table ``packages.variants-json`` "MUST inline combined variant metadata".
+pip records URLs of the local index, which work only during the run, and locks only the
+wheel that it selected. PEP 825, "Integration with pylock.toml": "either all variant
+(and non-variant) wheels can be listed, or a subset of them", and the table
+``packages.variants-json`` "MUST inline combined variant metadata".
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _STRONG = ("sha256", "sha384", "sha512")
 _PIECE = 1024 * 1024
 
 Versions = Mapping[str, "str | None"]
-"""The version of each package of the lock file, if it has one."""
+"""The version of each package in the lock file; ``None`` if it is not given."""
 
 
 class Written:
@@ -54,7 +54,7 @@ class Written:
     pip writes to a file or to stdout. Output for a pipe or a device is written after
     correction, because it cannot be read back.
 
-    :param stream: the stream of pip's output.
+    :param stream: the stream to which pip's output is printed.
     :param python: the target interpreter of pip.
     :param report: the path of the user's report; ``-`` for ``stream``.
     :param lock: the path of the user's lock file; ``-`` for ``stream``.
@@ -107,7 +107,7 @@ class Written:
         return arguments
 
     def take(self, line: str) -> None:
-        """Print a line of pip's stdout, but collect those of a lock file."""
+        """Print a line of pip's stdout, or collect it if it belongs to a lock file."""
         if self._printed or line.startswith(_START):
             self._printed.append(line)
         else:
@@ -133,7 +133,7 @@ class Written:
             self._change(Path(self._lock), self._complete)
 
     def flush(self) -> None:
-        """Print collected lines that were not written."""
+        """Print the lines that were collected but not written."""
         self._print("".join(self._printed))
         self._printed.clear()
 
@@ -162,17 +162,17 @@ class Written:
             self.remarks.append(f"{path}: the URLs could not be restored: {error}")
 
     def _print(self, text: str) -> None:
-        # pip may have written bytes that are invalid in this encoding.
+        # Write bytes, because pip's output may be invalid in the stream's encoding.
         buffer = self._stream.buffer
         self._stream.flush()
         buffer.write(text.encode("utf-8", "surrogateescape"))
         buffer.flush()
 
     def _put_back(self, text: str, name: str) -> str:
-        """Return a text of pip with the URLs of the original files.
+        """Replace the URLs of the local index in a text with the original URLs.
 
-        The changed names of variant wheels, and the hashes of rewritten wheels, are
-        also restored.
+        The names of variant wheels, and the hashes of rewritten wheels, are also
+        restored.
 
         :param name: the name of the text in remarks.
         """
@@ -238,7 +238,7 @@ class Written:
     def _add_wheels(
         self, table: dict[str, Any], release: LockableRelease, versions: Versions
     ) -> str:
-        """Add the other wheels of a release with variants to its package.
+        """Add the other usable wheels of a release with variants to its package.
 
         :returns: a text about the wheels that are left out, with reasons.
         """
@@ -279,7 +279,7 @@ class Written:
 
 
 def _is_file(path: str) -> bool:
-    """Return whether a path is a file or does not exist yet."""
+    """Return whether a path is for a regular file, not a pipe, a device or ``-``."""
     if path == "-":
         return False
     try:
@@ -290,7 +290,7 @@ def _is_file(path: str) -> bool:
 
 
 def _hashes_of(file: model.File) -> dict[str, str]:
-    """Return the hash of a local file; empty for other files."""
+    """Compute the SHA-256 of a local file; the result is empty for other files."""
     if not file.url.startswith("file:"):
         return {}
     digest = hashlib.sha256()
@@ -316,7 +316,7 @@ def _entry(file: model.File, hashes: Mapping[str, str]) -> dict[str, Any]:
 def _find_uncovered(
     release: LockableRelease, versions: Versions, locked: str
 ) -> dict[str | None, str]:
-    """Find the labels whose requirements the lock file does not meet, with the reason.
+    """Map each label whose requirements the lock file does not meet to the reason.
 
     pip installs only packages that are in the lock file.
     """
@@ -339,7 +339,7 @@ def _find_uncovered(
 
 
 def _is_covered(text: str, versions: Versions) -> bool:
-    """Return whether the lock file meets a requirement, whatever extra is used."""
+    """Return whether the lock file meets a requirement, whichever extra is used."""
     requirement = parse_requirement(text)
     if requirement is None or requirement.extras:
         return False
