@@ -61,12 +61,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
-"""Requests raw bytes, because a Content-Encoding would change the length."""
+"""Headers that request raw bytes: a Content-Encoding would change the length."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
 
 _Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
-"""Resources that this server always sends itself."""
+"""Resources that this server always sends itself, without a redirect."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the release that an installer fetches, and its label or ``None``."""
@@ -194,7 +194,7 @@ class _Handlers:
             return RedirectResponse(location, status_code=301, headers=HEADERS)
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
-        # Unlike others, pip downloads a whole wheel to read its dependencies.
+        # pip reads METADATA from the whole wheel, other installers by range requests.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         work = partial(self._make_page, name, form, reads_parts=reads_parts)
         kept = self._source.kept
@@ -362,8 +362,8 @@ class _Handlers:
         """Read a page, with credentials that pip got from its user.
 
         After a forwarded 401 of the upstream, pip prompts and sends the credentials
-        with its next request. Other credentials are ignored: those of a default entry
-        in a netrc file are for another server.
+        with its next request. Credentials in other requests are ignored: they may come
+        from the default entry of a netrc file, which is for another server.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if self._asked_for_credentials and scheme.lower() == "basic":
@@ -392,7 +392,7 @@ class _Handlers:
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.
 
-        If that wheel keeps its own URL, its download is not visible here.
+        That wheel may keep its own URL, so this server may not see its download.
         """
         shown_releases = shown.releases.values()
         if not shown_releases or self._source.access.local:
@@ -416,8 +416,8 @@ def _respond_renamed(
 
     :param shown_releases: the shown releases of the project.
     :param name: the name in the URL, which the page does not have.
-    :returns: a redirect to the name of the wheel here, or a sentence with the build for
-        this machine; ``None`` for an unknown file.
+    :returns: a redirect to the wheel's name on this machine, or an error that names the
+        build for this machine; ``None`` for an unknown file.
     """
     wheel = name.removesuffix(".metadata")
     try:

@@ -28,14 +28,14 @@ _HASHED = 10_000
 
 
 class HashingRepository(RepositoryContainer):
-    """Adds the SHA-256 of files without a hash, by downloading them.
+    """Downloads files without a hash, and adds their SHA-256 to the page.
 
     pip selects the best file of a page and compares its hash afterwards. Without hashes
     on the page, it would download the best variant, and reject it if the user pinned
     the hash of another wheel of the release. Only pinned releases of projects with
     variants are read.
 
-    :param pinned: by project, the versions that the user pins.
+    :param pinned: for each project, the versions that the user pins.
     """
 
     def __init__(

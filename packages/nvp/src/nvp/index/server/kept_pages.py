@@ -33,15 +33,16 @@ Ask = Callable[
 """Reads a page again, given the cached one; returns the reply and the page."""
 
 CUT_KEY = "_nvidia_variant_provider_cut"
-"""The key of a truncated page: the reason, and whether its length was announced."""
+"""The key that marks a truncated page. Its value has the reason in ``why``, and in
+``has_length`` whether the reply announced a length."""
 
 _PERIOD = 10.0
 """The lifetime in seconds of a page whose index sets none, and the longest lifetime of
 results made from pages, because verdicts on their wheels may change."""
 
 _PATIENCE = 3.0
-"""Seconds to wait for an index whose last page may be sent instead, and then to send
-that page without a request."""
+"""The seconds to wait for an index before its last page is sent instead. For as many
+seconds after that, the last page is sent without another request."""
 
 _PAGES, _MADE = 128, 32
 """The number of cached pages, and of results made from them."""
@@ -133,7 +134,7 @@ class KeptPages:
             times: list[float] = []
             _TIMES.set(times)
             result = await work()
-            # Do not cache results from other sources, such as directories.
+            # Without times, no page came from a server: do not cache the result.
             until = min(times, default=0.0)
             if self._clock() < until:
                 self._made.put(key, (until, result))
@@ -164,7 +165,7 @@ class KeptPages:
         last: KeptPage | None,
         work: Callable[[], Coroutine[Any, Any, KeptPage]],
     ) -> KeptPage:
-        """Return the requested page, or the last one if the request fails or is slow.
+        """Return the requested page, or the last page if the request fails or is slow.
 
         The last page is returned only while it is usable.
         """

@@ -1,4 +1,4 @@
-"""Find files of a project with URLs of this server, before they are committed.
+"""Find files of a project that contain URLs of this server, before a commit.
 
 Installers record the index in files, and other machines that read the files cannot
 reach the server.
@@ -31,8 +31,8 @@ _ADVICE = {
     "*.txt": "remove the line, or compile with --no-emit-index-url",
     "pyproject.toml": "remove it",
 }
-"""The advice by the pattern of the file name. Other text files, such as ``dev.txt``,
-count only if pip-compile or uv has written them."""
+"""The advice for each pattern of file names. Text files with other names, such as
+``dev.txt``, are searched only if pip-compile or uv has written them."""
 
 _OF_TABLES = {
     "uv": "remove the table, and lock with uv lock --default-index URL",
@@ -58,8 +58,8 @@ class KeptUrl:
 def find_kept_urls(folder: Path, urls: Sequence[str]) -> Iterator[KeptUrl]:
     """Yield, for each file of a project, the first line that requires the server.
 
-    Comments are ignored, and the index in uv.lock, because `uv sync` uses only the URLs
-    of files.
+    Comments are ignored, and so is the index in uv.lock, because `uv sync` uses only
+    the URLs of files.
 
     :param folder: the directory of the project.
     :param urls: the index URLs of the server.
@@ -97,7 +97,7 @@ def has_lock(folder: Path) -> bool:
 
 
 def _candidates(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a project that installers write, with their patterns."""
+    """Yield the files that installers write, each with the pattern of its name."""
     try:
         places = (folder, folder / "requirements")
         entries = (

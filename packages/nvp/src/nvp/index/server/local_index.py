@@ -55,17 +55,17 @@ class _Place:
 
 
 class LocalIndex:
-    """The user's indexes, each with the variants that fit, under a local URL.
+    """The user's indexes under local URLs, each with the variants for this machine.
 
     PEP 825, "Installing wheels from multiple sources": "it is recommended to consider
     their variant metadata in isolation." If several indexes have variants of one
     release, those of the index that was added first come first.
 
-    Call methods that read or find something only while the index is serving.
+    Call ``read_*`` and ``find_*`` methods only while the index is serving.
 
     :param client: reads the indexes.
     :param selection: the options of the selection.
-    :param access: the users of the local index, and their access.
+    :param access: who uses the local index, and which files they can read without it.
     :param port: 0 for any free port.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
@@ -101,14 +101,14 @@ class LocalIndex:
         self._kept = kept
         self._originals: dict[str, str] = {}
         self.passing: dict[str, str] = {}
-        """By project, why its files have temporary URLs of this index."""
+        """For each project, why its files have temporary URLs of this index."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
         """The required text in the ``User-Agent`` of requests; see `TokenCheck`."""
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
         self.rewritten: dict[str, str] = {}
-        """The SHA-256 of each original wheel, by that of the rewritten one."""
+        """``{SHA-256 of the rewritten wheel: SHA-256 of the original}``."""
         self.refusals: Sequence[str] = ()
         """A sentence for each wheel that differs from the source of its METADATA."""
         self._urls: dict[tuple[str, bool], str] = {}
@@ -133,20 +133,20 @@ class LocalIndex:
 
     @property
     def places(self) -> dict[str, str]:
-        """The index behind each local URL, without credentials."""
+        """``{local URL: URL of the index behind it}``, without credentials."""
         return {here: redacted(url) for (url, _), here in self._urls.items()}
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
-        """Return the local URL of an index.
+        """Add an index, and return its local URL.
 
-        :param url: the URL or the directory of an index, which is returned unchanged if
-            it cannot be served here.
+        :param url: the URL or the directory of an index. If this server cannot serve
+            the index, ``url`` is returned unchanged.
         :param pair: user and password, unless they are in ``url``.
         """
         return self._add(url, pair, links=False)
 
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
-        """Return the local URL of a page of links; ``location`` if it has no builds.
+        """Add a page of links, and return its local URL; ``location`` without builds.
 
         :param location: the value of pip's ``--find-links``: a directory, a file or a
             URL.
@@ -165,7 +165,7 @@ class LocalIndex:
         return self._add(location, pair, links=True)
 
     def add_vendors(self) -> list[str]:
-        """Return the local URL of the indexes of vendors, if requested."""
+        """Add the indexes of vendors, if requested, and return their local URL."""
         if not self._selection.vendor_indexes:
             return []
         from .vendors import NAME, VendorUpstream
@@ -244,7 +244,7 @@ class LocalIndex:
             on_wait=self._on_wait,
             warn=self._warn,
         )
-        # A local installer has ended by then, so no response is in progress.
+        # A local installer ends before the server, so no response is in progress then.
         patient = not self._access.local
         with self._server.serve(app, self._client.close, patient=patient):
             for place in self._places[:1]:
@@ -260,7 +260,7 @@ class LocalIndex:
         repository: VariantRepository,
         upstream: Upstream,
     ) -> Source:
-        # Record only a local run: a permanent server would collect ever more files.
+        # Keep records only for a local run: a permanent server would collect too many.
         remembers = self._access.local
         return Source(
             path=path,
@@ -286,7 +286,8 @@ class LocalIndex:
     def original_url(self, url: str) -> str | None:
         """Return the original URL behind a URL of this index, without credentials.
 
-        It is recorded only for an installer on this machine.
+        Original URLs are recorded only for an installer on this machine; without a
+        record, the result is ``None``.
         """
         if not url.startswith(self._server.url):
             return None
@@ -296,7 +297,7 @@ class LocalIndex:
     def read_lockable(self, url: str) -> LockableRelease | None:
         """Read the information for a lock file about the release of a local URL.
 
-        :returns: ``None`` unless the URL is that of a variant wheel.
+        :returns: ``None`` if the URL does not belong to a variant wheel.
         """
         from .served_locks import read_lockable
 
@@ -313,7 +314,7 @@ class LocalIndex:
         )
 
     def all_choices(self) -> list[ShownRelease]:
-        """Return the shown releases, index by index."""
+        """Return the shown releases of all requested pages, index by index."""
         return [
             release
             for item in (*self._repositories, *self._locked)
@@ -322,7 +323,7 @@ class LocalIndex:
         ]
 
     def asked_labels(self) -> dict[str, frozenset[str]]:
-        """Return the labels of each project for which the user requested one."""
+        """Return the labels of each project for which the user requested a label."""
         asked: dict[str, frozenset[str]] = {}
         for item in self._repositories:
             for page in item.all_shown():
@@ -332,7 +333,7 @@ class LocalIndex:
         return asked
 
     def all_judged(self) -> list[PageVerdicts]:
-        """Return the verdicts on regular wheels, index by index."""
+        """Return the verdicts on the regular wheels of all requested pages."""
         shown = (page for item in self._repositories for page in item.all_shown())
         return self._judged(shown)
 

@@ -89,7 +89,7 @@ def _json_file(file: model.File) -> dict[str, Any]:
     time = file.upload_time
     values = {
         "requires-python": file.requires_python,
-        "core-metadata": file.dist_info_metadata,  # PEP 714
+        "core-metadata": file.dist_info_metadata,  # the name in PEP 714
         "gpg-sig": file.gpg_sig,
         "yanked": file.yanked,
         "size": file.size,
@@ -105,7 +105,7 @@ def _json_file(file: model.File) -> dict[str, Any]:
 
 
 def _others(item: model.Meta | model.ProjectDetail | model.File) -> dict[str, Any]:
-    """Return the private keys, and those for newer clients."""
+    """Return the private keys, and the keys for newer clients, of a JSON object."""
     private = item.private_metadata
     if not private:
         return {}
@@ -148,7 +148,7 @@ def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
 
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
-    """Return one hash, preferably SHA-256, as in links; empty if there is none."""
+    """Return one hash as ``{mark}NAME=VALUE``, preferably SHA-256; else ``""``."""
     if not hashes:
         return ""
     name = "sha256" if "sha256" in hashes else next(iter(hashes))

@@ -61,7 +61,7 @@ FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
 """Files are untrusted: a browser must not render one as a page of this server."""
 
 OCTETS = "application/octet-stream"
-"""The content type of every file, whatever that of the upstream."""
+"""The content type of every file, regardless of the type that the upstream sends."""
 
 _SANDBOX = {**FILE_HEADERS, "Content-Security-Policy": "sandbox"}
 """Headers for untrusted pages that are passed on unchanged."""
@@ -78,10 +78,10 @@ _PORT = re.compile(r":\d*\Z")
 class HostCheck:
     """Rejects requests with a wrong ``Host``, and requests from this process.
 
-    Otherwise a page in the user's browser could read the index by a name that resolves
-    to this machine (DNS rebinding). Starlette's TrustedHostMiddleware is not suitable:
-    some versions compare case-sensitively, and some do not support IPv6 addresses in
-    brackets.
+    Otherwise a page in the user's browser could read the index under a host name that
+    resolves to this machine (DNS rebinding). Starlette's TrustedHostMiddleware is not
+    suitable: some versions compare case-sensitively, and some do not support IPv6
+    addresses in brackets.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
@@ -104,9 +104,9 @@ class HostCheck:
 class TokenCheck:
     """Rejects requests whose ``User-Agent`` lacks the token of ``pip``.
 
-    The secret part of index URLs is on the command line of each pip that another pip
-    starts for a build, which every user of this machine can read. pip gets the token in
-    an environment variable, which builds inherit but other users cannot read.
+    pip starts another pip for each build, with index URLs and their secret part on its
+    command line, which every user of this machine can read. pip gets the token in an
+    environment variable, which builds inherit but other users cannot read.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -169,7 +169,7 @@ class UpstreamResponse(StreamingResponse):
         self._on_break = on_break
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, and always close that of the upstream."""
+        """Send the response, and always close the connection to the upstream."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -188,9 +188,9 @@ class UpstreamResponse(StreamingResponse):
 class Failures:
     """Turns errors into responses, and reports them to the user.
 
-    pip skips an index whose page has an error status, and selects another index's file
-    of that name. Therefore an installer gets the same reply as without this server, or
-    else an unreadable page, with which every installer fails.
+    pip skips an index whose page has an error status, and may select a file of another
+    index. Therefore an installer gets the same reply as without this server, or else an
+    unreadable page, with which every installer fails.
     """
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -212,7 +212,7 @@ class Failures:
         if is_page and not lost:
             return _stop(str(error))
         # pip retries after 502, as for an unreachable server, but not after 403, which
-        # is for a wheel that differs from its METADATA.
+        # means here that a wheel differs from its METADATA.
         status = 403 if status == 403 else 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
@@ -315,7 +315,7 @@ _EXTENSIONS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """The users of the local index, and their access to files without it.
+    """The clients of the local index, and the files that they can read without it.
 
     :param direct: whether installers can download files without credentials themselves.
     :param local: whether the installer is a program of this user, which may open local
@@ -342,11 +342,11 @@ class Source:
     :param links: the upstream itself, if it is a page of links (pip's
         ``--find-links``) rather than an index.
     :param originals: collects the original URL of each path.
-    :param passing: collects, by project, why its files have URLs of this server.
-    :param rewritten: collects the SHA-256 of the original by that of the rewritten
-        wheel.
+    :param passing: collects ``{project: why its files have URLs of this server}``.
+    :param rewritten: collects ``{SHA-256 of the rewritten wheel: SHA-256 of the
+        original}``.
     :param kept: the cache of pages and responses; ``None`` disables it.
-    :param saved: rewritten wheels that were saved, by their names on pages.
+    :param saved: the paths of saved rewritten wheels, keyed by their names on pages.
     """
 
     path: str
@@ -370,14 +370,14 @@ class Source:
         # On another machine, a loopback URL would refer to that machine.
         if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
             return False
-        # Plain HTTP counts as reachable: installers have their own policy for it.
+        # Accept plain HTTP: installers have their own policy for it.
         return not self.client.has_credentials(url)
 
     def may_send(self, path: Path) -> bool:
         """Return whether a local file belongs to the index.
 
-        A copied mirror is untrusted, and its pages may name any local file. Mirrors
-        often have pages and files in sibling directories.
+        A copied mirror is untrusted, and its pages may link to any local file. Mirrors
+        often have pages and files in sibling directories, so those files are allowed.
         """
         if self.access.local:
             return True
@@ -408,8 +408,8 @@ def link(
     # installer can do without that METADATA.
     ours = METADATA_KEY in file.private_metadata
     if not source.access.local:
-        # Only for our own pip run, requests for a non-variant wheel show the selection,
-        # and URLs in pip's output are restored. Other installers get original URLs.
+        # Only our own pip run gets local URLs for non-variant wheels: the requests show
+        # what pip selects, and the original URLs are restored in pip's output.
         label = label or NO_LABEL
     if label == NO_LABEL and source.is_reachable(file.url):
         if not ours:

@@ -39,8 +39,7 @@ async def rewrite_pieces(
     Without that end, installers reject the download as incomplete.
 
     :param pieces: the bytes of the original.
-    :param hashes: the SHA-256 of the original is added here, under that of the new
-        wheel.
+    :param hashes: receives ``{SHA-256 of the new wheel: SHA-256 of the original}``.
     :raises InputError: the original is not the wheel for which the plan was made.
     """
     rewriting = Rewriting(wheel.plan)
@@ -89,7 +88,7 @@ class HoldingBack:
     """Passes the start of a wheel on as it arrives, up to members that may change.
 
     `feed` receives every piece, and returns the bytes to send: members before METADATA
-    and RECORD, as long as the header of a member has its size.
+    and RECORD, up to the first member without a size in its header.
     """
 
     def __init__(self) -> None:
@@ -117,9 +116,9 @@ class HoldingBack:
 
 
 def _member_size(data: bytes) -> int | None:
-    """Return the size of a member with its header, given its start.
+    """Return the size of a member and its header, from the first bytes of the header.
 
-    :returns: 0 for a member that may change; ``None`` if the start is too short.
+    :returns: 0 for a member that may change; ``None`` if more bytes are needed.
     """
     if not data.startswith(b"PK\x03\x04"[: len(data)]):
         return 0
@@ -147,9 +146,7 @@ async def pass_on(
 
     METADATA and all later members are held back until the end has arrived, which
     contains the list of members. Installers limit the time between two pieces, but not
-    the total.
-
-    :param pieces: as for `rewrite_pieces`, like ``hashes`` and the errors.
+    the total. The parameters and errors are those of `rewrite_pieces`.
     """
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
     # Cast it, because on Windows the temporary file is a wrapper.
@@ -196,7 +193,7 @@ def make_pieces(
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
-    """Return the bytes to send for a wheel, by its kind."""
+    """Return the bytes to send for a wheel, which depend on its kind."""
     if isinstance(wheel, CopiedWheel):
         return pieces
     if isinstance(wheel, HeldWheel):

@@ -31,9 +31,9 @@ from .upstream import ListedUpstream, Upstream
 class LockedPage:
     """The shown files of a project in a lock file.
 
-    :param files: the files by their names in the lock file, best first; variants have
-        other names and URLs. A rewritten wheel has no hashes.
-    :param releases: the shown releases with variants, by version.
+    :param files: the files, keyed by their names in the lock file, best first. Variants
+        are served with other names and URLs. A rewritten wheel has no hashes.
+    :param releases: the shown releases with variants, keyed by version.
     """
 
     files: Mapping[str, model.File]
@@ -43,7 +43,7 @@ class LockedPage:
 class LockFiles:
     """The lock files whose files a local index serves beside its indexes.
 
-    A lock file alone decides about its files, by their hashes, so the files are neither
+    The hashes in a lock file decide which files are accepted, so the files are neither
     compared with the indexes nor hidden.
 
     Call methods other than `add` and `open` only while the index is serving.
@@ -158,7 +158,7 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
     }
     files: dict[str, model.File] = {}
     for file in page.files:
-        # A page lists the best wheel twice.
+        # A page lists the best wheel twice: use the first entry.
         files.setdefault(
             names.get(file.filename, file.filename),
             link(source, file, project, urlsplit(url).path, shown=url),
@@ -169,8 +169,8 @@ async def _read_locked(source: Source, project: str, url: str) -> LockedPage:
 async def _save_rewritten(source: Source, project: str, name: str, folder: Path) -> str:
     """Save a rewritten wheel, and serve the saved file.
 
-    pip verifies the hashes in a lock file, but those are of the original, which is
-    verified here.
+    The hash in the lock file is of the original wheel, which is verified while it is
+    rewritten. pip must verify the new hash.
 
     :returns: the SHA-256 of the wheel for pip.
     :raises InputError: the wheel cannot be read or has another hash.
@@ -209,8 +209,8 @@ class LockableRelease:
     :param wheels: wheels with fitting labels in order, then other labels, and finally
         the non-variant wheels.
     :param metadata: the metadata of the variants.
-    :param requires: the requirements by label; ``None`` means the non-variant wheel.
-        Labels with unreadable requirements are missing.
+    :param requires: the requirements for each label; the key ``None`` is for the
+        non-variant wheel. Labels with unreadable requirements are missing.
     """
 
     wheels: tuple[LockableWheel, ...]

@@ -51,7 +51,7 @@ _HEAD = 10.0
 """The time limit for the head of a request in seconds."""
 
 _WRITE = 30.0
-"""The time limit in seconds for a client to read `_LEAST` bytes, or the rest."""
+"""The time limit in seconds for a client to read `_LEAST` bytes of a response."""
 
 _LEAST = 64 * 1024
 
@@ -212,7 +212,7 @@ class Server:
         self._thread.loop.call_soon_threadsafe(work, argument)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``work``, which runs in the thread that serves."""
+        """Run ``work`` in the thread that serves, and return its result."""
         if self._thread is None:
             raise RuntimeError("not serving")
         return self._thread.call(work)
@@ -236,12 +236,12 @@ def _most_connections() -> int:
 class _Crowd:
     """All connections of a server.
 
-    :param most: the maximum number.
+    :param most: the maximum number of connections.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # The limit for each other machine; local programs share one address.
+        # The limit for each remote address. Local programs share theirs: no limit.
         self._most_of_client = max(8, most // 4)
         self._members: set[_BoundedProtocol] = set()
 
@@ -249,7 +249,7 @@ class _Crowd:
         return len(self._members)
 
     def enter(self, newcomer: _BoundedProtocol) -> None:
-        """Add a connection, and close another one if necessary."""
+        """Add a connection; if there are too many, close the longest waiting one."""
         self._members.add(newcomer)
         if len(self._members) > self._most:
             self._make_room(self._members, newcomer)
@@ -268,8 +268,8 @@ class _Crowd:
         """Close the connection that has waited longest for its client.
 
         Connections that wait for a request are closed before those whose response is
-        not read. The new connection also waits, so there is always a candidate, but
-        it comes last.
+        not read. The new connection is closed last; it also waits, so there is always
+        a connection to close.
         """
         waiting = (member for member in members if member.waits_for_client)
         victim = min(
@@ -299,7 +299,7 @@ class _BoundedProtocol(H11Protocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether the client must send a request, or does not read its response."""
-        if self.transport.is_closing():  # the rest is already being sent
+        if self.transport.is_closing():  # closes after its last bytes are sent
             return False
         if self.is_writing:
             return self.loop.time() - self.since >= _STALLED
@@ -311,7 +311,7 @@ class _BoundedProtocol(H11Protocol):
         return self.flow.write_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection, and wait for the first request."""
+        """Add the connection to the crowd, and start the timeout for a request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.host = self.client[0] if self.client else ""
         # Disable buffering, so the write limit applies to every byte.
@@ -320,7 +320,7 @@ class _BoundedProtocol(H11Protocol):
         self._crowd.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the count."""
+        """Remove the connection from the crowd, and stop its timers."""
         self._crowd.leave(self)
         self._stop_waiting()
         if self._alive is not None:
@@ -328,7 +328,7 @@ class _BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read a part of a request."""
+        """Read a part of a request; start the timeout for the rest."""
         super().data_received(data)
         if self.flow.write_paused:
             return
@@ -356,7 +356,7 @@ class _BoundedProtocol(H11Protocol):
         self._wait(_WRITE, self._close_slow)
 
     def resume_writing(self) -> None:
-        """Continue, because the client has read everything."""
+        """Stop the timeout, because the client has read everything."""
         super().resume_writing()
         self._stop_waiting()
 
@@ -366,7 +366,7 @@ class _BoundedProtocol(H11Protocol):
         super().on_response_complete()
 
     def _is_responding(self) -> bool:
-        cycle: Any = self.cycle  # None before the first request
+        cycle: Any = self.cycle  # there is no cycle before the first request
         return cycle is not None and not cycle.response_complete
 
     def _wait(self, seconds: float, close: Any) -> None:

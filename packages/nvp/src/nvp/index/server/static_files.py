@@ -119,7 +119,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
 def stat_of(path: str) -> tuple[int, int, float]:
     """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
     status = os.stat(path)
-    # On Windows, programs that copy files can set every time, so trust none.
+    # On Windows, programs that copy files can set every time, so trust no time there.
     changed = status.st_ctime if os.name == "posix" else float("inf")
     return status.st_size, status.st_mtime_ns, max(status.st_mtime, changed)
 
@@ -232,11 +232,11 @@ def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_index(path: str) -> dict[str, list[model.File]]:
-    """Return the files of each project of an index, by its normalized name.
+    """Return the files of each project of an index, keyed by normalized name.
 
-    :param path: a saved page, or a directory with pages or files, in it or in its
-        directories. Files that the page of their directory does not list
-        are ignored.
+    :param path: a saved page; or a directory that has pages or files, also in its
+        subdirectories. If a directory has a page, files that the page does not list are
+        ignored.
     :raises InputError: a page or directory cannot be read, or has no file.
     """
     files: list[model.File] = []
@@ -265,7 +265,7 @@ def read_index(path: str) -> dict[str, list[model.File]]:
 
 
 def same_files(one: Iterable[model.File], two: Iterable[model.File]) -> bool:
-    """Return whether two pages of a project list the same files, by known values."""
+    """Return whether two pages list the same files, with the same attributes."""
     before, after = (
         {
             (x.filename, x.hashes.get("sha256") or x.size, x.requires_python, x.yanked)
@@ -306,7 +306,7 @@ def _read_page(path: str) -> list[model.File]:
     place = os.path.abspath(path)
     try:
         if not is_html and "files" not in json.loads(data):
-            return []  # The page is the list of projects.
+            return []  # The page is the list of projects, which has no files.
         page = parse_page(data, form.value, Path(place).as_uri(), "page")
     except (InputError, TypeError, ValueError, RecursionError) as error:
         message = "is not a project page"

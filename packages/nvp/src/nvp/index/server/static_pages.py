@@ -1,8 +1,8 @@
 """Pages of a directory of files, for a web server that runs no code.
 
 The page of a project links to its files wherever they are: in the directory of the
-project, in another one, or in the root. Files that a page names are written before the
-page, and files that no page names any more are removed after it.
+project, in another one, or in the root. New files are written before the pages that
+link to them, and obsolete files are removed after the pages are written.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ _GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
 _NOTHING = model.PrivateMetadataMapping()
 
 _SETTLED = 2.0
-"""The seconds by which a file must be older than a page to reuse its hash on the page:
-the coarsest resolution of times in file systems."""
+"""The hash on a page is reused only for a file that is this many seconds older than the
+page: the coarsest resolution of times in file systems."""
 
 _Entries: TypeAlias = Mapping[str, "list[tuple[ListedFile, model.File]]"]
 """The files of each project in the order of its page."""
@@ -82,7 +82,7 @@ class StaticIndex:
 
     :param files: the metadata files; if there are problems, only the files with
         problems, and no file was written.
-    :param pages: the pages of all projects, by name.
+    :param pages: the pages of all projects, sorted by project.
     :param notes: remarks on files that were left out or belong to no page.
     """
 
@@ -95,10 +95,10 @@ class StaticIndex:
 class _Old:
     """The previous content of the pages of a directory.
 
-    :param pages: the bytes of each page by its path.
+    :param pages: ``{path: content}`` of each page.
     :param time: the time of writing the page in JSON, in seconds since 1970.
     :param files: the entries of the page in JSON.
-    :param yanked: the files that one of the pages yanks, with the reasons.
+    :param yanked: the files that are yanked on a page, with the reasons.
     :param meta: keys of the page for newer clients, such as ``tracks``.
     :param kept: other keys of the page, such as ``project-status``.
     """
@@ -199,7 +199,7 @@ class _Index:
         self.notes: list[Remark] = []
         self.old: dict[str, _Old] = {}
         self._texts = {file.path: file.text.encode() for file in upgraded if file.text}
-        # Do not report again files that these problems name, such as wheels.
+        # Do not report files, such as wheels, that these problems already name.
         self._told = {
             remark.place.split(":")[0].split("/")[0]
             for file in self.problems.values()
@@ -334,7 +334,7 @@ class _Index:
         return path, before, entry, metadata
 
     def make_pages(self, entries: _Entries) -> dict[str, bytes]:
-        """Return the pages that change, with those of the root last."""
+        """Return ``{path: content}`` of changed pages; pages of the root come last."""
         pages: dict[str, bytes] = {}
         for project, files in entries.items():
             old = self.old[project]
@@ -368,7 +368,7 @@ class _Index:
                 pages[path] = data
 
     def find_stale(self, folders: Mapping[str, list[str]]) -> Iterator[str]:
-        """Yield METADATA files of missing wheels, if an earlier run wrote them."""
+        """Yield METADATA files of missing wheels that nvp wrote; note all others."""
         last = {name: x for old in self.old.values() for name, x in old.files.items()}
         for folder, names in folders.items():
             present = set(names)

@@ -1,6 +1,6 @@
 """The indexes behind the local index: on servers, in directories, or as pages of links.
 
-Each is a `SimpleRepository` of the library simple-repository, like its own components.
+Each index is a `SimpleRepository`, as are the components of simple-repository itself.
 The `HttpRepository` of simple-repository 0.11.1 is not suitable: for each file it reads
 the page again and sends a HEAD request, it limits neither size nor time, and it
 resolves URLs against the requested page instead of the redirect target.
@@ -121,7 +121,7 @@ class Upstream(SimpleRepository):
     async def _fetch(
         self, client: Client, url: str, accept: str, project: str
     ) -> model.ProjectDetail:
-        """Read a page of a server; an error has the reply, if any."""
+        """Read a page from a server. An error contains the reply, if there was one."""
         ask = partial(self._ask, client, url, accept, project)
         if self.kept is not None:
             parts = url, accept, project, self.takes_parts
@@ -137,7 +137,7 @@ class Upstream(SimpleRepository):
         project: str,
         last: KeptPage | None = None,
     ) -> tuple[CompleteResponse, model.ProjectDetail]:
-        """Read a page, unless the last one is still valid."""
+        """Read a page; if the server confirms the last page, return that page."""
         broken = None
         validators = last.validators if last is not None else {}
         try:
@@ -328,7 +328,7 @@ unsafe in a browser."""
 async def _without_near_files(
     page: model.ProjectDetail, index: str, client: Client
 ) -> model.ProjectDetail:
-    """Drop local files, which a public page must not name.
+    """Drop local files, to which a public page must not link.
 
     These are files in local directories and, if others can read the results of this
     program, files on servers that only this machine or its network can reach. An index

@@ -60,7 +60,7 @@ class VendorUpstream(Upstream):
         files: dict[str, model.File] = {}
         for index, url in await self._find_places(project):
             for file in await self._read_files(project, index, url):
-                # A page must not name files of this machine.
+                # A vendor's page must not link to files of this machine.
                 if is_http(file.url):
                     files.setdefault(file.filename, file)
         if not files:
