@@ -40,14 +40,14 @@ CPU = "cpu"
 """`Cell.how` of a build that does not use the GPU."""
 
 NO_BUILD, UNKNOWN = "none", "unknown"
-"""`Cell.how` for regular wheels: no build runs, or it is unknown whether one does."""
+"""`Cell.how` for regular wheels: no build runs, or whether a build runs is unknown."""
 
 OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
 """Namespaces of other vendors' hardware.
 
 ``amd`` and ``intel`` are the namespaces of published providers (amd-variant-provider,
-intel-variant-provider), which the metadata of torch has contained since 2.9. The others
-are names in labels and projects for such hardware.
+intel-variant-provider), which the metadata of torch has contained since 2.9. The other
+names occur in labels and projects for such hardware.
 """
 
 
@@ -78,7 +78,7 @@ class Cell:
         return can_exist(self.cuda, self.capability)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the cell as in the JSON reports."""
+        """Return the cell as an object of the JSON reports."""
         return {
             "cuda": str(self.cuda),
             "sm": str(self.capability),
@@ -101,7 +101,7 @@ class Matrix:
     :param left_out: the number of pairs without a cell, because the driver does not
         support the GPU.
     :param title: the name of a release on an index.
-    :param builds: the requirements of the builds on an index in words, by label.
+    :param builds: for each label on an index, the requirements of the build in words.
     :param notes: sentences about unreadable files.
     """
 
@@ -147,7 +147,7 @@ def machine(cuda: CudaVersion, capability: ComputeCapability | None) -> Environm
 
 
 def every_value(metadata: VariantsMetadata) -> dict[str, dict[str, list[str]]]:
-    """Return every value of other namespaces that labels use.
+    """Return all values that labels use in namespaces other than ``nvidia``.
 
     The shape is ``{namespace: {feature: [value, ...]}}``, as for supported values.
     """
@@ -170,8 +170,8 @@ def assumed_values(
 ) -> dict[str, dict[str, list[str]]]:
     """Return `every_value`, with other vendors' namespaces empty.
 
-    They are empty rather than missing, because the plugin of a missing namespace would
-    be queried if it is installed.
+    These namespaces are empty rather than missing, because an installed plugin of a
+    missing namespace would be queried.
 
     :param assume: namespaces of other vendors that keep their values.
     """
@@ -213,7 +213,7 @@ def find_cells(
     supported: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
     minor_version_compatibility: bool = False,
 ) -> list[Cell]:
-    """Return the cells of all drivers, each with all GPUs; both ascending.
+    """Return a cell for each driver-GPU pair, sorted by driver, then by GPU.
 
     :param supported: the supported values of other namespaces; by default
         `assumed_values`.
@@ -256,8 +256,8 @@ def span(band: Sequence[object]) -> str:
 def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str]:
     """Return rectangles that cover ``pairs``, as ``drivers 12.6-12.9, GPUs 5.0-7.2``.
 
-    A rectangle covers no other pair of ``known``. It may cover a driver with a GPU that
-    is not in ``known``, because no machine has both.
+    A rectangle covers no other pair of ``known``. It may cover pairs that are not in
+    ``known``, because no machine has them.
 
     :param known: all pairs of the matrix.
     """
@@ -281,7 +281,7 @@ def describe_pairs(pairs: Collection[Pair], known: Collection[Pair]) -> list[str
             rows.append(([gpu], needed, allowed))
     described = []
     for members, columns, _ in rows:
-        # A range such as 12.6-12.9 may span versions for which no pair is known.
+        # Let a range such as 12.6-12.9 include versions without any known pair.
         versions = {*columns, *(cuda for cuda, gpu in known if gpu in members)}
         models = {*members, *(gpu for cuda, gpu in known if cuda in columns)}
         described.append(

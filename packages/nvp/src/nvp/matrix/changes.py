@@ -1,8 +1,8 @@
 """The machines that get a different build from a new release, and why.
 
 A pair is a driver's CUDA version with a compute capability. Pairs are compared one by
-one, without judging the whole release. The default build, workarounds for users, and
-risks, which are possible failures of the new build, are kept separate.
+one, without judging the whole release. The new default build, workarounds for users,
+and risks (possible failures of the new build) are reported separately.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _MOST_LABELS = 3
 class PairChange:
     """The builds for a driver with a GPU in the old release and in the new one.
 
-    :param change: `SAME`; `GAINED` if only the new pick uses the GPU; `LOST` if only
-        the old one does; `CHANGED` for another label, or for another `Cell.how`.
+    :param change: `SAME`; `GAINED` if only the new build uses the GPU; `LOST` if only
+        the old build does; `CHANGED` for another label, or for another `Cell.how`.
     :param reason: a sentence on why the pair was lost or changed.
-    :param causes: the reason without the numbers of the pair, so pairs with the same
+    :param causes: the reason without driver and GPU numbers, so pairs with the same
         problem have equal causes.
     :param workaround: options for users of a lost pair, best first.
-    :param risk: risks of the new pick.
+    :param risk: risks of the new build.
     """
 
     old: Cell
@@ -96,8 +96,7 @@ class Differences:
 
     :param old: the name of the old release.
     :param new: the name of the new release.
-    :param pairs: a pair for each driver with each GPU that it supports: all GPUs of the
-        oldest driver first, both ascending.
+    :param pairs: the change for each driver-GPU pair, sorted by driver, then by GPU.
     """
 
     old: str
@@ -111,7 +110,7 @@ class Differences:
         return {change: counter[change] for change in CHANGES}
 
     def where(self, pairs: Collection[PairChange]) -> list[str]:
-        """Return the rectangles that cover some of the pairs; see `describe_pairs`."""
+        """Return rectangles that cover ``pairs``; see `describe_pairs`."""
         exist = all(pair.exists for pair in pairs)
         known = {pair.key for pair in self.pairs if pair.exists or not exist}
         return describe_pairs({pair.key for pair in pairs}, known)
@@ -123,7 +122,7 @@ class Differences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pick:
-    """The build for a machine that an installer selects from all releases.
+    """The build that an installer selects for a machine from all releases.
 
     :param version: the release; ``None`` if no build runs.
     """
@@ -137,8 +136,8 @@ class Pick:
 class IndexDifferences:
     """The changes in a new state of an index.
 
-    :param projects: the projects with changed files, by name.
-    :param unchanged: the projects with the same files.
+    :param projects: for each project with changed files, the changes.
+    :param unchanged: the names of the projects whose files are the same.
     :param platform: the platform of the compared wheels, such as ``linux_x86_64``.
     :param notes: sentences about unknown facts and unreadable files.
     """
@@ -170,10 +169,10 @@ class IndexDifferences:
 
 
 def find_index_change(was: Pick, now: Pick) -> str:
-    """Return the change between two picks among all releases: one of `CHANGES`.
+    """Return the change between two selected builds of an index: one of `CHANGES`.
 
-    A pair is also lost if the new pick is an older release, or if it is unknown whether
-    a regular wheel that replaces a variant runs.
+    A pair is also lost if the new build is of an older release, or is a regular wheel
+    that replaces a variant and is not known to run.
     """
     change = find_change(was.cell, now.cell)
     if was.version is not None and (
@@ -224,7 +223,7 @@ def compare(
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
 ) -> list[PairChange]:
-    """Return the pairs of all drivers, each with all GPUs; both ascending."""
+    """Return the change for each driver-GPU pair, sorted by driver, then by GPU."""
     rows = tuple(driver_versions() if drivers is None else drivers)
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     before, after = (
@@ -301,7 +300,7 @@ class _Comparison:
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
-        # Labels with the fewest reasons come first: they nearly fit.
+        # Put the labels with the fewest reasons for rejection first: they nearly fit.
         nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
         named = nearest[:_MOST_LABELS]
         sentences = [_why(label, resolution) for label in named]
@@ -311,7 +310,7 @@ class _Comparison:
         return "; ".join(sentences), tuple(causes)
 
     def _why_changed(self, was: Cell, now: Cell) -> Sequence[str]:
-        """Return the reason, followed by the cause if it differs."""
+        """Return a sentence with the reason, followed by the cause if it differs."""
         before, after = self.names
         if was.label is None:
             return [f"no label of {before} fits"]
@@ -354,7 +353,7 @@ class _Comparison:
 
 
 def find_change(was: Cell, now: Cell) -> str:
-    """Return the change between two picks of one pair: one of `CHANGES`."""
+    """Return the change between two cells of one pair: one of `CHANGES`."""
     if was.uses_gpu != now.uses_gpu:
         return GAINED if now.uses_gpu else LOST
     if was.label in NULL_LABELS and now.label in NULL_LABELS:

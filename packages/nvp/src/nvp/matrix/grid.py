@@ -2,8 +2,8 @@
 
 Rows are GPUs, because a GPU needs a name next to its number. Columns are drivers, few
 of which differ, so the table stays narrow. Adjacent GPUs that get the same builds from
-all drivers are merged into one band, and so are drivers. A risk of a pick is a possible
-failure of the selected build.
+all drivers are merged into one band, and so are drivers. A pick is the build that a
+machine gets, and a risk is a possible failure of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .cells import (
 )
 
 UNSUPPORTED = "no driver for this CUDA version supports the GPU"
-"""Why there is no cell, or only a hypothetical one."""
+"""The reason why a pair has no cell, or only a hypothetical cell."""
 
 Drivers: TypeAlias = tuple[CudaVersion, ...]
 """A band of adjacent drivers, in ascending order."""
@@ -65,7 +65,7 @@ class Grid:
     :param title: the release, such as ``torch 2.9.1``.
     :param drivers: all drivers, in ascending order.
     :param gpus: all GPUs, in ascending order.
-    :param cells: the cells by driver and GPU; some pairs may lack one.
+    :param cells: the cell of each driver-GPU pair; some pairs may have no cell.
     :param builds: the requirements and content of each GPU label, in words.
     :param notes: sentences below the table.
     """
@@ -102,7 +102,7 @@ class Grid:
         return sorted(first, key=lambda label: (first[label], label))
 
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
-        """Return a cell of two bands, whose cells all have the same pick.
+        """Return any cell of two bands: all their cells have the same pick.
 
         The result is ``None`` if no such driver supports such a GPU.
         """
@@ -154,7 +154,7 @@ def make_grid(
     builds: Mapping[str, str] | None = None,
     notes: Iterable[str] = (),
 ) -> Grid:
-    """Return the grid of cells such as those of `find_cells`.
+    """Arrange cells, such as the result of `find_cells`, in a grid.
 
     :param variants: the properties of each label, from which the legend is made.
     :param builds: the legend for labels without properties.
@@ -222,7 +222,7 @@ def branches(band: Drivers) -> str:
 
 
 def architectures(band: Gpus) -> str:
-    """Return ``Turing to Hopper`` for a band, or the product for a single GPU."""
+    """Return ``Turing to Hopper`` for a band; for a single GPU, add the product."""
     names = [
         gpu_models()[gpu].architecture.partition(" (")[0]
         for gpu in band
@@ -230,7 +230,7 @@ def architectures(band: Gpus) -> str:
     ]
     distinct = list(dict.fromkeys(names))
     if len(distinct) > 1 and names[0] == names[-1]:
-        # A range would be wrong: Rubin's numbers lie between those of Blackwell.
+        # A range would be wrong: Rubin's numbers lie between numbers of Blackwell.
         return " and ".join(distinct)
     if len(band) == 1 and distinct:
         # Add the product: several capabilities share an architecture.
@@ -266,7 +266,7 @@ def _description(features: Features) -> str:
 def _bands(
     items: Sequence[_T], row: Callable[[_T], Sequence[_Pick | None]]
 ) -> list[tuple[_T, ...]]:
-    """Merge adjacent items with equal picks. A missing pick equals any other."""
+    """Merge adjacent items with equal picks. A missing pick equals any pick."""
     bands: list[list[_T]] = []
     picks: list[_Pick | None] = []
     for item in items:
@@ -314,7 +314,7 @@ def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
 
 
 def describe_risks(matrix: Matrix) -> list[str]:
-    """Return each risk of a matrix as a sentence, followed by its machines."""
+    """Return a sentence for each risk of a matrix, with the affected machines."""
     metadata = matrix.metadata
     if metadata is None:
         return []
@@ -332,8 +332,8 @@ def describe_risks(matrix: Matrix) -> list[str]:
 def _risks_of_tegra(
     targets: Sequence[str], bounds: Sequence[str], cell: Cell
 ) -> Iterator[str]:
-    """Yield a risk if machine code with a matching number may not run on the GPU."""
-    # The metadata format allows any text here; text without a number matches nothing.
+    """Yield a risk if the GPU might be unable to run code with a matching number."""
+    # The metadata format allows any text as a value; text without a number is ignored.
     numbers = [
         number
         for number, _, kind in (target.partition("_") for target in targets)

@@ -19,8 +19,8 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
 TONES = 7
-"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define all
-colors; those for the oldest drivers come first."""
+"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define the
+colors, and start with the color for the oldest drivers."""
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:
@@ -115,7 +115,7 @@ def as_notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def as_html(text: str) -> str:
-    """Return ``text`` for an element or an attribute of HTML or SVG, in ASCII.
+    """Escape ``text`` for an element or an attribute of HTML or SVG, in ASCII.
 
     ASCII is safe if a shell redirects the output in another encoding.
     """

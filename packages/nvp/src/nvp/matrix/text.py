@@ -142,7 +142,7 @@ Group: TypeAlias = Sequence[PairChange]
 """Pairs with the same old pick, new pick and cause.
 
 All pairs of a group exist, or all are impossible. The output shows the reason of the
-first pair for all of them.
+first pair for the whole group.
 """
 
 
@@ -176,7 +176,7 @@ def _title(pair: PairChange) -> str:
 def text_lines(
     differences: Differences, *, with_same: bool = False, width: int = WIDTH
 ) -> list[str]:
-    """Return lines of at most ``width`` columns; long names may exceed it."""
+    """Return the differences as lines of ``width`` columns; long names exceed it."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]
@@ -196,7 +196,7 @@ def text_lines(
 
 
 def markdown_lines(differences: Differences, *, with_same: bool = False) -> list[str]:
-    """Return lines of Markdown, for release notes."""
+    """Return the differences as lines of Markdown, for release notes."""
     old, new = map(as_markdown, (differences.old, differences.new))
     lines = [f"# {old} to {new}: which machines get another build", ""]
     for group in make_groups(differences.pairs, with_same=with_same):
@@ -267,7 +267,7 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
 def _apart(
     differences: Differences, group: Group, field: Callable[[PairChange], Sequence[str]]
 ) -> Iterator[str]:
-    """Yield the sentences of a field; name the pairs unless it holds for all."""
+    """Yield each sentence of a field, after its pairs unless all pairs have it."""
     pairs_of: dict[str, list[PairChange]] = {}
     for pair in group:
         for sentence in field(pair):
@@ -280,7 +280,7 @@ def _apart(
 
 
 def _shortest(differences: Differences, group: Group, pairs: Group) -> str:
-    """Describe some pairs: by GPU if the group has no other pairs of these GPUs."""
+    """Describe ``pairs`` by GPU only, if the group has no other pairs of these GPUs."""
     gpus = {pair.new.capability for pair in pairs}
     if sum(pair.new.capability in gpus for pair in group) == len(pairs):
         known = sorted({pair.new.capability for pair in group})
