@@ -22,7 +22,7 @@ MOST_PINS = 20_000
 
 MOST_OF_ONE = 200
 """The maximum number of pins of one project, because pins are compared in pairs. A lock
-file has one for each fork."""
+file has a pin for each fork of the resolution."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -39,7 +39,7 @@ def read_name(table: Mapping[str, Any], place: str) -> str:
 
 
 def check_name(name: str, place: str) -> str:
-    """Return a normalized name.
+    """Return the normalized form of a project name.
 
     :raises InputError: the text is not a valid project name.
     """
@@ -81,7 +81,7 @@ def text_at(table: Mapping[str, Any], key: str, place: str) -> str | None:
 def tables_at(
     table: Mapping[str, Any], key: str, place: str = ""
 ) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield the tables of a list, each with its place.
+    """Yield the place and the content of each table in a list.
 
     :raises InputError: the value is not a list of tables.
     """
@@ -151,7 +151,7 @@ def file_name(url: str) -> str:
 
 
 def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
-    """Return the first value among ``keys``: the origin of a package not from an index.
+    """Return the origin of a package: the first value that ``source`` has for ``keys``.
 
     :raises InputError: a value is not a string.
     """
@@ -160,11 +160,11 @@ def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
 
 
 def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
-    """Return the line of ``name`` in each table of a list, in the usual TOML layout.
+    """Return the number of the line with ``name`` in each table of a list.
 
     :param header: the name of the list.
     :param count: the number of tables. If the text has another number of headers, such
-        as some in multi-line strings, every line is ``None``.
+        as additional headers in multi-line strings, every number is ``None``.
     """
     pattern = rf"^[ \t]*\[\[[ \t]*{header}[ \t]*\]\](?:[^\n]*\n(?=[ \t]*name\b))?"
     ends = [match.end() for match in re.finditer(pattern, text, re.MULTILINE)]
@@ -182,7 +182,7 @@ def check_count(count: int, name: str | None = None) -> None:
     """Refuse a file with too many packages, or too many pins of one project.
 
     :param name: the project that is counted; ``None`` for all projects.
-    :raises InputError: the file has more than `MOST_PINS`, or `MOST_OF_ONE`.
+    :raises InputError: ``count`` is above `MOST_PINS`, or `MOST_OF_ONE` for a project.
     """
     if name is not None and count > MOST_OF_ONE:
         message = f"pins {shown(name)} {count:,} times, of at most {MOST_OF_ONE}"

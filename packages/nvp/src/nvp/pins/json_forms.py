@@ -112,7 +112,7 @@ def _pipfile_pin(
 
 
 def _pipfile_lines(text: str) -> dict[tuple[str, str], int]:
-    """Return the line of each package, by category and name."""
+    """Return the line number of each package, keyed by category and name."""
     lines: dict[tuple[str, str], int] = {}
     category, outer = "", None
     line, at = 1, 0
@@ -155,7 +155,7 @@ def _read_installed(
 
 
 def _installed_pin(item: Mapping[str, Any], place: str) -> Pin:
-    """Return the pin of an installed package; ``pip list`` gives only the version."""
+    """Return the pin of an installed package; ``pip list`` has only its version."""
     key = join(place, "metadata")
     metadata = as_object(item.get("metadata", item), key)
     origin = item.get("direct_url") or item.get("download_info") or {}
@@ -186,7 +186,7 @@ def _platform(environment: Mapping[str, Any]) -> str | None:
 
 
 def _named_lines(text: str) -> dict[str, int]:
-    """Return the line on which each package is named first."""
+    """Return the number of the first line that names each package."""
     lines: dict[str, int] = {}
     line, at = 1, 0
     for match in _NAME.finditer(text):

@@ -1,8 +1,8 @@
 """The pins of a lock file, a requirements file or an environment.
 
-Every form becomes the same graph. `PinnedFile.roots` are the packages that the project
-itself requires, always or for one of its extras and groups. `Pin.edges` are the
-packages that each package requires. Forms that record for each package when it is
+All forms are read into the same kind of graph. `PinnedFile.roots` are the packages that
+the project itself requires, always or for one of its extras and groups. `Pin.edges` are
+the packages that each package requires. Forms that record for each package when it is
 installed have only roots.
 """
 
@@ -78,7 +78,7 @@ class Pin:
         does not record them. In uv.lock and pylock.toml they have no versions.
     :param index: the URL of the index that the file records.
     :param origin: the URL or path of the package, if it is not from an index.
-    :param path: the file with the pin, which may be a nested one.
+    :param path: the file with the pin, such as a file that another file includes.
     :param line: the line of the pin in the file, from 1.
     :param marker: the condition of the installation; empty for always.
         `PinnedFile.select` evaluates the markers of roots.
@@ -156,7 +156,7 @@ class PinnedFile:
         python_version: str | None = None,
         abis: Sequence[str] = (),
     ) -> PinTarget:
-        """Return the target of the installation, with `find_target`.
+        """Return the target of the installation; see `find_target`.
 
         If the file does not record its Python versions, the names of its wheels may
         show the single version that pip locks for.
@@ -201,10 +201,10 @@ class PinnedFile:
     ) -> frozenset[Choice]:
         """Return the named extras and groups, with the default groups.
 
-        Some tools call every extra a group, so only the name counts if the file has no
-        choice of that kind.
+        Some tools call every extra a group. So if the file has no choice of the kind, a
+        choice of the other kind with the same name is used.
 
-        :raises UsageError: the file has no such choice, or two named ones conflict.
+        :raises UsageError: the file has no such choice, or two named choices conflict.
         """
         chosen = set(self.defaults)
         named: set[Choice] = set()
@@ -231,8 +231,8 @@ class PinnedFile:
     def alternatives(self) -> tuple[frozenset[Choice], ...]:
         """Return the selections that are checked if the user selects nothing.
 
-        These are the default groups, and the default groups with each other choice. A
-        choice is left out if it conflicts with an extra that a project of the workspace
+        These are the default groups, alone and with each of the other choices. A choice
+        is left out if it conflicts with an extra that a project of the workspace
         requires anyway.
         """
         edges = [edge for pin in self.pins if pin.is_project for edge in pin.edges]
@@ -316,7 +316,7 @@ class PinnedFile:
         return taken
 
     def _named(self, number: int, extras: Collection[str]) -> frozenset[str]:
-        """Return the names of a package's extras in uv's markers."""
+        """Return the names that uv's markers use for extras of a package."""
         name = self.pins[number].name
         return frozenset(f"extra-{len(name)}-{name}-{x}" for x in extras if x)
 

@@ -25,7 +25,7 @@ LIMIT = 16 * 1024 * 1024
 """Maximum size of a file in bytes. Lock files of large workspaces have about 8 MB."""
 
 _MOST_CHOICES = 2000
-"""The maximum number of extras and groups: the file is evaluated once for each."""
+"""The maximum number of choices: the file is evaluated for each extra and group."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -34,7 +34,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""Byte order marks, which text files of Windows have: PowerShell writes UTF-16."""
+"""Byte order marks, which text files on Windows may have: PowerShell writes UTF-16."""
 
 _TOML = re.compile(
     r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
@@ -56,7 +56,7 @@ def read_pins(path: str) -> PinnedFile:
     """
     try:
         if path == "-":
-            # Without a directory, paths in the text are relative to the current one.
+            # With this name, paths in the text are relative to the current directory.
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
@@ -77,11 +77,11 @@ def read_pins(path: str) -> PinnedFile:
 
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
-"""The hint of `read_bytes` for a file that is too large. It does not fit pins."""
+"""The hint of `read_bytes` for a file that is too large; it must be replaced."""
 
 
 def _limit(file: PinnedFile) -> None:
-    """Reject a file with more pins of one project, or choices, than real files have."""
+    """Reject a file with unrealistically many pins of one project, or choices."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
         check_count(count, name)
     if (count := len(file.choices)) > _MOST_CHOICES:

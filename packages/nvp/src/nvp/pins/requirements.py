@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 _DEEPEST = 20
 _MOST_FILES = 200
 _LONGEST = 8 * 1024 * 1024
-"""The maximum number of characters in a file and the files that it names. 200 packages
-with hashes have 400,000."""
+"""The maximum number of characters in a file and the files that it names together. 200
+packages with hashes have 400,000."""
 
 _LONGEST_LINE = 20_000
 """The maximum number of characters in a requirement, without its hashes."""
@@ -69,8 +69,8 @@ Read = Callable[[str], str]
 class _Reading:
     """The contents read so far from a file and the files that it names.
 
-    :param unpinned: the requirements without a version, each with a pin of its line.
-    :param constraints: the pins in constraints files, by project.
+    :param unpinned: requirements without a version, each with a pin for file and line.
+    :param constraints: for each project, the pins in constraints files.
     """
 
     read: Read
@@ -88,7 +88,7 @@ def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
     """Read the text of a requirements file.
 
     :param read: reads the files that the text names.
-    :raises InputError: the file, or one that it names, is not valid.
+    :raises InputError: the file, or a file that it names, is not valid.
     """
     reading = _Reading(read=read)
     _read_text(text, path, reading, constrains=False, above=())
@@ -236,7 +236,7 @@ def _at_line(error: InputError, path: str, line: int) -> InputError:
 
 
 def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Join lines that end with a backslash, and remove comments, as pip does."""
+    """Yield logical lines with their numbers, joined and without comments as in pip."""
     first: int | None = None
     parts: list[str] = []
     for number, given in enumerate(lines, 1):
@@ -258,7 +258,7 @@ def _logical_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
 def _read_line(
     line: str, path: str, number: int, reading: _Reading, *, constrains: bool
 ) -> tuple[str, bool] | None:
-    """Read a line.
+    """Read a logical line, and add its contents to ``reading``.
 
     :returns: the file that the line names, and whether it contains constraints;
         otherwise ``None``.
@@ -321,7 +321,7 @@ def _hashes(options: str) -> list[str]:
 
 
 def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
-    """Add a requirement: a pin, a constraint, or a note.
+    """Add a requirement to ``reading`` as a pin, as a constraint or to the notes.
 
     :param where: a pin without a name, with the line and hashes of the requirement.
     """

@@ -55,7 +55,7 @@ class PinTarget:
     def holds(
         self, marker: str, extras: frozenset[str], groups: frozenset[str]
     ) -> bool:
-        """Return whether a marker holds if some extras and groups are chosen.
+        """Return whether a marker holds with the chosen extras and groups.
 
         A marker that cannot be evaluated counts as true, so its package is checked.
         """
@@ -67,7 +67,7 @@ class PinTarget:
 
         marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
         marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
-        # The result of a marker without these sets does not depend on the choices.
+        # Cache the result of a marker without these sets: choices do not change it.
         is_same = "extras" not in marker and "dependency_groups" not in marker
         if is_same and marker in self._known:
             return self._known[marker]
@@ -96,7 +96,7 @@ class PinTarget:
 
 
 def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> bool:
-    """Return whether a name in a marker is that of a chosen extra or group.
+    """Return whether a name in a marker stands for a chosen extra or group.
 
     The names in markers of uv consist of the kind, the length of the project's name,
     that name, and the name of the choice: ``extra-7-project-cu128``.
@@ -133,7 +133,7 @@ def find_target(
     """Return the target for some options; by default, this platform and Python.
 
     :param requires_python: the Python versions that a file allows. If they exclude the
-        running one, the target has an allowed version.
+        running version, the target has an allowed version.
     :param platforms: platform tags as for pip, such as ``manylinux_2_28_x86_64`` or
         ``win_amd64``; ``linux_x86_64`` allows every glibc.
     :param python_version: the Python, such as ``3.12``, ``3.12.4`` or ``312``.

@@ -238,7 +238,7 @@ def _poetry_roots(number: int, table: Mapping[str, Any], place: str) -> Iterator
 
 
 def _poetry_requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield the requirements as in PEP 508, without versions that it cannot express."""
+    """Yield PEP 508 requirements, without version limits that PEP 508 does not have."""
     here = join(place, "dependencies")
     for name, value in as_object(table.get("dependencies", {}), here).items():
         for item in value if isinstance(value, list) else [value]:
@@ -261,7 +261,7 @@ def _specifier_of(version: object) -> str:
 
 
 def _specifier(text: str | None) -> str | None:
-    """Return a specifier for Python; ``None`` for ``*`` and Poetry's own operators."""
+    """Return a Python specifier; ``None`` if it is ``*`` or has operators of Poetry."""
     return None if text is None or re.search(r"[\^|]|~(?!=)|^\*$", text) else text
 
 
@@ -285,7 +285,7 @@ def read_pdm(
 ) -> PinnedFile:
     """Read the document of a ``pdm.lock``.
 
-    PDM records extras as groups, so ``pyproject.toml`` must distinguish the two.
+    PDM records extras as groups, so ``pyproject.toml`` is needed to distinguish them.
 
     :raises InputError: the document is not valid.
     """
@@ -353,7 +353,7 @@ def _pdm_package(table: Mapping[str, Any], place: str) -> Pin:
 
 
 def _at(settings: Settings, *keys: str) -> Mapping[str, Any]:
-    """Return a table of ``pyproject.toml``; an empty one if it is missing."""
+    """Return a table of ``pyproject.toml``, or an empty table if it is missing."""
     value: object = settings
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -361,4 +361,4 @@ def _at(settings: Settings, *keys: str) -> Mapping[str, Any]:
 
 
 ReadLock: TypeAlias = Callable[[Mapping[str, Any], str, str, Settings], PinnedFile]
-"""Reads a lock file from its document, text and path, and the settings next to it."""
+"""Reads a lock file, given its parsed document, its text, its path and `Settings`."""

@@ -2,8 +2,8 @@
 
 `tomllib` takes two seconds for a lock file of 400 packages with all their wheels. Tools
 write each file of a package on its own line, as an inline table of simple strings. Such
-lists are read with regular expressions. `tomllib` reads the rest, including lists with
-any other line, so the result is the same as that of `tomllib` alone.
+lists are read with regular expressions. `tomllib` reads all other text, including lists
+with other lines, so the result is the same as with `tomllib` alone.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ AGAIN = "make the lock file again"
 
 _MOST_SIGNS = 500_000
 """The maximum number of characters that begin a value, outside the lists of files: each
-value costs memory and time. A lock file of 200 packages has 30,000."""
+value costs memory and time. A lock file of 200 packages has 30,000 of them."""
 
 _DEEPEST = 50
 """The maximum number of parts of a dotted key: `tomllib` needs quadratic time."""
 
 _LONGEST = 4000
-"""The maximum number of digits. Python reads longer numbers only in hexadecimal form,
-and cannot print them. `tomllib` takes 150 bytes of memory per digit."""
+"""The maximum number of digits in a number. Python reads longer numbers only in
+hexadecimal form, and cannot print them. `tomllib` takes 150 bytes per digit."""
 
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -43,8 +43,8 @@ _LINE = rf"[ \t]+\{{ ?{_PAIR}(?:, {_PAIR})* ?\}},?"
 _LIST = re.compile(rf"^([A-Za-z0-9_-]+) = \[\n((?:{_LINE}\n)+)\]$", re.MULTILINE)
 _ITEM = re.compile(rf"([A-Za-z0-9_-]+) = (?:({_TEXT})|([0-9]+)|({_FLAT}))(?:, | ?\}})")
 _MARK = "\x7fset aside\x7f"
-"""The placeholder for a list, followed by its number. Texts that contain it are left to
-`tomllib`."""
+"""The beginning of the placeholder for a list; the number of the list follows. Only
+`tomllib` reads texts that already contain it."""
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def parse_toml(text: str) -> dict[str, Any]:
         lists.append(found)
         return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
 
-    # In a multi-line string, text that looks like a list is part of the string.
+    # Do not replace a list if it may be part of a multi-line string.
     plain = '"""' in text or "'''" in text or "set aside" in text
     rest = text if plain else _LIST.sub(set_aside, text)
     check_toml(rest)

@@ -160,7 +160,7 @@ def _requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
 def _roots(
     graph: _Graph, pins: Sequence[Pin], manifest: Mapping[str, Any]
 ) -> Iterator[Edge]:
-    """Yield the requirements of the projects; those of a script are in the manifest."""
+    """Yield the edges from the projects, and from the manifest that a script has."""
     for number, pin in enumerate(pins):
         if not pin.is_project:
             continue
@@ -197,7 +197,7 @@ def _conflicts(document: Mapping[str, Any]) -> Iterator[frozenset[Choice]]:
 
 
 def _defaults(settings: Mapping[str, Any]) -> list[Choice]:
-    """Return the default groups of uv: the configured ones, otherwise ``dev``."""
+    """Return the default groups of uv: the configured groups, otherwise ``dev``."""
     tool = settings.get("tool")
     uv = tool.get("uv") if isinstance(tool, dict) else None
     groups = uv.get("default-groups", ["dev"]) if isinstance(uv, dict) else ["dev"]
