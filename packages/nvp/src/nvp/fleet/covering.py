@@ -1,4 +1,4 @@
-"""Find the smallest set of builds that contains one for each machine."""
+"""Find the smallest set of builds that contains a build for each machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 EXACT = 20
-"""The maximum number of labels for an exact search. With more, a greedy search adds the
-label that serves the most machines without a build."""
+"""The maximum number of labels for an exact search. With more labels, a greedy search
+adds the label that serves the most machines still without a build."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +33,7 @@ class Cover:
 
 
 def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
-    """Find the smallest set of labels that has one for each group of machines.
+    """Find the smallest set of labels that has a label for each group of machines.
 
     Among several such sets, return the one whose labels are nearest to the front of the
     groups' own lists, weighted by the number of machines.
@@ -59,7 +59,7 @@ def find_cover(fitting: Sequence[tuple[int, Sequence[str]]]) -> Cover:
 
 
 def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
-    """Return the groups that each label serves, as a bit mask."""
+    """Return, for each label, a bit mask of the groups that it serves."""
     served: dict[str, int] = {}
     for number, (_, labels) in enumerate(groups):
         for label in labels:
@@ -92,7 +92,7 @@ def _smallest(
         for combination in itertools.combinations(useful, size)
         if _union(served, combination) == everything
     )
-    # Consider labels that serve fewer groups too: they may be better for their groups.
+    # Also consider labels that serve fewer groups: these groups may prefer them.
     candidates = labels if len(labels) <= EXACT else useful
     return min(
         (
@@ -127,7 +127,7 @@ def _gains(
     served: Mapping[str, int],
     labels: Sequence[str],
 ) -> dict[str, int]:
-    """Return labels that serve all groups, each with the machines that it adds.
+    """Return labels that serve all groups, each with the number of machines it adds.
 
     Each step selects the label that adds the most machines, so the result may omit some
     of ``labels``.

@@ -1,7 +1,7 @@
 """Documents about a fleet, and for its machines.
 
-The table of the fleet is in Markdown, CSV or HTML. For one group of its machines, the
-commands and manifests use the selected build.
+The table of the fleet is in Markdown, CSV or HTML. The commands and manifests are for
+one group of machines and its selected build.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = Sequence[Sequence[str]]
 _TITLE = "Which build each machine gets"
 
 _DRIVER_LABELS = ("nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime")
-"""The labels of GPU feature discovery for the driver's CUDA version, new and old."""
+"""The new and the old prefix of the node labels for the driver's CUDA version."""
 
 _GPU_LABEL = "nvidia.com/gpu.compute"
 
@@ -56,7 +56,7 @@ def csv_lines(header: Sequence[str], rows: Rows) -> list[str]:
 
 
 def _csv_cell(text: str) -> str:
-    """Return a cell that is neither a formula in a spreadsheet nor a CI command."""
+    """Escape a cell that a spreadsheet or a CI service might execute."""
     text = printable(text)
     return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
 
@@ -68,7 +68,7 @@ def html_lines(
     title: str | None,
     notes: Sequence[str],
 ) -> list[str]:
-    """Return the lines of the page, which are ASCII, in the style of `matrix`.
+    """Return the lines of the HTML page, in ASCII and in the style of `matrix`.
 
     :param builds: the text of each group's tile; ``None`` if no build was selected for
         any machine.
@@ -146,9 +146,9 @@ def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
 
 
 def env_lines(environment: Environment) -> list[str]:
-    """Return the variables that force the machine, as ``NAME=VALUE``.
+    """Return the ``NAME=VALUE`` variables that make the provider report the machine.
 
-    Only the newest GPU counts, as in the provider's own answer.
+    Only the newest GPU is used: the provider itself ignores older GPUs.
     """
     lines = []
     if environment.cuda_driver_version is not None:
@@ -167,8 +167,8 @@ def dockerfile_lines(
     :param requirement: the requirement, such as ``torch==2.10.0``.
     :param index_url: the index, unless it is configured. Its password is left out, and
         a directory is not named, because the build of an image cannot read it.
-    :raises InputError: the requirement is invalid, such as from the name of a renamed
-        release file.
+    :raises InputError: the requirement is invalid, for example because it was made from
+        the name of a renamed release file.
     """
     from packaging.requirements import Requirement
 
@@ -199,7 +199,7 @@ def dockerfile_lines(
 
 
 def affinity_lines(environments: Iterable[Environment]) -> list[str]:
-    """Return the YAML of an affinity for nodes like these machines.
+    """Return the YAML of a node affinity for nodes that are like these machines.
 
     The terms of a node selector are alternatives, and all expressions of a term must
     match.

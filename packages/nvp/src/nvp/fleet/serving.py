@@ -59,8 +59,8 @@ class Group:
         environment = self.environment
         if environment.cuda_driver_version is None:
             return "the CUDA version of its driver"
-        # A snapshot has another reason for an unknown capability, and the known ones
-        # are enough for an installer.
+        # A snapshot has another reason for an unknown capability, and the known
+        # capabilities are enough for an installer.
         if not environment.compute_capabilities and any(
             gpu.reason == NOT_GIVEN for gpu in environment.gpus
         ):
@@ -69,13 +69,13 @@ class Group:
 
 
 Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
-"""The facts that determine the build: driver, GPUs, and whether one is unknown."""
+"""The facts that determine the build: driver, GPUs, and whether a fact is unknown."""
 
 
 def group_machines(
     machines: Iterable[Machine], *, per_machine: bool = False
 ) -> Sequence[Group]:
-    """Group machines for which the same build is selected from any release.
+    """Group machines that get the same build from every release.
 
     :param per_machine: make a group of each machine, in the order of ``machines``.
     :returns: the groups, largest first, then in the order of their first machines.
@@ -104,7 +104,7 @@ def group_machines(
 def kind_of(environment: Environment) -> Kind:
     """Return a key that is equal for machines of the same group."""
     unknown = any(gpu.compute_capability is None for gpu in environment.gpus)
-    # A driver that could not be queried is unknown, unlike a missing one.
+    # A driver that could not be queried is unknown, unlike a missing driver.
     unknown = unknown or is_failure(environment.reason)
     return environment.cuda_driver_version, environment.compute_capabilities, unknown
 
@@ -118,8 +118,8 @@ class Selected:
     :param runs: the builds that run on the machine, best first.
     :param gpu: the builds in ``runs`` that use the GPU.
     :param rejected: the reasons against each build that does not run.
-    :param versions: by build, the version to request from an installer, if it differs
-        from the name of the build: the version excludes the label of a variant.
+    :param versions: for each build whose name is not its version, the version to
+        request from an installer, such as without the label of a variant.
     """
 
     selected: str | None
@@ -137,9 +137,9 @@ Select = Callable[[Sequence[Environment]], Sequence[Selected]]
 class Served:
     """The builds for a group of machines.
 
-    :param selection: ``None`` if no build was selected or the driver is unknown.
+    :param selection: ``None`` if builds were not selected or facts are missing.
     :param driver: for machines without a GPU build, the oldest newer driver with which
-        one runs, or ``None``.
+        a GPU build runs, or ``None``.
     :param with_driver: the build for that driver.
     :param with_compatibility: the build for the installed driver under minor-version
         compatibility.
@@ -181,8 +181,8 @@ class Fleet:
     """Groups of machines with their builds.
 
     :param covering: the builds that run on every machine, in the first machine's order.
-    :param cover: the smallest set of builds that gives each machine one that uses its
-        GPU.
+    :param cover: the smallest set of builds that has a build for the GPU of each
+        machine.
     """
 
     served: tuple[Served, ...]
@@ -212,7 +212,7 @@ def choose(
         ``None``, no build is selected.
     :param with_compatibility: like ``select``, but with minor-version compatibility,
         for machines without a GPU build.
-    :param of_other_releases: selects among all releases, for the same machines.
+    :param of_other_releases: like ``with_compatibility``, but among all releases.
     """
     if select is None:
         return Fleet(served=tuple(Served(group=g, selection=None) for g in groups))
@@ -281,7 +281,7 @@ def _once_for_each_kind(select: Select) -> Select:
 def _find_drivers(
     unserved: Sequence[Served], select: Select
 ) -> list[tuple[CudaVersion | None, str | None]]:
-    """Return the oldest newer driver with a GPU build for each group, and the build."""
+    """Return each group's oldest newer driver with a GPU build, and the build."""
     tries = [
         (served, served.group.environment.replace(cuda_driver_version=cuda), cuda)
         for served in unserved
