@@ -57,7 +57,7 @@ _LABELS = frozenset(
         *("gpu.product", "gpu.count", "gpu.replicas", "vgpu.present"),
     )
 )
-"""The node labels to read; the others are ignored."""
+"""The node labels to read; other labels are ignored."""
 
 _SHARED = re.compile(r"-SHARED$")
 _MIG = re.compile(r"-MIG-[0-9]+g\.[0-9]+gb.*$")
@@ -70,7 +70,7 @@ def is_kubernetes(item: Mapping[str, Any]) -> bool:
 
 @dataclass(kw_only=True, slots=True)
 class _Node:
-    """The facts about a node, collected from its slices."""
+    """The facts about a node, collected from its ResourceSlices."""
 
     cuda: set[CudaVersion] = field(default_factory=set)
     kernel: str | None = None
@@ -103,7 +103,7 @@ def read_objects(items: Iterable[Mapping[str, Any]]) -> Iterator[Machine]:
 class _Pool:
     """The devices of the newest generation of a pool.
 
-    :ivar devices: the attributes of each device, by the names in `_ATTRIBUTES`. The
+    :ivar devices: the attributes of each device, with names from `_ATTRIBUTES`. The
         list is complete after all slices of the cluster are read.
     """
 
@@ -112,10 +112,10 @@ class _Pool:
 
 
 def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -> None:
-    """Add the devices of a slice to those of its pool.
+    """Add the devices of a ResourceSlice to its pool.
 
     Kubernetes, "ResourcePool": all slices of a pool have the same generation, and
-    those of an older generation "should be ignored".
+    slices of an older generation "should be ignored".
     """
     spec = as_mapping(item.get("spec"))
     node = as_text(spec.get("nodeName"))
@@ -123,7 +123,7 @@ def _add_to_pool(pools: dict[tuple[str, str], _Pool], item: Mapping[str, Any]) -
         return
     described = as_mapping(spec.get("pool"))
     key = node, as_text(described.get("name")) or ""
-    # From YAML, the generation is a text.
+    # `parse_yaml` returns the generation as a text.
     text = as_text(described.get("generation")) or ""
     generation = int(text) if _GENERATION.fullmatch(text) else 0
     pool = pools.get(key)
@@ -175,14 +175,14 @@ def _add_device(node: _Node, attributes: Mapping[str, str], place: str) -> None:
         capability = attributes.get("cudaComputeCapability")
         parsed = parse_capability(capability) if capability else None
     node.kernel = node.kernel or attributes.get("driverVersion")
-    # All MIG devices of one GPU have that GPU as their parent.
+    # Add a GPU once for all its MIG devices, which have it as their parent.
     key = attributes.get("parentUUID") or attributes.get("uuid") or place
     if key not in node.gpus and len(node.gpus) < MAX_GPUS:
         node.gpus[key] = (attributes.get("productName"), parsed)
 
 
 def _attributes(device: object) -> dict[str, str]:
-    """Return the attributes of a device that are in `_ATTRIBUTES`, by name.
+    """Return ``{name: text}`` for the attributes of a device in `_ATTRIBUTES`.
 
     In API versions up to v1beta1, a device has its attributes below ``basic``.
     """
@@ -245,7 +245,7 @@ def _described(
     replicas = _count(labels.get("gpu.replicas")) or 1
     is_split = any("MIG" in note for note in notes)
     if count and total > count * replicas and not is_split:
-        # GPU feature discovery labels only one of several models.
+        # The labels of GPU feature discovery describe only one of several models.
         notes.append(
             f"it has {total} GPUs and its labels describe {count * replicas} of them: "
             "it may have several models"
@@ -298,7 +298,7 @@ _GPU = "GPUs_GPU_"
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
-# Without the lookbehind, a long name would be tried from each of its characters on.
+# Without the lookbehind, each character of a long name would begin a new attempt.
 _METRIC_LABEL = re.compile(
     r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"'
 )

@@ -1,4 +1,4 @@
-"""Read the output of nvidia-smi, pixi and conda, which describes the machine.
+"""Read machines from the output of nvidia-smi, pixi and conda.
 
 ``nvidia-smi -q -x`` prints the driver, and ``--query-gpu`` the compute capabilities.
 ``pixi info --json`` and ``conda info --json`` list virtual packages.
@@ -32,7 +32,7 @@ _DEPTH = 32
 _LONGEST = 256
 
 _VIRTUAL_PACKAGES = ("virtual_packages", "virtual_pkgs")
-"""The keys of the list of virtual packages: that of pixi, and that of conda."""
+"""The key of the list of virtual packages in the output of pixi, and of conda."""
 
 
 class _Log:
@@ -124,7 +124,7 @@ def _notes(gpu: Mapping[str, str]) -> list[str]:
 def _check_document_type(
     name: str, system: str | None, public: str | None, internal: int
 ) -> None:
-    """Reject document types except that of nvidia-smi, whose DTD is never loaded."""
+    """Reject every document type except nvidia-smi's, whose DTD is never loaded."""
     known = name == _ROOT and public is None and _DTD.fullmatch(system or "")
     if internal or not known:
         raise InputError("it has a document type of its own", hint=_HINT)
@@ -135,7 +135,7 @@ def _refuse_entity(*_: object) -> None:
 
 
 def is_query(text: str) -> bool:
-    """Return whether a text is ``nvidia-smi --query-gpu`` with ``compute_cap``."""
+    """Return whether a text is ``nvidia-smi --query-gpu`` output with capabilities."""
     header = [name.strip() for name in text.partition("\n")[0].split(",")]
     return "compute_cap" in header
 

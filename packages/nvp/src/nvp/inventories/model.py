@@ -34,7 +34,7 @@ _LONGEST_NAME = 600
 class Machine(Reported):
     """A machine of an inventory.
 
-    :param name: the name in the source, such as that of a cluster node.
+    :param name: the name in the source, such as the name of a cluster node.
     :param notes: sentences without a period about facts that ``environment`` cannot
         express, such as a GPU that MIG splits.
     """
@@ -75,7 +75,7 @@ def make_environment(
 ) -> Environment:
     """Create the environment of a machine, with a reason for missing facts.
 
-    :param gpus: the name and compute capability of each GPU, in their order.
+    :param gpus: the name and compute capability of each GPU, in the order of indexes.
     """
     return _environment(cuda, tuple(gpus), kernel)
 
@@ -106,7 +106,7 @@ def _environment(
 
 
 def refuse_repeated(machines: Iterable[Machine]) -> Iterator[Machine]:
-    """Check the names of ``machines`` while yielding them.
+    """Yield ``machines``, and check their names.
 
     :raises InputError: a name is repeated or too long.
     """

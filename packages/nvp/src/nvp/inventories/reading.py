@@ -1,4 +1,4 @@
-"""Read inventories of any form, which is recognized by the content.
+"""Read inventories in any form, which is recognized from the content.
 
 Files are read into memory whole: a Kubernetes cluster has at most 5,000 nodes, for
 which ``kubectl`` prints about 100 MB.
@@ -34,13 +34,13 @@ _PAGE = "how-to/fleet/#inventories"
 """The section of the documentation that lists the forms of inventories."""
 
 _LONGEST = 512 * 1024 * 1024
-"""The maximum size of an inventory in bytes, five times that of 5,000 nodes. Standard
-input may be endless."""
+"""The maximum size of an inventory in bytes, five times the size for 5,000 nodes.
+Standard input may be endless."""
 
 _PIECE = 1024 * 1024
 
 _START = 4 * 1024 * 1024
-"""The number of characters in which the form of a text is recognized."""
+"""The form of a text is recognized from this number of characters at its start."""
 
 _AGAIN = "make the file again"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -98,7 +98,7 @@ def read_inventory(path: str) -> list[Machine]:
     stem = os.path.splitext(os.path.basename(path))[0] if path != "-" else "stdin"
     try:
         with _open(path) as file:
-            # One read of `_LONGEST` bytes would allocate them even for small files.
+            # Read in pieces: a single read would always allocate `_LONGEST` bytes.
             held = io.BytesIO()
             while held.tell() <= _LONGEST and (piece := file.read(_PIECE)):
                 held.write(piece)
@@ -122,7 +122,7 @@ def read_inventory(path: str) -> list[Machine]:
 def _open(path: str) -> BinaryIO:
     if path != "-":
         return open_regular(path)
-    if sys.stdin is None:  # The shell closed it: <&-
+    if sys.stdin is None:  # the shell closed stdin, with <&-
         raise InputError("cannot be read: closed", hint="name a file")
     # Close only a copy of the descriptor: the stream belongs to the process.
     return os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=True)
