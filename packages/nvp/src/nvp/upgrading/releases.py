@@ -1,4 +1,4 @@
-"""Upgrading one metadata file, or those of all releases in a directory.
+"""Upgrading one metadata file, or the metadata of all releases in a directory.
 
 In a directory, a release with wheels gets its metadata from the wheels: installers read
 ``variant.json`` of the wheel that they select, and fail if it contradicts the metadata.
@@ -42,7 +42,7 @@ class UpgradedFile:
         unreadable.
     :param text: the upgraded document; ``None`` if there is none.
     :param changed: whether the text differs from the bytes of the file.
-    :param losses: statements that could not be carried over.
+    :param losses: statements that the upgraded document does not contain.
     :param notes: additions, and limits of the result.
     :param problems: reasons why there is no upgraded document.
     """
@@ -69,7 +69,7 @@ class UpgradedFile:
         return document
 
     def to_dict(self) -> dict[str, object]:
-        """Return the file as in the JSON report."""
+        """Return the file as an object of the JSON report."""
         return {
             "path": self.path,
             "from": self.old_version,
@@ -127,7 +127,7 @@ def upgrade_folder(
 def upgrade_files(
     folder: str, names: Iterable[str], for_uv: bool
 ) -> list[UpgradedFile]:
-    """Return the upgraded metadata of the releases of these files, without writing."""
+    """Return the upgraded metadata of the releases in ``names``, without writing it."""
     releases, misnamed = _group(folder, names)
     files = [_upgrade_release(folder, release, for_uv) for release in releases]
     return sorted([*misnamed, *files], key=lambda file: file.path)
@@ -210,7 +210,7 @@ def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFi
             error.path = None
             unreadable_old = (Remark.from_error(error),)
             # A file that cannot be opened cannot be replaced either. A malformed file
-            # can: its content does not matter if the release has wheels.
+            # can be replaced: its content does not matter if the release has wheels.
             if not release.wheels or data is None:
                 return replace(file, problems=unreadable_old)
     if not release.wheels:
@@ -262,8 +262,8 @@ def _with_metadata(
 def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
     """Return the merged and upgraded metadata of the wheels of a release.
 
-    Wheels of the same schema version are combined before the upgrade, so the order is
-    compared for all of their labels.
+    Wheels of the same schema version are combined before the upgrade, which then
+    compares the order of all their labels.
     """
     losses: list[Remark] = []
     notes: list[Remark] = []

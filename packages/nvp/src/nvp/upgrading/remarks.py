@@ -42,10 +42,11 @@ from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""A list of features, and values by feature: both override the provider's order."""
+"""A list of features, and a list of values for each feature. Both override the order of
+the provider."""
 
 _MOST_COMPARISONS = 200_000
-"""Maximum number of labels times machines for which the order is compared."""
+"""Maximum product of labels and machines for which the order is compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +80,7 @@ class Upgrade:
     """The outcome of upgrading the metadata of a release.
 
     :param metadata: the upgraded metadata; ``None`` if there are problems.
-    :param losses: statements that could not be carried over.
+    :param losses: statements that the upgraded metadata does not contain.
     :param notes: additions, and limits of the result.
     :param problems: defects that the publisher must fix before there is a result.
     """
@@ -96,7 +97,7 @@ def without_repeats(*groups: Iterable[Remark]) -> tuple[Remark, ...]:
 
 
 def find_unwritable(metadata: VariantsMetadata) -> Iterator[Remark]:
-    """Yield the problems that only the publisher can solve."""
+    """Yield problems of the metadata that only its publisher can solve."""
     for item in find_unanswered(metadata):
         hint = f"{item.hint}; then upgrade the file again"
         yield Remark(place=item.place, message=item.message, hint=hint)
@@ -109,7 +110,7 @@ def find_unwritable(metadata: VariantsMetadata) -> Iterator[Remark]:
 
 
 def without_reserved(metadata: VariantsMetadata) -> VariantsMetadata:
-    """Return the metadata without reserved namespaces and without their labels."""
+    """Return the metadata without reserved namespaces or labels that use them."""
     reserved = metadata.schema.reserved
     dead = {label for name in reserved for label in _labels_of(name, metadata)}
     return metadata.replace(
@@ -229,10 +230,10 @@ def find_difference(
 def _depends_on_plugins(
     metadata: VariantsMetadata, providers: Mapping[str, Provider]
 ) -> bool:
-    """Return whether another plugin can decide between labels of this namespace.
+    """Return whether the plugin of another namespace can order ``nvidia`` labels.
 
-    Labels that are equal in this namespace are ordered by the next one, and the order
-    of a plugin's values is unknown here.
+    Labels with equal ``nvidia`` properties are ordered by the next namespace. Its order
+    is unknown if a plugin determines it.
     """
     return any(
         namespace != NAMESPACE and not providers[namespace].static_properties
@@ -243,7 +244,7 @@ def _depends_on_plugins(
 
 
 def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
-    """Return all values of a namespace that labels require, by feature."""
+    """Return, for each feature of a namespace, all values that labels require."""
     wanted: dict[str, dict[str, None]] = {}
     for properties in metadata.variants.values():
         for name, values in properties.get(namespace, {}).items():
@@ -252,7 +253,7 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """Yield a machine in words and its values, for each distinct set of values.
+    """Yield ``(machine in words, values)`` for each distinct set of supported values.
 
     Values that no label requires do not matter when labels are compared.
     """

@@ -145,8 +145,8 @@ def _provider(
 ) -> Provider | None:
     """Return the new provider, which has exactly one source.
 
-    If the old provider has several, only the source that installers used stays. The
-    result is ``None`` if the old provider has no source.
+    If the old provider has several sources, only the source that installers used is
+    kept. The result is ``None`` if the old provider has no source.
     """
     if old.static_properties is not None:
         return _static_provider(namespace, old, metadata, remarks)
@@ -174,7 +174,7 @@ def _static_provider(
 
 
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
-    """Return a provider with a plugin; for ``nvidia``, the default is the known one."""
+    """Return a provider with a plugin; for ``nvidia``, the default plugin is added."""
     place = join("providers", namespace)
     new = old.replace(enable_if=None)
     if not old.requires:
