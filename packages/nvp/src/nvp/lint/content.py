@@ -68,7 +68,7 @@ class DeclaringWheel:
     :param truth: the drivers and targets that the code of the wheel supports.
     :param shortfalls: the declared values whose exact target some libraries lack.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
-    :param pure: whether the wheel is for any platform, so another one has the kernels.
+    :param pure: whether the wheel is for any platform, with kernels in another wheel.
     """
 
     report: WheelReport
