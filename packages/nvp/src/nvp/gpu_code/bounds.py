@@ -1,4 +1,4 @@
-"""The CUDA that a wheel is linked with, and the oldest driver that runs its code.
+"""The CUDA version that a wheel is linked with, and the oldest driver for its code.
 
 A driver runs machine code from any toolkit of its own CUDA major version: CUDA calls
 this minor-version compatibility. The driver compiles PTX only from toolkits that are
@@ -70,8 +70,8 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
     """Return the oldest driver of the same CUDA major version that runs machine code.
 
     :param lower: the strict bound.
-    :param real: the machine code, such as ``90_real``: a driver older than the first
-        toolkit for a GPU does not support that GPU.
+    :param real: the machine code, such as ``90_real``. A driver that is older than the
+        first toolkit for a GPU does not support the GPU.
     """
     known = filter(None, map(first_toolkit, real))
     return max(CudaVersion(lower.major), min(known, default=lower))
@@ -80,7 +80,7 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
 def oldest_driver(version: CudaVersion, units: Iterable[Unit]) -> CudaVersion:
     """Return the oldest driver of the same CUDA major version that loads the units.
 
-    If libraries are alternatives by CUDA, the driver must support only the oldest one.
+    Among alternatives for several CUDA versions, only the oldest one must load.
     """
     return max([CudaVersion(version.major), *filter(None, map(_oldest_choice, units))])
 
@@ -92,7 +92,7 @@ def _oldest_choice(unit: Unit) -> CudaVersion | None:
 
 
 def _named_choice(library: LibraryReport) -> Runtime | None:
-    """Return the CUDA version in the path of a library, one of several alternatives."""
+    """Return the CUDA version in the path of one of several alternative libraries."""
     names = re.findall(_CHOSEN, library.path)
     if not names:
         return None
@@ -131,7 +131,7 @@ def _relaxed(
 
 
 def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
-    """Return the newest PTX's toolkit; alternatives by CUDA count as the oldest one."""
+    """Return the toolkit of the newest PTX; ignore all but the oldest alternatives."""
     versions = []
     for unit in units:
         newest = [max(isa.values()) for isa in unit.choices() if isa]
@@ -141,14 +141,14 @@ def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
 
 
 def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None:
-    """Return the newest CUDA that a wheel requires, or ``None``."""
+    """Return the newest CUDA version that a wheel requires, or ``None``."""
     choices = {item.path for unit in units if unit.by_cuda for item in unit.libraries}
     runtimes = linked_runtimes(report, choices)
     for unit in units:
         if unit.by_cuda:
             each = [_choice_runtimes(report, item) for item in unit.libraries]
             newest = [max(group, key=attrgetter("version")) for group in each if group]
-            # If one library has no CUDA dependency, the unit works with every CUDA.
+            # If one alternative has no CUDA dependency, the unit works with every CUDA.
             if len(newest) == len(each):
                 runtimes.append(min(newest, key=attrgetter("version")))
     return max(runtimes, key=attrgetter("version"), default=None)
@@ -201,11 +201,9 @@ def _as_bound(runtime: Runtime) -> Bound:
 
 
 def _highest(bounds: Sequence[Bound]) -> Bound:
-    """Return the highest bound; the first one among equal bounds."""
+    """Return the highest bound, or the first bound that no known driver meets."""
     for bound in bounds:
-        if (
-            bound.version is None and bound.reason
-        ):  # no known driver meets this requirement
+        if bound.version is None and bound.reason:
             return bound
     known = [(bound.version, bound) for bound in bounds if bound.version is not None]
     if not known:
@@ -214,8 +212,8 @@ def _highest(bounds: Sequence[Bound]) -> Bound:
     return next(bound for version, bound in known if version == highest)
 
 
-# Libraries whose soname has CUDA's major version; cuFFT, cuSPARSE and others have their
-# own.
+# Only libraries whose soname has the CUDA major version: sonames such as those of cuFFT
+# and cuSPARSE have another version.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
     r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"
@@ -227,7 +225,7 @@ _VERSIONED = re.compile(
 )
 _OURS = re.compile(r"\s*(?:nvidia|cuda)[-_]", re.IGNORECASE)
 _NAMED = re.compile(r"(?:.*-)?cu(?:da)?(?:(1[0-9])|([89]|1[0-9])([0-9]))x?(?:-.*)?")
-"""A project for one CUDA: ``faiss-gpu-cu12``, ``cupy-cuda12x`` and ``cupy-cuda110``."""
+"""The names of projects for one CUDA version, such as ``faiss-gpu-cu12``."""
 
 _CHOSEN = re.compile(
     r"(?<![a-z0-9])cu(?:da)?[-_]?(1[0-9])([0-9])?(?![a-z0-9])", re.IGNORECASE
@@ -235,8 +233,8 @@ _CHOSEN = re.compile(
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
-"""The maximum number of parsed requirements on CUDA packages; wheels have about
-twenty."""
+"""The maximum number of parsed requirements on CUDA packages; a wheel has about
+twenty of them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -261,7 +259,7 @@ def _declared_runtimes(report: WheelReport) -> list[Runtime]:
     named = named_runtime(report.project)
     required = required_runtimes(report.requires)
     if len({runtime.version.major for runtime in required}) > 1:
-        required = []  # ambiguous
+        required = []  # the major version of the build is unclear
     return [*required, *([named] if named else [])]
 
 
@@ -279,7 +277,7 @@ def named_runtime(project: str) -> Runtime | None:
 def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtime]:
     """Return the CUDA versions that a library is linked with.
 
-    The names of vendored copies count, because they contain the full version.
+    The file names of vendored copies are read too: they contain the full version.
     """
     runtimes = [*_needed(library), *_traces(library)]
     # Return early: a wheel may have thousands of cubins, which need no library.
@@ -329,7 +327,7 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
 
 
 def _traces(library: LibraryReport) -> Iterator[Runtime]:
-    """Yield the CUDA versions that the content of a library shows."""
+    """Yield the CUDA versions that were found in the content of a library."""
     if major := library.static_cudart:
         source = f"{library.path} contains the runtime of CUDA {major}"
         yield Runtime(version=CudaMajor(major), source=source, named=False)
@@ -340,10 +338,10 @@ def _traces(library: LibraryReport) -> Iterator[Runtime]:
 
 
 def required_runtimes(requires: Iterable[str]) -> list[Runtime]:
-    """Return the CUDA versions in ``Requires-Dist``, without extras.
+    """Return the CUDA versions in ``Requires-Dist``, except in requirements of extras.
 
-    ``nvidia-cublas-cu12`` contains the major version. The minor version is in
-    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*`` too.
+    ``nvidia-cublas-cu12`` contains only the major version. The minor version is also in
+    ``nvidia-cuda-runtime-cu12==12.8.90`` and ``cuda-toolkit==13.0.*``.
     """
     return list(_required_runtimes(tuple(requires)))
 
@@ -352,12 +350,12 @@ _FOR_GPUS = re.compile(r"(?:.*[-_.])?gpu(?:[-_.].*)?", re.IGNORECASE)
 
 
 def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
-    """Return the CUDA major version that all requirements of extras share.
+    """Return the CUDA major version that all requirements of extras share, in a list.
 
-    onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. A
-    project with extras for several majors, such as jax, has no result. Extras of a
-    project without ``gpu`` in its name are ignored: tensorflow-cpu has those of
-    tensorflow, and cuda-bindings loads any CUDA.
+    onnxruntime-gpu 1.29 requires ``nvidia-cuda-runtime~=13.0; extra == "cuda"``. The
+    list is empty for a project with extras for several majors, such as jax. Projects
+    without ``gpu`` in their names are ignored: tensorflow-cpu has the extras of
+    tensorflow, and cuda-bindings loads any CUDA version.
     """
     if not _FOR_GPUS.fullmatch(project):
         return []
@@ -372,7 +370,7 @@ def extra_runtimes(project: str, requires: Iterable[str]) -> list[Runtime]:
 def _required_runtimes(
     requires: tuple[str, ...], *, extras: bool = False
 ) -> tuple[Runtime, ...]:
-    """Parse the requirements; results are cached, because each report needs them again.
+    """Return the CUDA versions in requirements; the cache saves parsing them again.
 
     :param extras: parse only the requirements of extras.
     """
@@ -403,8 +401,8 @@ def _required(name: str, requirement: Requirement) -> CudaVersion | None:
         match = _NUMBERS.fullmatch(item.version)
         if match is None or item.operator not in ("==", "===", "~=", ">="):
             continue
-        # ``>=13.2`` and ``~=13.0`` allow versions at run time; they do not show the
-        # version of the build.
+        # ``>=13.2`` and ``~=13.0`` allow newer versions at run time, so they show only
+        # the major version of the build.
         loose = item.operator == ">=" or (
             item.operator == "~=" and item.version.count(".") < 2
         )

@@ -1,8 +1,8 @@
 """The properties that a wheel could truthfully declare, and the GPUs that it runs on.
 
-An ``sm_arch`` value is a promise about every GPU for which the provider gives it: 8.0,
-8.6 and 8.9 all support ``80_real``. The promise is true if each library of the wheel
-runs on all of them. Libraries that were copied into the wheel are ignored, because they
+An ``sm_arch`` value is a promise for every GPU that supports the value: 8.0, 8.6 and
+8.9 all support ``80_real``. The promise is true if each library of the wheel runs on
+all of these GPUs. Libraries that were copied into the wheel are ignored, because they
 have their own targets. The libraries of tests are ignored too.
 """
 
@@ -45,13 +45,13 @@ class TrueClaim(Reported):
     :param sm_arch: values of the catalog, machine code first, in ascending order.
     :param exact: values with code for only one GPU (``90a``). They are true as long as
         no other known GPU supports the value: only 9.0 supports ``90_real``.
-    :param compiled: further ``_virtual`` values, which PTX for lower targets makes
-        true: the provider gives ``80_virtual`` only to 8.x, but the driver compiles
-        that PTX for 9.0 too.
+    :param compiled: further ``_virtual`` values, which are true because of PTX for
+        lower targets: only 8.x supports ``80_virtual``, but drivers compile such PTX on
+        9.0 too.
     :param unnamed: targets that no value can name, such as ``90a_virtual``.
-    :param lacking: for each library, the targets of other libraries that it lacks.
+    :param lacking: for each library, the targets that only other libraries cover.
     :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
-        rule: all code runs with any driver that is not older.
+        rule: all code runs with every driver for this version or a newer one.
     :param relaxed: the lowest bound under CUDA's minor-version compatibility.
     :param relaxed_sm_arch: the values that are true with the relaxed bound, including
         exact ones, but not PTX that the oldest driver rejects.
@@ -78,7 +78,7 @@ class GpuSupport:
         least one library does not run, or `UNKNOWN`.
     :param driver: the lowest CUDA version of a driver with which the wheel runs;
         ``None`` if unknown, or if its PTX is newer than any known toolkit.
-    :param lacking: the libraries that do not run on these GPUs, if others do.
+    :param lacking: the libraries that do not run on these GPUs, if other libraries do.
     """
 
     capability: ComputeCapability
@@ -187,7 +187,7 @@ def _support(
     known = [version for version in drivers if version is not None]
     driver = max(known) if len(known) == len(drivers) else None
     if driver is not None:
-        # Some code needs a later driver, such as code for desktop GPUs on Orin.
+        # Search later drivers too: Orin needs one for the code of desktop GPUs.
         later = (driver, *(d for d in driver_versions() if d > driver))
         loaded = [unit for unit, _ in judged]
         driver = next(
@@ -200,7 +200,7 @@ def _support(
 
 
 def _loaded(units: Iterable[Unit]) -> list[Unit]:
-    """Return the units with kernels; the others have stubs, which run everywhere."""
+    """Return the units with kernels: units with only stubs run everywhere."""
     return [unit for unit in units if unit.targets]
 
 
@@ -248,12 +248,12 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
         and capability >= lowest
         and not (model.tegra or tegra)
     }
-    # The number of the value itself counts, even if no known GPU has it.
+    # Include the GPU that the value names, even if no such GPU is known.
     return tuple(sorted({*gpus, lowest}))
 
 
 def _runs(unit: Unit, value: str) -> bool:
-    """Return whether the code covers every GPU that ``value`` selects."""
+    """Return whether a unit has code for ``value``, or runs on all GPUs of it."""
     named = value in {property_value(target) for target in unit.targets}
     return named or reaches(unit, value)
 
@@ -265,14 +265,14 @@ def reaches(unit: Unit, value: str) -> bool:
 
 
 def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
-    """Return the values that are true for all units, without redundant ones.
+    """Return the values that are true for all units, without redundant values.
 
-    A value that all units have is included. A value of only some units is included if
-    the others run on its GPUs, and if it reaches more GPUs than earlier values. For a
-    library with 8.0 and 8.6 and one with 8.0, the value is 8.0, because 8.6 reaches no
-    more GPUs. For one with 8.0 and one with 8.6, it is 8.6, because both run there.
+    A value that all units have is included. A value that only some units have is
+    included if the other units run on its GPUs, and if it adds a GPU to those of the
+    earlier values. With a library for 8.0 and 8.6 and another for 8.0, the value is
+    8.0: 8.6 adds no GPU. With one for 8.0 and another for 8.6, the value is 8.6.
     """
-    # Ignore code for only one GPU.
+    # Ignore code for only one GPU, whose values `_exact_values` returns.
     loaded = [
         replace(x, targets=frozenset(t for t in x.targets if parse_target(t)[1] != "a"))
         for x in _loaded(units)
@@ -291,7 +291,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
 
 
 def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, ...]:
-    """Return values, such as ``90_real``, that are true only because of 90a code."""
+    """Return values such as ``90_real`` that are true only because of code for 90a."""
     loaded = _loaded(units)
     values = set()
     for unit in loaded:
@@ -308,7 +308,7 @@ def _exact_values(units: Sequence[Unit], sm_arch: Sequence[str]) -> tuple[str, .
 
 
 def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str, ...]:
-    """Return further ``_virtual`` values, for which the driver compiles PTX."""
+    """Return further ``_virtual`` values that are true because drivers compile PTX."""
     loaded = _loaded(units)
     reached = {gpu for value in values for gpu in gpus_of(value)}
     majors = {capability.major for capability in gpu_models()} if loaded else set()
@@ -324,7 +324,7 @@ def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str,
 def _relaxed_values(
     units: Sequence[Unit], relaxed: Bound, values: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the values that are valid under the relaxed bound."""
+    """Return those of the values that are still true with the relaxed bound."""
     if relaxed.version is None:
         return ()
     newest = newest_ptx(units)
@@ -334,7 +334,7 @@ def _relaxed_values(
 
 
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
-    """Return, for each unit, the values of other units that it does not cover."""
+    """Return, for each unit, the values that it does not cover, but other units do."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]

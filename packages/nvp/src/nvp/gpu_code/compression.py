@@ -1,10 +1,10 @@
 """Decompress pieces of GPU code, within limits for each piece and each report.
 
-nvcc up to 12.x writes LZ4 blocks. This module decodes them by
+nvcc up to 12.x writes LZ4 blocks. This module implements
 https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md. The package ``lz4`` decodes
 only whole blocks into a large enough buffer, but the first 2 KiB of a block usually
-suffice, and a malicious block must stop at a limit. Only cubins of at most 16 KiB and
-groups of at most 1 MiB are decoded, so Python is fast enough.
+suffice, and a malicious block must be abandoned at a limit. Only cubins of at most 16
+KiB and groups of at most 1 MiB are decoded, so Python is fast enough.
 
 Zstandard comes with Python 3.14, or with the package ``zstandard``.
 """
@@ -30,7 +30,7 @@ CHECKED = 20_000
 """The limit of cubins to search for kernels. cuFFT has 1,086."""
 
 UNPACKED = 256 * 1024 * 1024
-"""The limit of bytes to decompress in that search. cuSPARSELt needs 14 MiB."""
+"""The limit of bytes to decompress while searching cubins. cuSPARSELt needs 14 MiB."""
 
 SEQUENCES = 4_000_000
 """The limit of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
@@ -45,7 +45,8 @@ class Budget:
 
     There is no lock: with two simultaneous threads, a count is off by one step at most.
 
-    ``searched`` is the limit of bytes of long files on disk; by default, there is none.
+    ``searched`` is the limit of bytes to search in long files on disk; by default, it
+    is infinite.
 
     :param parts: divide the limits by this number.
     """
@@ -133,7 +134,7 @@ def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
 
 
 def _length(data: bytes, length: int, at: int) -> tuple[int, int]:
-    """Return a length, which further bytes may extend, and the offset after it."""
+    """Return ``length`` plus its further bytes at ``at``, and the offset after them."""
     if length < 15:
         return length, at
     while at < len(data):
@@ -153,10 +154,10 @@ def _decode_zstd(data: bytes, limit: int) -> bytes | None:
     module = _zstd()
     if module is None:
         return None
-    # The window of a frame may need gigabytes of memory: allow the 8 MiB that RFC 8878
-    # recommends for decoders.
+    # The window of a frame may need gigabytes of memory: allow only the 8 MiB that RFC
+    # 8878 recommends for decoders.
     try:
-        if hasattr(module, "DecompressionParameter"):  # compression.zstd
+        if hasattr(module, "DecompressionParameter"):  # only in compression.zstd
             largest = {module.DecompressionParameter.window_log_max: 23}
             decoder = module.ZstdDecompressor(options=largest)
             plain: bytes = decoder.decompress(data, max_length=limit)
@@ -177,8 +178,8 @@ def _decoder(module: Any) -> Any:
 
 @functools.cache
 def _zstd() -> Any:
-    # The first is new in Python 3.14. Both have the type Any, because type checkers
-    # find only one of them.
+    # compression.zstd is new in Python 3.14. The result has the type Any, because type
+    # checkers find only one of the two modules.
     names = ("compression.zstd", "zstandard")
     return next(filter(None, map(_load, names)), None)
 

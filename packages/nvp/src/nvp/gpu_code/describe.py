@@ -60,7 +60,7 @@ plugin-api = "{PLUGIN_API}"
 
 
 def as_data(report: WheelReport) -> dict[str, object]:
-    """Return the report with ``claim`` and ``gpus``."""
+    """Return the report as JSON data, with ``claim`` and ``gpus``."""
     data = report.to_dict()
     data["claim"] = find_claim(report).to_dict()
     data["gpus"] = [gpu.to_dict() for gpu in find_gpus(report)]
@@ -83,7 +83,7 @@ def library_rows(libraries: Iterable[LibraryReport]) -> Rows:
     """Return a row for each library with GPU code, without empty columns.
 
     ``80:7`` stands for seven entries for 8.0, and ``90 (8.8)`` for PTX for 9.0 in
-    version 8.8 of the language. Empty code has no kernel.
+    version 8.8 of the language. The column "empty" has the code without kernels.
     """
     listed = [item for item in libraries if item.has_gpu_code]
     header = ("file", "for", "machine code", "PTX", "LTO-IR", "empty", "compressed")
@@ -169,7 +169,7 @@ def claim_lines(claim: TrueClaim) -> list[str]:
 
 
 def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
-    """Return a row for each generation of GPUs, or each part with different support."""
+    """Return a row for each group of GPUs with the same generation and support."""
     if not gpus:
         return ()
     models = gpu_models()
@@ -220,13 +220,13 @@ def _size(size: int) -> str:
 class Suggestion:
     """The suggested declaration of a build.
 
-    :param label: the label of the wheel, or one made from the strict bound (``cu129``).
+    :param label: the label of the wheel, or a label from the strict bound (``cu129``).
     :param metadata: the contents of ``variant.json``.
     :param pyproject: the part of ``pyproject.toml`` that variantlib reads.
     :param command: ``variantlib make-variant`` with its arguments, quoted for a shell.
         It runs in the environment of this package, where variantlib queries the
-        provider for the properties; in an isolated one, it would install the provider
-        from an index.
+        provider for the properties. In an isolated environment, variantlib would
+        install the provider from an index.
     :param install: the command that installs the requirements of ``command``.
     """
 
@@ -253,11 +253,12 @@ def suggest(
     """Suggest a declaration; ``None`` if properties can name none of the GPU code.
 
     :param path: the path or URL of the wheel for the command.
-    :param kind: the kind of the report; the command names only wheels.
+    :param kind: the kind of the report; unless it is ``wheel``, the command has a
+        placeholder for the path.
     :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
-    # Include `90_real` for code for only 9.0 (`90a`): it is true as long as no other
-    # GPU supports it, and without it, GPUs that cannot run the build would get it.
+    # Include `90_real` for `90a` code: the value is true as long as only 9.0 supports
+    # it. Without the value, GPUs that cannot run the build would get the build.
     values = claim.relaxed_sm_arch if relaxed else (*claim.sm_arch, *claim.exact)
     bound = claim.relaxed.version if relaxed else claim.strict.version
     if bound is None or not values:
@@ -266,12 +267,12 @@ def suggest(
         LOWER_BOUND: (str(bound),),
         SM_ARCH: tuple(sorted(values)),
     }
-    if path.startswith(("http://", "https://")):  # the name of the downloaded file
+    if path.startswith(("http://", "https://")):  # use the name of the downloaded file
         path = unquote(urlsplit(path).path).rpartition("/")[2]
     is_wheel = kind == "wheel" and path.endswith(".whl")
     match = _LABELLED.fullmatch(re.split(r"[/\\]", path)[-1]) if is_wheel else None
     named = match[1] if match is not None and _is_label(match[0]) else None
-    # The label has the CUDA version of the build, even if an older driver suffices.
+    # The label names the CUDA version of the build, even if an older driver suffices.
     built = claim.strict.version or bound
     label = named or f"cu{built.major}{built.minor}"
     metadata = VariantsMetadata(
@@ -281,7 +282,7 @@ def suggest(
         variants={label: {NAMESPACE: features}},
     )
     file = path if is_wheel else "WHEEL"
-    # Without a directory, such a name would look like an option.
+    # Add a directory to a name that would look like an option.
     file = f"./{file}" if file.startswith("-") else file
     # Use another directory, because variantlib's output would overwrite its input.
     folder = "relabelled" if named else "."
@@ -309,7 +310,7 @@ def _is_label(file_name: str) -> bool:
 def how_to_add(suggestion: Suggestion, *, pyproject: bool = True) -> list[str]:
     """Return the section of ``pyproject.toml``, and the command with its preconditions.
 
-    :param pyproject: whether to print the section of ``pyproject.toml``.
+    :param pyproject: whether to include the section.
     """
     section = [f"  {line}".rstrip() for line in suggestion.pyproject.splitlines()]
     return [
@@ -322,7 +323,7 @@ def how_to_add(suggestion: Suggestion, *, pyproject: bool = True) -> list[str]:
 
 
 def cost_lines(claim: TrueClaim) -> list[str]:
-    """Return lines about the machines that each bound leaves out."""
+    """Return lines about the machines that the strict and the relaxed bound exclude."""
     strict, relaxed = claim.strict.version, claim.relaxed.version
     if strict is None:
         return []

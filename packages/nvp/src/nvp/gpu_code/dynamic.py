@@ -35,31 +35,31 @@ _DF_1_NODEFLIB = 0x800
 MAX_DYNAMIC = 64 * 1024
 MAX_NEEDED = 512
 MAX_PATHS = 16 * 1024
-"""The longest RPATH in bytes; that of torch has 200."""
+"""The longest RPATH in bytes; the RPATH of torch has 200."""
 
 _SHT_NULL, _SHT_NOBITS = 0, 8
 _LINKER_TABLES = frozenset({2, 3, 4, 5, 6, 9, 11, 0x6FFFFFF6})
-"""``SHT_SYMTAB``, ``STRTAB``, ``RELA``, ``HASH``, ``DYNAMIC``, ``REL``, ``DYNSYM`` and
-``GNU_HASH``."""
+"""The types of sections for the linker: ``SHT_SYMTAB``, ``STRTAB``, ``RELA``, ``HASH``,
+``DYNAMIC``, ``REL``, ``DYNSYM`` and ``GNU_HASH``."""
 
 _SHF_ALLOC, _SHF_EXECINSTR = 0x2, 0x4
 
 _WORTHWHILE = 64 * 1024
-"""The shortest part to skip, in bytes: for shorter ones, reading is faster than the
-extra calls."""
+"""The shortest part to skip, in bytes: reading a shorter part is faster than the extra
+calls."""
 
 MAX_SYMBOLS = 1_000_000
 """The maximum number of symbols of a file; libtorch_cpu has 75,000."""
 
 MAX_NAMES = 64 * 1024 * 1024
-"""The limit of bytes of names, in the file and in total, because symbols can share
-names."""
+"""The limit of bytes of the table of names, and of all returned names together, because
+symbols can share the bytes of a name."""
 
 MAX_SYMBOL = 64 * 1024
-"""The longest name in bytes. C++ templates have names of several thousand."""
+"""The longest name in bytes. C++ templates have names of several thousand bytes."""
 
 _AS_ENTRY = 64
-"""The number of bytes of names that cost as much as one entry."""
+"""The number of bytes of names that take as long to read as one entry."""
 
 _AT_ONCE = 1024
 """The number of symbols unpacked at a time."""
@@ -76,11 +76,11 @@ class Dynamic:
 
     :param machine: the processor.
     :param wide: whether the file has 64 bits.
-    :param soname: the name under which other files are linked with it, or empty.
-    :param needed: the libraries that it is linked with.
+    :param soname: the name under which other files are linked with the file, or empty.
+    :param needed: the names of the libraries that the file is linked with.
     :param rpath: ``DT_RPATH``, or ``None``.
     :param runpath: ``DT_RUNPATH``, or ``None``.
-    :param nodeflib: whether it was linked with ``-z nodeflib``.
+    :param nodeflib: whether the file was linked with ``-z nodeflib``.
     """
 
     machine: str
@@ -96,7 +96,7 @@ def read_needed() -> Reader[tuple[str, ...]]:
     """Read the names of the libraries that an ELF file is linked with.
 
     This reader is separate from `read_sections`, because the sections are at the other
-    end of most files: in parallel, both need one pass over a stream.
+    end of most files: in parallel, the two readers need only one pass over a stream.
 
     :raises ValueError: the file is not ELF, or the names cannot be read.
     """
@@ -200,7 +200,7 @@ def _parts(rows: Iterable[tuple[int, int, int, int]]) -> Iterator[Range]:
         if kind not in (_SHT_NULL, _SHT_NOBITS) and size:
             counts = _counts(kind, flags)
             edges += ((offset, -1, counts), (offset + size, 1, counts))
-    # The number of sections of each kind at the current offset.
+    # The number of sections at the current offset, with and without possible GPU code.
     depth = {False: 0, True: 0}
     start: int | None = None
     for place, step, counts in sorted(edges):
@@ -225,7 +225,8 @@ class Symbol(NamedTuple):
 
     Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 
-    :param is_defined: whether the file provides the symbol, or else needs it.
+    :param is_defined: whether the file provides the symbol; otherwise, the file needs
+        the symbol.
     :param is_weak: whether the file can be loaded if no library defines it.
     """
 
@@ -245,7 +246,7 @@ def read_symbols(
     :param file: a seekable file; its position changes.
     :param beginning: matches the beginning of the wanted names, but no zero byte.
     :param take: called with the cost of the next read, in table entries; returns
-        whether to read it.
+        whether to go on.
     :raises ValueError: the file is not ELF, or its tables are cut off or too large.
     """
     sections = read_seekable(read_sections(), file).sections
@@ -282,7 +283,7 @@ def read_symbols(
 
 def _read(file: BinaryIO, start: int, length: int) -> bytes:
     data = b""
-    # Check the offset, which comes from the file: seeking to an impossible one fails.
+    # Check the offset from the file first: seeking to an impossible offset fails.
     if length and start < file.seek(0, os.SEEK_END):
         file.seek(start)
         data = file.read(length)

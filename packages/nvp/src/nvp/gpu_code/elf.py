@@ -55,7 +55,8 @@ _CUBIN_NAMES = b"\0.shstrtab\0"
 """The length of a cubin's ELF header, and the start of its section names."""
 
 _OLD_ABI = 0x33
-"""``EI_OSABI`` up to toolkit 12.x and sm_90; later cubins have 0x41 and other flags."""
+"""``EI_OSABI`` of cubins from CUDA up to 12.x for GPUs up to sm_90. Other cubins have
+0x41 and other flags."""
 
 _BLACKWELL = 100
 _RELEASE = re.compile(rb"Cuda compilation tools, release ([0-9]{1,3})\.([0-9]{1,3}),")
@@ -68,7 +69,7 @@ class Sections:
     Names are searched on demand: a wheel can have 10,000 cubins with many sections.
 
     :param rows: the offset of the name, type, offset and size of each section.
-    :param names: the texts of the names, each with a zero byte behind it; empty if they
+    :param names: the texts of the names, each with a zero byte after it; empty if they
         could not be read.
     """
 
@@ -79,11 +80,11 @@ class Sections:
         self._names = names
 
     def place(self, name: bytes) -> Range:
-        """Return the range of the last section with a name, or an empty range."""
+        """Return the range of the last section named ``name``, or an empty range."""
         names, wanted = self._names, name + b"\0"
         if wanted not in names:
             return 0, 0
-        # A name may be the end of a longer one, so it can begin anywhere.
+        # A name may be stored as the end of a longer name, so it can begin anywhere.
         places, at = set(), names.find(wanted)
         while at >= 0:
             places.add(at)
@@ -94,7 +95,7 @@ class Sections:
         return 0, 0
 
     def any_begins(self, prefix: bytes) -> bool:
-        """Return whether the name of a section begins with ``prefix``."""
+        """Return whether the name of any section begins with ``prefix``."""
         begins = self._names.startswith
         return any(begins(prefix, row[0]) for row in self._rows)
 
@@ -137,27 +138,27 @@ class _Layout:
         )
 
     def segments(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield type, offset, address and size in the file of each segment."""
+        """Yield ``(type, offset, address, size in the file)`` for each segment."""
         return self._rows("I4xQQ8xQ" if self.wide else "III4xI", data, size)
 
     def sections(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the offset of the name, type, offset and size of each section."""
+        """Yield ``(offset of the name, type, offset, size)`` for each section."""
         return self._rows("II16xQQ" if self.wide else "II8xII", data, size)
 
     def flags(self, data: bytes, size: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield type, flags, offset and size of each section."""
+        """Yield ``(type, flags, offset, size)`` for each section."""
         return self._rows("4xIQ8xQQ" if self.wide else "4xII4xII", data, size)
 
     def _rows(
         self, fields: str, data: bytes, size: int
     ) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the given fields of each row of a table; rows may be longer."""
+        """Yield the given fields of each row of a table, which may have more fields."""
         form = struct.Struct(self.order + fields)
         padded = struct.Struct(f"{form.format}{size - form.size}x")
         return padded.iter_unpack(memoryview(data)[: len(data) - len(data) % size])
 
     def dynamic(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Yield tag and value of each entry of the dynamic section, up to its end."""
+        """Yield ``(tag, value)`` for each entry of the dynamic section."""
         form = struct.Struct(self.order + ("qQ" if self.wide else "iI"))
         for at in range(0, len(data) - form.size + 1, form.size):
             tag, value = form.unpack_from(data, at)
@@ -294,8 +295,8 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
     if image.osabi == _OLD_ABI:
         return f"{image.flags & 0xFF}{'a' if image.flags & 0x800 else ''}"
     number = image.flags >> 8 & 0xFF
-    # For the letter "a", 12.8 and 12.9 set a flag, and 13.x writes the first attribute
-    # of .nv.compat.
+    # For the letter "a", CUDA 12.8 and 12.9 set a flag, and 13.x writes an attribute at
+    # the start of .nv.compat.
     if image.flags & 0x8 or (compat[:2] == b"\x02\x09" and compat[2:3] == b"\x01"):
         return f"{number}a"
     # Only the assembler options show that a cubin is for a family.
@@ -304,10 +305,11 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
 
 
 def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
-    """Return the CUDA version in ``tkinfo``, or else 13.0 for the form of CUDA 13.
+    """Return the CUDA version that built a loose cubin, as far as it is known.
 
     :param tkinfo: the content of the section ``.note.nv.tkinfo``.
-    :returns: ``None`` for a cubin without a version, in a form of older CUDA releases.
+    :returns: the version in ``tkinfo``; without one, 13.0 for the form of cubins that
+        CUDA 13 introduced, and ``None`` for an older form.
     """
     if release := _RELEASE.search(tkinfo):
         return int(release[1]), int(release[2])

@@ -4,10 +4,10 @@ NVIDIA does not fully document the format; this module follows the output of the
 of CUDA 11.8 to 13.5. All numbers are little-endian, whatever the host.
 
 A container is a header of 16 bytes (magic, version, size of the header, size of the
-rest) and a chain of entries. An entry is a header of 64 bytes or more and a payload;
-most are skipped. Some containers are outside the sections that ``cuobjdump`` searches.
-Therefore the whole file is searched, and a valid chain of entries distinguishes a
-container from similar bytes.
+rest) and a chain of entries. An entry is a header of 64 bytes or more and a payload.
+Most payloads are skipped. Some containers are outside the sections that ``cuobjdump``
+searches. Therefore the whole file is searched, and a valid chain of entries
+distinguishes a container from similar bytes.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .elf import has_kernels, names_kernels
 
 MAGIC = b"\x50\xed\x55\xba"
 _RARE = 1
-"""The index of the rarest byte of the magic in machine code: 0xed."""
+"""The index of 0xed in the magic: the byte that is the rarest in machine code."""
 
 _PER_TRY = 16 * 1024
-"""The number of bytes for each attempt to find the magic by its rarest byte, which is
-fastest in texts and zeros. If that takes more attempts, a regular expression is faster.
-"""
+"""The number of bytes of a piece for which one search for the rarest byte is allowed.
+This search is fastest in texts and zeros. If the byte is more frequent, a regular
+expression is faster."""
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
 """In machine code, a regular expression is twice as fast as `bytes.find`, except for a
@@ -39,8 +39,9 @@ CONTAINER = struct.Struct("<4sHHQ")
 
 _VERSION = 1
 
-# kind, version, header, payload, compressed size, offset of the extension, minor,
-# major, arch, identifier (offset, length), flags, (unknown), decompressed size
+# The header of an entry: kind, version, size of the header, size of the payload,
+# compressed size, offset of the extension, minor, major, arch, identifier (offset,
+# length), flags, (unknown), decompressed size
 ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 _ENTRY_VERSION = 0x0101
 PTX, CUBIN, LTO_IR, GROUP = 1, 2, 8, 0x100
@@ -66,10 +67,10 @@ _MAX_GROUP = 1024 * 1024
 _MAX_ARCH, _MAX_VERSION = 9999, 999
 
 _NEW_CUBIN = (1, 8)
-"""The version of all cubins of CUDA 13, and of those of 12.8 and 12.9 for Blackwell."""
+"""The format version of all cubins from CUDA 13, and of cubins for Blackwell GPUs."""
 _BLACKWELL = 100
 _WITH_ZSTD = 12, 0
-"""The lower bound for zstd: no CUDA 11 uses it, and 12.8 is the first known release."""
+"""The oldest possible CUDA with Zstandard: CUDA 11 never uses it, 12.8 and newer do."""
 _WITH_GROUPS = 13, 4
 
 _TOO_MANY = "not everything was read: there are too many containers of GPU code"
@@ -77,14 +78,14 @@ _TOO_DEAR = "not everything was read: there is too much GPU code to decompress"
 
 
 class Entry(NamedTuple):
-    """One piece of code.
+    """An entry of a container: one piece of GPU code.
 
     :param kind: `PTX`, `CUBIN`, `LTO_IR` or an unknown number.
     :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
     :param isa: the version of the PTX language, such as ``8.7``; empty for other kinds.
     :param compression: ``none``, ``lz4`` or ``zstd``.
     :param stub: whether it is a cubin without a kernel; ``None`` if unknown.
-    :param toolkit: the first CUDA with this form of entry, if the form is distinctive.
+    :param toolkit: the first CUDA that writes this form of entry; ``None`` if unknown.
     """
 
     kind: int
@@ -96,18 +97,18 @@ class Entry(NamedTuple):
 
 
 class Scanner:
-    """Finds containers in a file that is read in pieces.
+    """A scanner that finds containers in a file, which it receives in pieces.
 
     Memory does not grow with the input: the scanner keeps only headers that span two
     pieces, and small payloads.
 
-    :param size: the length of the file in bytes; no container reaches beyond it.
+    :param size: the length of the file in bytes.
     :param budget: the budget to charge; exceeding it is a defect.
     :param on_container: called with the offset of each container.
     :param on_entry: called with each entry, including those before a broken one.
-    :param on_defect: called with an offset and a clause.
-    :param texts: texts to search for outside of containers; `texts_found` lists those
-        found.
+    :param on_defect: called with the offset of a defect, and a clause about the defect.
+    :param texts: texts to search for outside of containers; found texts are added to
+        `texts_found`.
     """
 
     def __init__(
@@ -126,11 +127,11 @@ class Scanner:
         self._on_entry = on_entry
         self._on_defect = on_defect
         self._rest = b""
-        # All offsets are offsets in the file.
+        # All offsets are relative to the start of the file.
         self._base = 0  # the offset of the first byte of _rest
         self._next = 0  # the offset to read next
-        self._start = 0  # where the current container starts
-        self._end: int | None = None  # where it ends; None outside of containers
+        self._start = 0  # the start of the current container
+        self._end: int | None = None  # its end; None outside of containers
         self._tries = 0  # the remaining searches for the rarest byte of the magic
         self._texts = list(texts)
         self._longest = max(map(len, texts), default=1) - 1
@@ -139,7 +140,7 @@ class Scanner:
 
     @property
     def position(self) -> int:
-        """The number of bytes that have been fed."""
+        """The number of bytes that have been fed or skipped."""
         return self._base + len(self._rest)
 
     @property
@@ -155,12 +156,12 @@ class Scanner:
         return self._end is None
 
     def leave_out(self, offset: int) -> None:
-        """Skip ahead to an offset after `position`. Valid only while searching."""
+        """Skip to an offset after `position`; allowed only if `is_searching`."""
         self._rest, self._base, self._next = b"", offset, offset
         self._before = b""
 
     def skip(self, offset: int) -> None:
-        """Skip ahead to an offset that is at most `wanted`."""
+        """Skip to an offset that is at most `wanted`."""
         if offset > self.position:
             self._rest, self._base = b"", offset
 
@@ -184,8 +185,8 @@ class Scanner:
 
     def finish(self) -> None:
         """Report a container that the end of the file cuts off."""
-        # A skipped payload may end at the end of the file: process the rest of the
-        # container.
+        # If the last payload was skipped up to the end of the file, the end of its
+        # container has not been processed yet.
         self.feed(b"")
         if self._end is not None and self.position < self._end:
             message = "a container of GPU code is cut off by the end of the file"
@@ -193,7 +194,7 @@ class Scanner:
             self._end = None
 
     def _advance(self, data: bytes) -> int | None:
-        """Take a step; return where the next starts, or ``None`` to wait for data."""
+        """Take one step; return the next offset, or ``None`` to wait for data."""
         at = self._next - self._base
         if at > len(data):
             return None
@@ -205,12 +206,12 @@ class Scanner:
         return self._take(data, at, self._end)
 
     def _find(self, data: bytes, at: int) -> int | None:
-        """Search for the start of a container."""
+        """Search for a container; return the next offset, or ``None`` to wait."""
         place = self._find_magic(data, at)
         if self._texts:
             self._find_texts(data, at, len(data) if place is None else place)
         if place is None:
-            # The last bytes of the piece may be the first ones of the magic.
+            # Keep the last bytes of the piece if a magic may begin with them.
             kept = len(data) - next(
                 (n for n in (3, 2, 1) if data.endswith(MAGIC[:n])), 0
             )
@@ -228,7 +229,7 @@ class Scanner:
             return start + 1
         if size > self._size - body:
             # If an entry follows, the end of the file cuts off a container; otherwise,
-            # the bytes only look like one.
+            # the bytes only look like a container.
             if len(data) - place < CONTAINER.size + 4 and body + 4 <= self._size:
                 self._next = start
                 return None
@@ -240,7 +241,7 @@ class Scanner:
         return body
 
     def _find_texts(self, data: bytes, start: int, end: int) -> None:
-        """Search for the texts between two offsets, and across the previous piece."""
+        """Search for texts between two offsets, or begun in the previous piece."""
         joint = self._before + data[start : min(end, start + self._longest)]
         self._before = b""
         for text in self._texts[:]:
@@ -249,8 +250,8 @@ class Scanner:
                 self.texts_found.append(text)
 
     def _find_magic(self, data: bytes, at: int) -> int | None:
-        """Return the offset of the first magic from ``at``."""
-        if data.startswith(MAGIC, at):  # most containers follow another one
+        """Return the offset of the first magic at or after ``at``."""
+        if data.startswith(MAGIC, at):  # most containers directly follow another one
             return at
         find, rare = data.find, MAGIC[_RARE : _RARE + 1]
         place = at + _RARE
@@ -266,7 +267,7 @@ class Scanner:
         return match.start() if match else None
 
     def _take(self, data: bytes, at: int, end: int) -> int | None:
-        """Read the entry at ``at``, and return the offset after its payload."""
+        """Read the entry at ``at``; return the offset after it, or ``None`` to wait."""
         left = end - self._next
         if left < ENTRY.size:
             return self._broken("its last bytes are too few for an entry")
@@ -284,8 +285,8 @@ class Scanner:
         else:
             self._report(fields, b"", size)
             return self._next + header + payload
-        # If the file ends within an entry, read neither its payload nor the list of a
-        # group.
+        # If the file ends within the entry, read only its parts before the end: the
+        # header without the payload, or the header without the list of a group.
         limits = (wanted, header, ENTRY.size)
         wanted = next((n for n in limits if self._next + n <= self._size), 0)
         if len(data) - at < wanted:
@@ -300,7 +301,7 @@ class Scanner:
     def _take_group(
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
-        """Read the entries of a group; its header contains their headers."""
+        """Read the entries of a group, whose headers are in the header of the group."""
         stream: bytes | None = None
         try:
             for fields in group_entries(header):
@@ -308,7 +309,7 @@ class Scanner:
                 offset, size = fields[2:4]
                 body = b""
                 if fields[0] == CUBIN and size <= SMALL:
-                    # Decompress lazily, when an entry needs it.
+                    # Decompress the payload only if an entry needs it.
                     if stream is None:
                         stream = self._unpacked(group, payload)
                     body = stream[offset : offset + size]
@@ -367,7 +368,7 @@ class Scanner:
             self._on_defect(place, message)
 
     def _broken(self, why: str) -> int:
-        """Abandon the container at this entry, and search for the next one."""
+        """Report a damaged container; return the offset at which to search on."""
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
@@ -376,7 +377,7 @@ class Scanner:
 def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
     """Yield the fields of the entries of a group.
 
-    :param header: the header of the group, which contains those of its entries.
+    :param header: the header of the group, with the headers of its entries.
     :raises ValueError: the list of the entries is missing, or ends too early.
     """
     place = ENTRY.size

@@ -49,10 +49,10 @@ _TEXT = re.compile(
 class File:
     """A file to inspect.
 
-    :param path: its path in the wheel or directory, with ``/``.
-    :param size: its claimed size in bytes.
-    :param pieces: reads the file.
-    :param local: its path on disk, if the file is so long that parts are skipped.
+    :param path: the path of the file in the wheel or directory, with ``/``.
+    :param size: the claimed size of the file in bytes.
+    :param pieces: a function that reads the file.
+    :param local: the path on disk, if the file is so long that parts are skipped.
     :param loaded_only: the argument for `library.inspect_local`.
     """
 
@@ -65,14 +65,14 @@ class File:
 
 @dataclass(kw_only=True, slots=True)
 class Listing:
-    """The files to inspect, and errors of listing them.
+    """The files to inspect, and errors that occurred while listing them.
 
     :param size: the size of the archive, or of all files of a directory, in bytes.
     :param members: the number of files, including text.
     :param requires: ``Requires-Dist`` of the METADATA.
-    :param projects: the project of each archive, by the prefix of its members; the
-        empty prefix is for files outside of archives.
-    :param loaded_only: whether to search GPU code only where programs load it.
+    :param projects: ``{prefix of the members of an archive: project of the archive}``;
+        the empty prefix is for files outside of archives.
+    :param loaded_only: the argument for `library.inspect_local`.
     """
 
     size: int = 0
@@ -87,14 +87,14 @@ class Listing:
     _unlisted: int = 0
 
     def add_defect(self, path: str, message: str) -> None:
-        """Add a defect, or only count it if there are many."""
+        """Add a defect; if there are already many, only count it."""
         if len(self._defects) < MAX_DEFECTS:
             self._defects.append(Defect(path=path, message=message))
         else:
             self._unlisted += 1
 
     def defects(self, more: Iterator[Defect]) -> tuple[Defect, ...]:
-        """Return the sorted defects; the last one counts those that are left out."""
+        """Return the sorted defects with ``more``; the last may count omitted ones."""
         defects = [*self._defects, *more]
         defects.sort(key=lambda item: (item.path, item.message))
         unlisted = self._unlisted + len(defects[MAX_DEFECTS:])
@@ -106,12 +106,12 @@ class Listing:
     def add_path(self, path: str, name: str) -> None:
         """Add a file of a directory, with its members if it is an archive.
 
-        :param name: its name in the report, with ``/`` between directories.
+        :param name: the name of the file in the report, with ``/``.
         """
         try:
             status = os.stat(path)
         except (OSError, ValueError) as error:
-            # Ignore missing text and byte code, which images often leave out.
+            # Ignore missing text and byte code, which container images often omit.
             if not is_text(name) and not name.endswith(".pyc"):
                 self.add_defect(name, str(unreadable(error, name).message))
             return
@@ -150,8 +150,8 @@ class Listing:
 
         :param file_name: the name of the archive, which begins with its project.
         :param prefix: the prefix of the names of the members.
-        :param requires: read ``Requires-Dist`` from its METADATA.
-        :param look: called with the open archive, because listing it again is slow.
+        :param requires: read ``Requires-Dist`` from the METADATA of the archive.
+        :param look: reads more from the open archive: opening it again would be slow.
         """
 
         def read(archive: zipfile.ZipFile) -> None:
@@ -186,7 +186,7 @@ class Listing:
         """Begin to inflate the largest files, each in a thread of its own.
 
         Meanwhile, the modules that inspect the files are imported. On several cores,
-        inflating and inspecting a file then takes no longer than inflating it.
+        inspecting a file in addition to inflating it then takes no extra time.
         """
         self.files.sort(key=attrgetter("size"), reverse=True)
         for index, item in enumerate(self.files[:count]):
@@ -210,7 +210,7 @@ class Listing:
                 self.add_metadata(metadata)
 
     def add_metadata(self, metadata: bytes) -> None:
-        """Read ``Requires-Dist`` from the content of METADATA."""
+        """Set ``requires`` from the content of METADATA."""
         self.requires = parse_requires(metadata)
         if len(self.requires) > MAX_REQUIRES:
             self.requires = self.requires[:MAX_REQUIRES]
@@ -249,11 +249,11 @@ def recorded_rows(record: str) -> Iterator[list[str]]:
 
 
 def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
-    """Return the files of a RECORD in the directory of packages.
+    """Return those paths of a RECORD that are inside the directory of packages.
 
     Scripts and manuals are up to three directories above, in ``bin`` and ``share``, and
-    contain no GPU code. A path further up, or an absolute one, leaves the installation:
-    it is a defect and is not read.
+    contain no GPU code. An absolute path, or a path further up, leaves the
+    installation: it is not returned, but added to ``listing`` as a defect.
     """
     paths: set[str] = set()
     for given in recorded:
@@ -272,7 +272,7 @@ def recorded_paths(recorded: Iterable[str], listing: Listing) -> set[str]:
 
 
 def _read(path: str, size: int) -> Iterator[bytes]:
-    """Read at most the size of the file when it was listed; some files never end."""
+    """Yield at most ``size`` bytes of a file, because some files never end."""
     if not size:
         return
     try:
@@ -285,5 +285,5 @@ def _read(path: str, size: int) -> Iterator[bytes]:
 
 
 def is_text(path: str) -> bool:
-    """Return whether a file is text by its name, and thus contains no GPU code."""
+    """Return whether the name of a file shows that it is text, without GPU code."""
     return _TEXT.fullmatch(path.rpartition("/")[2]) is not None

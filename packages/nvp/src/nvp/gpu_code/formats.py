@@ -19,13 +19,13 @@ from .ranges import Range, Reader
 _VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
 _TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
 _HEAD = 64 * 1024
-"""The number of bytes of a PTX file to search for its first two directives; only
-comments may precede them."""
+"""The number of bytes of a PTX file to search for its first two directives, which only
+comments may precede."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Code:
-    """The target of a loose file.
+    """The target of a loose PTX file or cubin.
 
     :param target: number and letter of the GPU, such as ``90``, ``90a`` or ``100f``.
     :param isa: the version of the PTX language; empty for a cubin.
@@ -64,7 +64,7 @@ def guess_format(path: str, head: bytes) -> str:
 def read_ptx() -> Reader[Code]:
     """Read the target of a PTX file.
 
-    :raises ValueError: one of the two directives is missing.
+    :raises ValueError: the directive ``.version`` or ``.target`` is missing.
     """
     (head,) = yield ((0, _HEAD),)
     version, target = _VERSION.search(head), _TARGET.search(head)
@@ -94,10 +94,10 @@ _PE_MAGIC = b"MZ"
 _PE_MACHINES = {0x14C: "x86", 0x1C4: "arm", 0x8664: "x86_64", 0xAA64: "aarch64"}
 _SECTION = struct.Struct("<8sIIII16x")
 _IMPORTS, _DELAYED = 1, 13
-"""The indexes of the directories of DLLs loaded at start, and of delay-loaded DLLs."""
+"""The indexes of the data directories for imported DLLs and for delay-loaded DLLs."""
 
 _DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
-"""The position of a DLL name's address in the descriptors of both directories."""
+"""The position of the address of a DLL's name in a descriptor, for each directory."""
 
 MAX_SECTIONS = 96
 """The maximum number of sections that Windows accepts."""
@@ -173,7 +173,7 @@ def _tables(
 
 
 def _addresses(data: bytes, form: struct.Struct) -> Iterator[int]:
-    """Yield the address of each name, up to the descriptor that ends the table."""
+    """Yield the address of each DLL's name in the descriptors of a table."""
     for at in range(0, len(data) - form.size + 1, form.size):
         (address,) = form.unpack_from(data, at)
         if not address:

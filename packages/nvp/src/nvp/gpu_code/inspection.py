@@ -26,9 +26,9 @@ from .zip_members import inflater_name
 logger = Logger(__name__)
 
 Progress = Callable[[int, int], None]
-"""Called with the number of decompressed bytes that are done, and their total.
+"""A function that receives the number of inspected bytes, and their total number.
 
-The calls come one at a time, but from any thread.
+Bytes are counted after decompression. The calls come one at a time, from any thread.
 """
 
 
@@ -90,7 +90,7 @@ def list_wheel(
     :param look: called with the open archive, to read more from it.
     """
     listing = Listing(size=source.seek(0, os.SEEK_END))
-    # The name may be a URL, whose last part is the file name.
+    # The name may be a URL: its last part is the file name.
     listing.add_archive(source, name.rpartition("/")[2], requires=True, look=look)
     return listing
 
@@ -155,9 +155,9 @@ def inspect_recorded(
     :param name: the distribution of the RECORD.
     :param recorded: the paths in the RECORD.
     :param metadata: the bytes of METADATA; ``None`` if unreadable.
-    :param locate: returns the path of a file in the RECORD.
+    :param locate: returns the path on disk for a path in the RECORD.
     :param loaded_only: whether to search only the data of libraries, which contains the
-        GPU code of programs. This halves the time.
+        GPU code of programs. This restriction halves the time.
     """
     listing = Listing(projects={"": name}, loaded_only=loaded_only)
     if metadata is None:
@@ -184,7 +184,7 @@ def inspect_listing(
 
     :param path: the subject of the report.
     :param kind: the kind of the report; see `WheelReport`.
-    :param budget: the budget, by default that of one report.
+    :param budget: the limits of the work, by default the limits for one report.
     """
     total = sum(item.size for item in listing.files)
     logger.info(
@@ -206,7 +206,7 @@ def inspect_listing(
         listing.close()
     seconds, name = time.monotonic() - started, inflater_name()
     logger.info("%s: read in %.3f seconds, inflated by %s", path, seconds, name)
-    # Defects of files other than libraries are listed with those of the archive.
+    # Defects of files other than libraries are listed as defects of the archive.
     libraries: list[LibraryReport] = []
     others: list[LibraryReport] = []
     for item in reports:
@@ -228,7 +228,7 @@ def _marked(
 ) -> tuple[LibraryReport, ...]:
     """Return the libraries sorted by path, with vendored copies marked.
 
-    :param projects: the project of each archive, by the start of its members' paths.
+    :param projects: ``{prefix of the members of an archive: project of the archive}``.
     """
     from .units import copied_paths
 
@@ -256,7 +256,7 @@ def _archive(path: str, projects: Mapping[str, str]) -> str:
 
 
 class _Counter:
-    """Reports the progress, and whether the work must stop."""
+    """A counter for all threads, which reports progress and tells them to stop."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total = total
@@ -279,8 +279,8 @@ def _inspect_all(
         return _inspect_each(iter(files), budget, counter)
     from concurrent.futures import ThreadPoolExecutor
 
-    # Threads help, because zlib releases the interpreter's lock. Start with the largest
-    # file, so the other threads do not wait for it at the end.
+    # Threads help, because zlib releases the interpreter's lock. The largest files come
+    # first, so no thread works on such a file alone at the end.
     waiting = SimpleQueue[File]()
     for item in files:
         waiting.put(item)
@@ -341,7 +341,7 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
         counter.add(size)
 
     def pieces() -> Iterator[bytes]:
-        # Reading a file again for its tables does not count as progress.
+        # Report progress only for the first reading: tables may need another one.
         nonlocal is_first
         counts, is_first = is_first, False
         for piece in item.pieces():

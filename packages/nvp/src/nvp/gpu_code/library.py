@@ -26,14 +26,14 @@ _T = TypeVar("_T")
 _PASSES = 2
 """The maximum number of times to read a stream again for earlier tables. The longest
 chains of references go back twice: from the section headers of a cubin to the names of
-the sections and from those to the content of a section, or from the program headers to
-the dynamic section and from there to the names of the libraries."""
+the sections, and on to the content of a section; or from the program headers to the
+dynamic section, and on to the names of the libraries."""
 
 _HEAD = 64
 """The number of bytes needed to recognize the format of a file."""
 
 _STEP = 256 * 1024
-"""The number of bytes to read at once from a file on disk without skipping."""
+"""The number of bytes to read at once from a file on disk, if nothing was skipped."""
 
 _SHORT = 4 * 1024
 """The number of bytes to read after skipping; the header of an entry has 64 or more."""
@@ -48,22 +48,22 @@ _CUDART_SINCE = {
     b"cuKernelSetCacheConfig\0": 12,
     b"cuMemDiscardAndPrefetchBatchAsync\0": 13,
 }
-"""A message and a driver function that every CUDA runtime contains, and functions that
-it contains since a major version. The message alone is also in ``libcudadevrt``.
-Without symbols, only these texts reveal a statically linked runtime. They were found in
-the runtimes 11.7 to 13.5, and in wheels that are linked with one of them.
+"""Texts in every CUDA runtime (`_CUDART`, a message and a driver function), and driver
+functions with the first major version whose runtime contains them. The message alone is
+also in ``libcudadevrt``. Without symbols, only these texts reveal a statically linked
+runtime. They were found in the runtimes 11.7 to 13.5, and in wheels with such runtimes.
 """
 
 MAX_DEFECTS = 20
 """The maximum number of listed defects of a file."""
 
 MAX_DISTINCT = 2048
-"""The maximum number of different entries of a file, by kind, target, PTX version and
+"""The maximum number of entries of a file that differ in kind, target, PTX version or
 compression. cuBLASLt has 40."""
 
 
 class Counts:
-    """Counts the entries of a file, and records its first container and its defects.
+    """The counted entries, the first container and the defects of a file.
 
     :param path: the name of the file in the report.
     """
@@ -74,7 +74,7 @@ class Counts:
         self.path = path
         self.first_container: int | None = None
         self.defects: list[Defect] = []
-        # The same few entries occur thousands of times.
+        # Count equal entries together: the same few occur thousands of times.
         self._entries: dict[Entry, int] = {}
         self._is_full = False
 
@@ -84,7 +84,7 @@ class Counts:
             self.first_container = offset
 
     def add(self, entry: Entry) -> None:
-        """Count an entry, unless the file has too many different ones."""
+        """Count an entry, unless the file has too many different entries."""
         entries = self._entries
         if entry in entries:
             entries[entry] += 1
@@ -96,7 +96,7 @@ class Counts:
             self.add_defect(None, message)
 
     def add_defect(self, offset: int | None, message: str) -> None:
-        """Add a defect, unless there are many."""
+        """Add a defect, unless there are already many."""
         if len(self.defects) == MAX_DEFECTS:
             message, offset = "there are more defects", None
         if len(self.defects) <= MAX_DEFECTS:
@@ -105,7 +105,7 @@ class Counts:
 
     def totals(self) -> dict[str, Any]:
         """Return the fields of `report.LibraryReport` that count entries."""
-        if not self._entries:  # true for most files
+        if not self._entries:  # shortcut: most files have no entries
             return {}
         targets: dict[str, int] = defaultdict(int)
         stubs: dict[str, int] = defaultdict(int)
@@ -161,7 +161,7 @@ def inspect_library(
     *,
     budget: Budget | None = None,
 ) -> LibraryReport | None:
-    """Find the GPU code of a file; ``None`` for a data file without any.
+    """Find the GPU code of a file; ``None`` for a data file without GPU code.
 
     :param path: the name of the file in the report.
     :param size: the claimed size of the file in bytes.
@@ -211,7 +211,7 @@ def inspect_local(
 ) -> LibraryReport | None:
     """Find the GPU code of a file on disk, as `inspect_library` does.
 
-    The machine code itself, which is most of a CUDA library, is skipped.
+    The machine code in containers, which is most of a CUDA library, is skipped.
 
     :param path: the name of the file in the report.
     :param place: the path of the file.
@@ -263,7 +263,7 @@ def _scan(
     budget: Budget,
     on_bytes: Callable[[int], None],
 ) -> bool:
-    """Feed a scanner, and return whether it has seen all relevant bytes.
+    """Feed a scanner, and return whether all relevant bytes were searched.
 
     :param others: the start and the end of each part to skip, in ascending order.
     """
@@ -299,10 +299,10 @@ def _scan(
 
 
 def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
-    """Return the next offset with data, and the offset of the next hole.
+    """Return the start and the end of the next data in a file that may have holes.
 
     Holes read as zeros, and a container does not start with zeros. An entry may begin
-    in data and end in a hole, so the beginning of a hole counts as data.
+    in data and end in a hole, so the end is a little behind the start of the hole.
     """
     if sys.platform == "win32":
         return place, size
@@ -319,7 +319,7 @@ def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
 
 
 def _around(others: Sequence[Range], place: int, size: int) -> Range:
-    """Return the next relevant range from ``place``.
+    """Return the start and the end of the next relevant part, at or after ``place``.
 
     :param others: the start and the end of each part to skip, in ascending order.
     """
@@ -342,7 +342,7 @@ def _scanner(counts: Counts, size: int, budget: Budget | None) -> Scanner:
 
 
 def _add_errors(counts: Counts, errors: Iterable[ValueError]) -> None:
-    # Add equal errors once: both readers of an ELF file fail if its header is wrong.
+    # Add equal errors once: if an ELF header is wrong, both readers of the file fail.
     for message in dict.fromkeys(map(str, errors)):
         counts.add_defect(None, message)
 
@@ -383,7 +383,7 @@ def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:
 
 
 def _static_cudart(texts: Collection[bytes]) -> int:
-    """Return the major version of the CUDA runtime in a file; 0 if there is none."""
+    """Return the major version of the CUDA runtime that contains ``texts``, or 0."""
     majors = (major for text, major in _CUDART_SINCE.items() if text in texts)
     return max(majors, default=11) if set(_CUDART) <= set(texts) else 0
 

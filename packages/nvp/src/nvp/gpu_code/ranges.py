@@ -1,12 +1,12 @@
 """Read the tables of a file from a stream, which cannot seek.
 
 Tables near the end of a file refer to its start, and vice versa. In a stream, such as a
-member of an archive, one of the two has passed when the other is read. A reader of
+member of an archive, the bytes that a table refers to may have passed. A reader of
 tables is therefore a generator: it yields all byte ranges that it needs next, and
-receives their bytes, which are fewer at the end of the file.
+receives their bytes, which may be fewer at the end of the file.
 
-This reader follows two references: the first two bytes are the offset of a table, and
-the table is the offset of a name.
+The following reader follows two references: the first two bytes are the offset of a
+table, and the table is the offset of a name.
 
 >>> def read_name():
 ...     (table_at,) = yield ((0, 2),)
@@ -14,15 +14,15 @@ the table is the offset of a name.
 ...     (name,) = yield ((int(name_at), 4),)
 ...     return name
 
-In this file, the table is at 10, after the name at 4. With all bytes in memory, the
-reader works directly:
+In the following data, the table is at 10, after the name at 4. With all bytes in
+memory, the reader runs directly:
 
 >>> data = b"10..name..04"
 >>> read_all(read_name(), data)
 b'name'
 
-`RangeFeeder` runs the reader on the stream. Here it keeps only the first two bytes and
-the last two (or the last piece, if that is longer):
+`RangeFeeder` runs the reader on a stream. This feeder keeps only the first two and the
+last two bytes (or the whole last piece, if it is longer):
 
 >>> feeder = RangeFeeder(read_name(), len(data), head=2, tail=2)
 >>> feeder.feed(b"10..")
@@ -34,7 +34,7 @@ still to come.
 >>> feeder.feed(b"..04")
 
 The reader got ``04`` and requested 4 bytes at 4, which have passed. The feeder no
-longer has them, and returns how far the stream must be read again:
+longer has them: the stream must be read again up to ``end``.
 
 >>> feeder.done, feeder.end
 (False, 8)
@@ -44,7 +44,7 @@ longer has them, and returns how far the stream must be read again:
 >>> feeder.done, feeder.result
 (True, b'name')
 
-The real feeder keeps enough bytes to read most libraries only once.
+By default, a feeder keeps enough bytes to read most libraries only once.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ MAX_RANGE = 1024 * 1024
 HEAD = 512 * 1024
 TAIL = 2 * 1024 * 1024
 """The number of bytes that a feeder keeps from the start and from the end. The section
-names usually precede the section headers at the end of a file, but by half a megabyte
-if `patchelf` has moved the headers."""
+names are usually next to the section headers at the end of a file. If `patchelf` has
+moved the headers, the names are half a megabyte before them."""
 
 
 def read_all(reader: Reader[T], data: bytes) -> T:
@@ -100,7 +100,7 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     end = file.seek(0, os.SEEK_END)
 
     def read(start: int, length: int) -> bytes:
-        # Check the offset, which comes from the file: an impossible one would fail.
+        # Check the offset from the file first: seeking to an impossible offset fails.
         if length <= 0 or start >= end:
             return b""
         file.seek(start)
@@ -110,7 +110,7 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
 
 
 class RangeFeeder(Generic[T]):
-    """Runs a reader on a stream; see the example in the module docstring.
+    """A feeder that runs a reader on a stream; see the example of the module.
 
     The reader is `done` when it has returned its `result` or failed with an `error`.
 
@@ -134,8 +134,8 @@ class RangeFeeder(Generic[T]):
         self._head = b""
         self._tail: deque[tuple[int, bytes]] = deque()
         self._position = 0
-        # The requested ranges, the bytes of complete ones, and by index the partial
-        # bytes of the others.
+        # The requested ranges, the bytes of each complete range, and the partial bytes
+        # of each open range (the key is the index of the range).
         self._wanted: list[Range] = []
         self._complete: list[bytes] = []
         self._open: dict[int, bytearray] = {}
@@ -147,13 +147,13 @@ class RangeFeeder(Generic[T]):
 
     @property
     def end(self) -> int:
-        """The end of the open ranges in the stream; 0 if none is open."""
+        """The offset at which the last open range ends; 0 if no range is open."""
         return max(
             (self._wanted[i][0] + self._wanted[i][1] for i in self._open), default=0
         )
 
     def restart(self) -> None:
-        """Expect the stream from its start again."""
+        """Prepare for the stream to be fed from its start again."""
         self._position = 0
         self._tail.clear()
         for index in self._open:
@@ -177,8 +177,8 @@ class RangeFeeder(Generic[T]):
             self._head += data[: self._head_size - self._position]
         self._tail.append((self._position, data))
         self._position += len(data)
-        # Keep no bytes far before the next range, so the memory of a piece is reused
-        # while it is in the CPU cache.
+        # Drop bytes far before the next range, so the memory of a piece is reused while
+        # it is in the CPU cache.
         first = max(self._position, self._next) - self._tail_size
         first = min(first, self._position)
         while self._tail[0][0] + len(self._tail[0][1]) < first:
@@ -186,13 +186,13 @@ class RangeFeeder(Generic[T]):
         self._fill(data, self._position - len(data))
         while not self._open and not self.done:
             self._advance(tuple(self._complete))
-            # The new ranges may have passed already.
+            # The new ranges may have passed already: search the bytes that were kept.
             self._fill(self._head, 0)
             for start, piece in self._tail:
                 self._fill(piece, start)
 
     def finish(self) -> None:
-        """End the stream: the reader gets the partial bytes, then empty ones."""
+        """End the stream: the reader gets the partial bytes, then empty bytes."""
         if not self._is_started:
             self._is_started = True
             self._advance(None)

@@ -22,7 +22,7 @@ _RUNTIME = re.compile(
 )
 
 _NOTHING: Mapping[str, int] = {}
-"""A shared empty mapping, because a wheel of cubins has thousands of them."""
+"""An empty mapping for all reports, because a wheel may have thousands of cubins."""
 
 
 class BrokenError(Exception):
@@ -62,8 +62,8 @@ class LibraryReport:
     :param compression: the number of entries with ``none``, ``lz4`` or ``zstd``.
     :param needed: the libraries that the file is linked with (``DT_NEEDED`` of an ELF
         file, imports of a DLL), in the order of the file.
-    :param static_cudart: the major version of a statically linked CUDA runtime, which
-        may also be later; 11 means 11 or earlier, and 0 none.
+    :param static_cudart: the major version of a statically linked CUDA runtime; 11
+        stands for 11 or earlier, 13 for 13 or later, and 0 for none.
     :param toolkit: the first CUDA that writes this form of machine code, such as
         ``13.0``; empty if the form is not distinctive.
     :param unknown: the number of entries of unknown kinds, such as ``{"kind 0x20":
@@ -104,8 +104,8 @@ class LibraryReport:
     def kernels(self) -> Mapping[str, int]:
         """``targets`` without stubs, which contain no kernels.
 
-        Linking without a named GPU may also add PTX without a kernel, next to machine
-        code for the toolkit's oldest GPU.
+        Linking for no particular GPU may also add PTX without a kernel, next to a stub
+        for the oldest GPU of the toolkit.
         """
         counts = {
             name: count - self.stubs.get(name, 0)
@@ -175,13 +175,13 @@ class WheelReport(Reported):
     :param path: the inspected path, or the name of a distribution.
     :param kind: ``wheel`` (any zip archive), ``folder``, ``distribution`` (an installed
         one) or ``file``.
-    :param size: the bytes of the archive or file, or of all files together.
+    :param size: the size of the archive or file, or of all files together, in bytes.
     :param members: the number of files in the archive or directory.
     :param libraries: libraries and programs (ELF and PE files), and other files with
-        GPU code or with a defect, by path.
-    :param defects: the defects of the archive itself and of files that are not among
-        ``libraries``, which have their own.
-    :param requires: ``Requires-Dist`` of its METADATA.
+        GPU code, sorted by path.
+    :param defects: the defects of the archive itself, and of files that are not among
+        ``libraries``. Each library has its defects in its own report.
+    :param requires: ``Requires-Dist`` of the METADATA.
     """
 
     path: str
@@ -234,7 +234,7 @@ class WheelReport(Reported):
 
     @property
     def complete(self) -> bool:
-        """Whether all relevant files were read; copies and tests are not relevant."""
+        """Whether all files were read, except for vendored copies and tests."""
         return not (self.defects or any(item.defects for item in self.own))
 
     @classmethod
@@ -255,16 +255,16 @@ class WheelReport(Reported):
 
 
 def is_test(path: str) -> bool:
-    """Return whether a file of a wheel is part of the project's tests, by its path.
+    """Return whether the path of a file shows that it is part of the project's tests.
 
-    :param path: with ``/`` between directories.
+    :param path: the path with ``/`` between directories.
     """
     folders = path.lower().split("/")[:-1]
     return "tests" in folders or "test" in folders
 
 
 def target_key(target: str) -> tuple[int, int, str]:
-    """Return a sort key of targets: machine code first, then by number and letter."""
+    """Return a sort key: machine code precedes PTX; then number and letter decide."""
     match = _TARGET.fullmatch(target)
     if match is None:
         return 2, 0, target
@@ -276,7 +276,7 @@ def sort_targets(
 ) -> dict[str, int]:
     """Return ``targets`` in the order of `target_key`."""
     if isinstance(targets, Mapping):
-        if len(targets) < 2:  # a cubin has one; a wheel may have 10,000 cubins
+        if len(targets) < 2:  # shortcut for cubins: a wheel may have 10,000 of them
             return dict(targets)
         targets = targets.items()
     return dict(sorted(targets, key=lambda pair: target_key(pair[0])))

@@ -2,7 +2,7 @@
 
 A wheel runs on a GPU if all of its own libraries do. But some files are alternatives: a
 program loads the loose cubin for its GPU, or either ``lib_cuda126.so`` or
-``lib_cuda130.so`` for its CUDA. A unit is one library, or a set of alternatives.
+``lib_cuda130.so`` for its CUDA version. A unit is one library or a set of alternatives.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _LOOSE = ("cubin", "ptx", "fatbin", "data")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unit:
-    """A library, or several files of which a program loads one.
+    """A library, or several alternative files of which a program loads one.
 
     :param name: the path, with ``*`` in place of the parts that differ between files.
-    :param libraries: its files.
-    :param by_cuda: whether the files are alternatives by CUDA version; the oldest one
-        sets the bound.
+    :param libraries: the files of the unit.
+    :param by_cuda: whether the files are alternatives for several CUDA versions; the
+        oldest version determines the bound.
     :param targets: the targets with kernels, such as ``90a_real``.
     :param stubs: the targets that have only stubs.
     :param isa: the newest PTX version of each PTX target, as (major, minor).
@@ -62,9 +62,10 @@ class Unit:
         toolkit: CudaVersion | None = None,
         driver: CudaVersion | None = None,
     ) -> str | None:
-        """Return how a GPU runs the unit: `NATIVE`, `PTX`, `UNKNOWN` or else ``None``.
+        """Return how a GPU runs the unit: `NATIVE`, `PTX` or `UNKNOWN`, or ``None``.
 
-        `UNKNOWN` is possible only if the CUDA toolkit of the code is given.
+        ``None`` means that the GPU does not run the unit. The result can be `UNKNOWN`
+        only if ``toolkit``, the CUDA version of the code, is given.
         """
         how = None
         for target in self.targets:
@@ -80,11 +81,11 @@ class Unit:
         return how
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
-        """Return the PTX versions of each alternative library, or else of the unit."""
+        """Return ``{target: PTX version}`` of each CUDA alternative, or of the unit."""
         return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
 
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the CUDA version of a driver that compiles the unit's PTX for a GPU.
+        """Return the CUDA version that a driver needs to compile the PTX for a GPU.
 
         The driver compiles the PTX of the highest target. Among alternatives by CUDA,
         the program loads one that the driver can run. The result is ``None`` if the PTX
@@ -121,7 +122,7 @@ def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
 def split_units(report: WheelReport) -> tuple[Unit, ...]:
     """Return the units of the project's own libraries that have GPU code.
 
-    Static libraries are for linking, and count only if there are no other libraries.
+    Static libraries are for linking: they are used only if there are no other ones.
     """
     own = [item for item in report.own if item.targets]
     groups: dict[str, list[LibraryReport]] = {}
@@ -133,7 +134,7 @@ def split_units(report: WheelReport) -> tuple[Unit, ...]:
 
 
 def choices_by_cuda(report: WheelReport) -> Mapping[str, tuple[str, ...]]:
-    """Return, for each path, all paths that are the same except for a CUDA version."""
+    """Map each path with alternatives to all paths that differ only in CUDA version."""
     groups: dict[str, list[str]] = {}
     for item in report.own:
         if item.format != "archive" and _is_by_cuda(item.path):
@@ -186,10 +187,10 @@ def parse_target(target: str) -> tuple[int, str, str]:
 
 @cache
 def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
-    """Return the first CUDA that reads a version of PTX; ``None`` if none is known.
+    """Return the first CUDA version that reads a PTX version; ``None`` if unknown.
 
-    A driver for that CUDA version or a newer one compiles such PTX. Versions before
-    11.0 count as 11.0, the first version that properties can name.
+    A driver for that CUDA version or a newer one compiles such PTX. CUDA 11.0 is
+    returned for older versions too, because properties cannot name these.
     """
     first = next((cuda for cuda, v in ptx_versions().items() if v >= isa), None)
     return None if first is None else max(first, OLDEST)
@@ -197,7 +198,7 @@ def ptx_toolkit(isa: tuple[int, int]) -> CudaVersion | None:
 
 @cache
 def first_toolkit(target: str) -> CudaVersion | None:
-    """Return the first toolkit that emits a target, or ``None`` if none is known."""
+    """Return the first toolkit that emits a target, or ``None`` if it is unknown."""
     number, letter, _ = parse_target(target)
     model = gpu_models().get(ComputeCapability(number // 10, number % 10))
     if model is not None and not letter:
@@ -239,18 +240,18 @@ _NVIDIA = _files(_NAMES)
 _NO_KERNELS = _files(_WITHOUT_KERNELS)
 _CUPTI = re.compile(r"(?:lib)?cupti.*")
 _WITH_CUPTI = re.compile(r"(?:lib)?checkpoint\.(?:so|dll)(?:\.[0-9.]+)?")
-"""A library of CUPTI with a common name: it counts only next to CUPTI."""
+"""A library of CUPTI whose name is common: CUPTI must be in the same directory."""
 
 _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
-"""NVIDIA's own projects, without a CUDA suffix."""
+"""The names of NVIDIA's own projects, without a CUDA suffix."""
 
 _HARDWARE = re.compile(r"(?:cpu|cu|cuda|gpu)[0-9]*x?")
 _LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
-"""A library; tools such as auditwheel add a part of its hash to the name."""
+"""The file name of a library, to which tools such as auditwheel may add a hash."""
 
 
 def is_of_nvidia(name: str) -> bool:
-    """Return whether a library is named as one of NVIDIA's, such as ``libnccl.so.2``.
+    """Return whether an NVIDIA library has this file name, such as ``libnccl.so.2``.
 
     :param name: the name of the file, without its directory.
     """
@@ -274,17 +275,16 @@ def copied_paths(
     ``NAME.libs/``. They may be another project's libraries, such as cuBLAS, or a
     library of the project itself: all kernels of faiss-gpu-cu12 are in
     ``faiss_gpu_cu12.libs/libfaiss-6b43fd57.so``. The name of the directory is not
-    enough. The questions are, in this order:
+    enough. The first of these rules that applies to a library decides:
 
-    1. Is it one of NVIDIA's libraries, by the name that NVIDIA gives it? It is a copy,
-       in any directory, except in NVIDIA's own wheel of it.
-    2. Is it outside of the directories of such tools? It is the project's own.
-    3. Is it named like the project? It is the project's own.
-    4. Does the table of builds list the library as another project's own? It is a copy.
-    5. Does it have GPU code, and do the project's own libraries link it
-    (``DT_NEEDED``), directly or through each other? Then the project needs that code,
-    and it is its own.
-    6. It is a copy.
+    1. A library with the name of an NVIDIA library is a copy, in any directory, unless
+       the wheel is NVIDIA's own.
+    2. A library outside of the directories of such tools is the project's own.
+    3. A library that is named like the project is the project's own.
+    4. A library that the table of builds lists for another project is a copy.
+    5. A library with GPU code that the project's own libraries link (``DT_NEEDED``),
+       directly or through others, is the project's own: the project needs that code.
+    6. Any other library is a copy.
 
     :param libraries: all libraries of one wheel; their paths begin at its top.
     :param project: the project of the wheel; empty for a directory.
@@ -325,7 +325,7 @@ def copied_paths(
 def _linked(
     own: Iterable[LibraryReport], candidates: Iterable[LibraryReport]
 ) -> Collection[str]:
-    """Return the paths of the candidates with GPU code that the own libraries link."""
+    """Return the paths of candidates with GPU code that own libraries link to."""
     by_name = {_name(item): item for item in candidates}
     reached: dict[str, LibraryReport] = {}
     pending = list(own)
@@ -342,7 +342,7 @@ def _name(item: LibraryReport) -> str:
 
 
 def _repaired(folder: str) -> str | None:
-    """Return the project in the name of a directory ``NAME.libs``; it may be empty.
+    """Return the project ``NAME`` of a directory ``NAME.libs``; it may be empty.
 
     The result is ``None`` for other directories.
     """
@@ -365,7 +365,7 @@ def _letters(text: str) -> str:
 
 
 def _is_known(item: LibraryReport, stem: str) -> bool:
-    """Return whether the table of builds has the library as another project's own."""
+    """Return whether the table of builds lists the library for another project."""
     match = _LIBRARY.fullmatch(_name(item))
     # Skip libraries without GPU code, because reading the table is slow.
     if match is None or not item.has_gpu_code:
@@ -375,7 +375,7 @@ def _is_known(item: LibraryReport, stem: str) -> bool:
 
 @cache
 def _owners() -> dict[str, frozenset[str]]:
-    """Return the projects that have a library as their own, by the library's name."""
+    """Return ``{name of a library: projects whose builds contain the library}``."""
     owners: dict[str, frozenset[str]] = {}
     for project, records in build_records().items():
         for record in records:

@@ -47,7 +47,7 @@ _DAMAGED = "it cannot be decompressed: its data is damaged"
 
 
 class Source:
-    """An archive that several threads may read from, as a path or an open file."""
+    """An archive, given as a path or an open file, that several threads may read."""
 
     def __init__(self, source: str | IO[bytes]) -> None:
         self._source = source
@@ -81,13 +81,13 @@ class Source:
 class Member:
     """A file of an archive.
 
-    :param name: its path, with ``/`` between directories.
+    :param name: the path of the file, with ``/`` between directories.
     :param raw_name: the expected name in the local header.
-    :param size: its claimed size in bytes.
-    :param offset: the offset of its local header.
-    :param packed: its compressed size in bytes.
+    :param size: the claimed size in bytes.
+    :param offset: the offset of the local header.
+    :param packed: the compressed size in bytes.
     :param method: the compression method, a constant of `zipfile`.
-    :param crc: its claimed checksum.
+    :param crc: the claimed checksum.
     """
 
     name: str
@@ -101,8 +101,8 @@ class Member:
     def pieces(self, source: Source) -> Iterator[bytes]:
         """Yield the content in pieces, and verify the checksum at the end.
 
-        :raises BrokenError: the member is unreadable or invalid. Never more bytes than
-            claimed are yielded.
+        :raises BrokenError: the member is unreadable or invalid, such as longer than
+            claimed: at most the claimed number of bytes is yielded.
         """
         try:
             data = self._data(source.read)
@@ -124,7 +124,7 @@ class Member:
             if contents:
                 yield contents
             return
-        # Repeat in pieces to get the exact error.
+        # Inflate the content again, in pieces, to get the exact error.
         rest = iter([packed])
         yield from self._checked(_inflate(lambda _: next(rest, b"")))
 
@@ -147,8 +147,8 @@ class Member:
             raise BrokenError("its checksum is wrong")
 
     def _data(self, read: Callable[[int, int], bytes]) -> Callable[[int], bytes]:
-        """Return a function that reads the next compressed bytes."""
-        # Read the data with the header, so one call is enough for a small member.
+        """Return a function that reads at most a given number of compressed bytes."""
+        # Read the data together with the header: a small member needs only one call.
         least = _LOCAL.size + len(self.raw_name)
         data = read(self.offset, least + min(PACKED, self.packed))
         if len(data) < _LOCAL.size or not data.startswith(_SIGNATURE):
@@ -179,11 +179,12 @@ class Member:
 
 
 class ReadAhead:
-    """The pieces of a file, which a thread reads before they are wanted.
+    """The pieces of a file, which a thread starts to read before they are needed.
 
-    The first call returns these; every further call reads the file from its start.
+    The first call of the object returns the pieces from the thread; every further call
+    reads the file from its start.
 
-    :param pieces: reads the file.
+    :param pieces: a function that reads the file.
     """
 
     def __init__(self, pieces: Callable[[], Iterator[bytes]]) -> None:
@@ -219,7 +220,7 @@ class ReadAhead:
             raise piece
 
     def stop(self) -> None:
-        """End the thread; no more reads are allowed."""
+        """End the thread; the object must not be used afterwards."""
         self._stopped = True
         self._room.release()
 
@@ -227,9 +228,9 @@ class ReadAhead:
 def list_members(
     source: str | IO[bytes], look: Callable[[zipfile.ZipFile], object] | None = None
 ) -> tuple[list[Member], list[Defect]]:
-    """List the readable files of an archive, and defects for the others.
+    """Return the readable files of an archive, and the defects of the other files.
 
-    :param look: called with the open archive, because listing it again is slow.
+    :param look: reads more from the open archive: opening it again would be slow.
     :raises InputError: the archive cannot be read.
     """
     with open_wheel(source) as archive:
@@ -237,7 +238,7 @@ def list_members(
             look(archive)
         infos = [info for info in archive.infolist() if not info.is_dir()]
         end = archive.start_dir
-    del archive  # frees its own two lists of the members
+    del archive  # frees the two lists of all members that `zipfile` keeps
     infos.sort(key=lambda info: -info.header_offset)
     members, defects = [], []
     seen: set[str] = set()
@@ -292,7 +293,7 @@ def _inflate(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
     A truncated stream ends without an error.
 
-    :param read: reads at most the given number of the next compressed bytes.
+    :param read: returns at most the given number of the next compressed bytes.
     :raises BrokenError: the stream is damaged; some bytes before the damage are lost.
     """
     module = _module()
@@ -313,7 +314,7 @@ def _inflate(read: Callable[[int], bytes]) -> Iterator[bytes]:
 def _inflate_whole(packed: bytes, size: int) -> bytes | None:
     """Inflate ``packed`` at once.
 
-    :returns: ``None`` if it is damaged or has another size.
+    :returns: ``None`` if the data is damaged, or its inflated size is not ``size``.
     """
     module = _module()
     inflater = module.decompressobj(-zlib.MAX_WBITS)
@@ -328,7 +329,7 @@ def _inflate_whole(packed: bytes, size: int) -> bytes | None:
 
 
 def _crc32(data: bytes, value: int) -> int:
-    """Continue a checksum with the faster of the two libraries."""
+    """Continue a checksum with isal if it is installed, otherwise with zlib."""
     checksum: int = _module().crc32(data, value)
     return checksum
 
