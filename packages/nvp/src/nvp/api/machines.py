@@ -97,9 +97,9 @@ def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machi
 
 
 def _is_snapshot(path: str) -> bool:
-    """Return whether to read a file with `read_environment`, whose errors are exact.
+    """Return whether a file is a snapshot, to be read with `read_environment`.
 
-    This includes unreadable files and broken JSON.
+    Unreadable files and broken JSON count too, because its errors are more exact.
     """
     if path == "-":
         return False
@@ -138,8 +138,8 @@ def doctor(
     :param python: an interpreter or the directory of an environment; by default the
         activated environment, or else the running interpreter.
     :param environment: the machine; by default the one that `detect` returns.
-    :param is_here: whether the stack runs on this machine, so the files of its system
-        are checked too.
+    :param is_here: whether the stack runs on this machine, so that the machine's system
+        files are checked too.
     :param machine_options: the options that describe the machine, such as
         ``--cuda-driver 12.8``; suggested commands contain them.
     :param environ: environment variables, by default those of the process.

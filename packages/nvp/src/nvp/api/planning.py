@@ -50,9 +50,9 @@ def releases(
     :param index_url: the index, by default that of pip's configuration.
     :param extra_index_urls: further indexes, as for pip.
     :param find_links: pages of links and directories of wheels, as for pip.
-    :param trusted_hosts: hosts that are not verified and may use plain HTTP.
-    :param vendor_indexes: also read the indexes of vendors, for releases that do not
-        run from the other indexes.
+    :param trusted_hosts: hosts whose certificate is not verified; they may use HTTP.
+    :param vendor_indexes: also read the indexes of vendors, which may have builds that
+        run on the machine.
     :param every_gpu: accept only variants with code for every GPU.
     :param labels: select these builds instead of the best ones: ``LABEL`` for every
         project, or ``PROJECT=LABEL``. ``newest`` is then the newest release whose
@@ -65,13 +65,13 @@ def releases(
     :param platforms: the platform tags of the wheels, as for pip, such as
         ``win_amd64``; by default those of the interpreter.
     :param inspect: read the GPU code of large wheels without other evidence, newest
-        release first, until one runs, but at most ten; ``"all"`` reads all of them.
+        release first, until one runs, but at most ten; ``"all"`` reads all such wheels.
         Results are cached for the user, and `pip` and `serve` use them.
     :param watch: called with the name of each wheel before it is inspected; returns a
-        context manager that yields a function of the bytes read and their total, or
-        ``None``.
+        context manager that yields ``None``, or a function that takes the bytes read
+        and their total.
     :return: ``newest`` is the newest release with a build that runs, or ``None``, and
-        ``releases`` has all of them, newest first.
+        ``releases`` has all releases, newest first.
     :raises InputError: no index has the project, or none can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
@@ -163,7 +163,7 @@ def diff(
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
-    :param assume: as for `matrix`, like the other parameters.
+    :param assume: this and the following parameters are as for `matrix`.
     :return: ``pairs`` has an entry for each driver-GPU pair, in the order of the cells
         of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
@@ -193,7 +193,7 @@ def diff_of_projects(
 
     :param old: such as ``torch==2.14.1``.
     :param new: such as ``torch==2.15.0``.
-    :param index_url: as for `matrix`, like the other parameters.
+    :param index_url: this and the following parameters are as for `matrix`.
     :raises InputError: no index has a release, or none can be read.
     :raises UsageError: a project is malformed, or there is no index.
     """
@@ -217,7 +217,7 @@ def diff_of_indexes(
     :param old: a saved page of a project in HTML or JSON, perhaps with files beside it;
         or a directory with files or pages in it or in its subdirectories.
     :param new: the same after the change.
-    :param all_pairs: as for `matrix`, like the other parameters.
+    :param all_pairs: this and the following parameters are as for `matrix`.
     :return: ``projects`` has the `diff` of each project whose files differ. The change
         is also ``"lost"`` for a machine that gets an older release.
     :raises InputError: one of the two cannot be read, or has no file.
@@ -251,7 +251,7 @@ def fleet(
     :param minor_version_compatibility: as for `matrix`; used only with ``release``.
     :param environ: environment variables, as for `matrix`.
     :return: ``choices`` has each group of machines with its build; ``covering`` has the
-        labels that run on every machine, and ``cover`` the smallest set.
+        labels that run on every machine, and ``cover`` the smallest set for all.
     :raises InputError: the metadata is not valid.
     """
     from ..fleet.serving import choose, group_machines, select_by_metadata

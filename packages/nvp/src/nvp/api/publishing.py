@@ -140,8 +140,7 @@ def validate(
     )
 
 
-# The function has the name of the command, which is also that of a standard module:
-# callers import this module, not the function.
+# The function is named after the command, although a standard module has the same name.
 def inspect(
     path: str | os.PathLike[str] | IO[bytes],
     *,

@@ -35,7 +35,7 @@ _INTERRUPTED = 130
 """The exit code that a shell reports for a process that SIGINT ended."""
 
 _WITHOUT_WAITS = ("pip", "serve", "census")
-"""Commands that print progress of their own."""
+"""Commands that print their own progress, so they need no waiting line."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -57,12 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = _run(line)
             if not result.said:
                 command = line.command if line.command in COMMANDS else None
-                # A failed command may not have read its option --format.
+                # Look for --format here: a failed command may not have read it.
                 failed = result.data is None and bool(result.errors)
                 as_json = has_json_option(line) or (failed and has_json_format(line))
                 render(result, command=command, as_json=as_json)
         finally:
-            # --help and --version end with SystemExit.
+            # Flush after SystemExit too, with which --help and --version end.
             sys.stdout.flush()
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare_streams() -> bool:
     """Make the standard streams safe to print to; ``False`` without a stdout."""
-    if sys.stderr is None:  # if the caller closed it, print() would use stdout
+    if sys.stderr is None:  # closed by the caller; print() would use stdout
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     if sys.stdout is None:
         complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")
@@ -156,7 +156,7 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
 @contextlib.contextmanager
 def _saying_warnings() -> Iterator[None]:
-    """Print the warning about a missing cache, once and in one line."""
+    """Print only the first warning about the cache, in one line."""
     from ..files import CacheWarning
 
     told: set[str] = set()

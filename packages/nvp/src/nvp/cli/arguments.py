@@ -107,7 +107,8 @@ def add_options(
     lines below. An option without a value is a switch, one with ``FILE...`` may be
     given several times, and one without help has the shared help.
 
-    :param settings: further arguments of ``add_argument``, by the name of the value.
+    :param settings: further arguments of ``add_argument`` for the option with this
+        name.
     """
     shared = {
         next(word for word in words if word.startswith("--")): (words, text)
@@ -181,9 +182,9 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
 
 
 def refuse_project(text: str, *command: str) -> None:
-    """Reject the name of a project in place of a file.
+    """Reject an argument that seems to be a project instead of a file.
 
-    :param command: the words of the command for a project.
+    :param command: the words of the command to suggest for the project.
     :raises InputError: there is no such file, but a project could have this name.
     """
     if os.path.lexists(text):
@@ -235,10 +236,10 @@ def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
 def read_releases(
     options: argparse.Namespace, environ: Mapping[str, str], *files: str
 ) -> list[VariantsMetadata]:
-    """Read the metadata of releases; empty if they are projects on an index.
+    """Read the metadata of releases; empty if ``files`` are projects on an index.
 
     :raises InputError: as for `read_release`.
-    :raises UsageError: as for `read_release`, or if only some are projects, or
+    :raises UsageError: as for `read_release`, or only one of ``files`` is a project, or
         ``--assume`` has no effect.
     """
     projects = [
@@ -268,10 +269,10 @@ def read_releases(
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
-"""A major that CUDA will not reach for years."""
+"""A major version that CUDA will not reach for years, but drivers have."""
 
 _WINDOWS = 5
-"""The number of Windows versions of a branch: 551 to 553 belong to branch 550."""
+"""How far a driver for Windows may be above its branch: 553 belongs to branch 550."""
 
 
 _MACHINE = """
@@ -305,7 +306,7 @@ def words_of(options: argparse.Namespace) -> list[str]:
 
 
 def _given(options: argparse.Namespace) -> dict[str, str]:
-    """Return the options with a value, by their names."""
+    """Return the machine options that have a value, as ``{option: value}``."""
     values = {
         "--cuda-driver": options.cuda_driver,
         "--sm-arch": options.sm_arch,
@@ -381,9 +382,9 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version for ``--cuda-driver``; print that of a driver version."""
+    """Return the CUDA version of ``--cuda-driver``; print it for driver versions."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
-    if numbers is None:  # `forced_cuda_version` reads it or reports the error
+    if numbers is None:  # `forced_cuda_version` reads the text or reports the error
         return text
     major, minor = numbers
     if 1 <= major < _NO_CUDA and minor <= NEWEST.minor:
@@ -434,11 +435,11 @@ def _find_machine(
 def _check_capability(given: Mapping[str, str]) -> None:
     """Reject a compute capability that no GPU has.
 
-    Values between known ones are accepted, and newer ones up to the catalog's limit.
+    Unknown values are accepted between known ones, and above them up to `HIGHEST`.
     """
     capability = forced_compute_capability(given)
     if capability is None or (
-        LOWEST <= capability <= HIGHEST and capability.minor < 10  # the usual case
+        LOWEST <= capability <= HIGHEST and capability.minor < 10  # without the tables
     ):
         return
     from ..knowledge.tables import gpu_models

@@ -45,7 +45,7 @@ def uses_gpu(label: str | None, resolution: Resolution) -> bool:
 
 
 def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
-    """Return the reasons against each label that does not fit, for a report."""
+    """Return why each label does not fit, as ``{label: reasons}`` of a JSON report."""
     return {
         label: [reason.to_dict() for reason in reasons_of_label]
         for label, reasons_of_label in (
@@ -57,7 +57,7 @@ def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]
 def why_no_gpu(
     release: str, resolution: Resolution, *, label: str | None = "null"
 ) -> list[str]:
-    """Explain why a machine with a GPU gets no build for it, and what helps.
+    """Explain why a machine with a GPU gets no GPU build, and which changes help.
 
     Return no lines if there is nothing to explain: the machine has no GPU, the release
     has no GPU build, or a GPU build fits but the installer selected another one for a
@@ -85,7 +85,7 @@ def why_no_gpu(
 
 
 def why_nothing(release: str, resolution: Resolution) -> list[str]:
-    """Explain why a machine gets no build at all, and what helps."""
+    """Explain why a machine gets no build at all, and which changes help."""
     title = f"{release} has no build for this machine{_facts(resolution.environment)}"
     return [title, *_reasons(list(resolution.rejected), resolution)]
 

@@ -106,12 +106,11 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the counts ``wheels`` to ``failed``, ``bytes_read`` and ``seconds``.
+    """Return the numbers of wheels, ``bytes_read`` and ``seconds``.
 
-    ``wheels`` counts the selected wheels of the index, and ``known`` those that were
-    already in the store; the other counts are of this run. With ``--report`` and
-    ``--export``, the counts are those of the store, with ``projects`` and
-    ``exported``.
+    ``wheels`` is the number of selected wheels of the index, and ``known`` the number
+    already in the store; the other numbers are of this run. With ``--report`` or
+    ``--export``, the numbers are of the store, with ``projects`` or ``exported``.
     """
     if is_asked_for(options):
         return show_store(options)
@@ -185,7 +184,7 @@ class _Observer:
 
 @contextlib.contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
-    """Let Ctrl-C end the run after the wheels in progress; a second one ends it now."""
+    """Let Ctrl-C end the run after the wheels in progress, and a second one at once."""
     from ..signals import handling
 
     def first(_number: int, _frame: object) -> None:

@@ -95,7 +95,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Return the keys ``requirements``, ``machines``, ``unknown`` and others.
 
-    With ``--diff``, the keys are those of the new file, and ``changes``.
+    With ``--diff``, the keys are about the new file, and ``changes`` is added.
     """
     from ..api import check
     from ..checking.text import WIDTH, text_lines
@@ -206,7 +206,7 @@ def _compared(
 
 
 def _document(form: str, report: CheckReport) -> list[str]:
-    """Return the lines of a document; empty for the JSON report."""
+    """Return the report as lines in a form such as HTML; empty for the JSON report."""
     from ..checking.pages import RULES, find_findings, html_lines
     from ..lint.output import as_github, as_sarif
 
@@ -218,7 +218,7 @@ def _document(form: str, report: CheckReport) -> list[str]:
 
 
 def _refuse(options: argparse.Namespace) -> None:
-    """Reject options that contradict each other."""
+    """Reject options that contradict each other, and files that cannot be checked."""
     hint = "see nvp check --help"
     if options.diff and (len(options.files) != 2 or options.python):
         message = "--diff compares two files: OLD and NEW"

@@ -71,7 +71,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return all ``pairs``; the exit code is 1 if one of them is lost.
+    """Return all ``pairs``; the exit code is 1 if a pair is lost.
 
     For two states of an index, each pair has its ``project``. For two receipts of
     ``doctor``, ``receipt_facts`` has the facts.
@@ -165,7 +165,7 @@ def _lists_files(names: list[str]) -> bool:
 
 
 def _compare_indexes(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the ``pairs`` of each project; the exit code is 1 when one is lost."""
+    """Return the ``pairs`` of each project; the exit code is 1 if a pair is lost."""
     from ..api import diff_of_indexes
     from ..matrix.changes import LOST
     from ..matrix.text import index_lines
@@ -233,17 +233,17 @@ def _compare_receipts(options: argparse.Namespace) -> Result:
 
 
 def _is_receipt(path: str) -> bool:
-    """Return whether a file is a receipt, or a report with one.
+    """Return whether a file is a receipt, or a report that contains a receipt.
 
-    An unreadable file is not a receipt; the reader of releases reports it.
+    For an unreadable file, return ``False``: the reader of releases reports the error.
     """
     try:
         # Leave pipes alone, because they can be read only once.
         if not os.path.isfile(path):
             return False
         with open_regular(path) as file:
-            # MAX_BYTES are enough: metadata is not longer, and the part of a receipt
-            # or a report before the mark is shorter.
+            # MAX_BYTES is enough: metadata of a release is not longer, and a longer
+            # receipt or report has the mark within that length.
             data = file.read(MAX_BYTES)
     except (OSError, ValueError):
         return False

@@ -190,7 +190,7 @@ def _following(diagnosis: Diagnosis, options: argparse.Namespace) -> str:
 
 
 def _tools(toolchain: Toolchain) -> Iterator[str]:
-    """Yield the compilers for torch and Triton, if these are installed."""
+    """Yield phrases on the CUDA version of torch, and on the available compilers."""
     torch, triton = toolchain.torch, toolchain.triton
     if torch is not None and torch.cuda is not None:
         yield f"torch for CUDA {torch.cuda}"
@@ -231,7 +231,7 @@ def _commands(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _live_lines(live: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the live-check results.
+    """Yield lines about the results of the live checks.
 
     :param live: ``data.live`` of the report.
     """
@@ -306,7 +306,7 @@ def _duration(trial: Mapping[str, Any]) -> str:
 
 
 def _evidence_of(options: argparse.Namespace, *, is_here: bool) -> Evidence | None:
-    """Return the requested evidence; ``None`` without such options.
+    """Return the workloads and receipts from the options; ``None`` if there are none.
 
     :param is_here: whether the diagnosis is about this machine.
     :raises UsageError: options contradict each other, or a command is malformed.
@@ -362,7 +362,7 @@ def _workload_lines(diagnosis: Diagnosis) -> Iterator[str]:
 def _write_receipts(
     diagnosis: Diagnosis, paths: Sequence[str]
 ) -> tuple[list[str], list[InputError]]:
-    """Write the receipt of a diagnosis, each file atomically.
+    """Write the receipt of a diagnosis to each path, atomically.
 
     :returns: messages for users, and the errors.
     """
@@ -383,7 +383,7 @@ def _write_receipts(
 
 @contextlib.contextmanager
 def _collecting(errors: list[InputError]) -> Iterator[None]:
-    """Add an error to ``errors``, so findings and other files are still written."""
+    """Catch an `InputError` and add it to ``errors``, so other files are written."""
     try:
         yield
     except InputError as error:
@@ -401,7 +401,7 @@ def _seconds(text: str, longest: float = threading.TIMEOUT_MAX) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= longest:  # also false for NaN
+    if not 0 < seconds <= longest:  # NaN is rejected too
         message = f"{shown(text)} is not a number of seconds above 0, up to {longest:g}"
         raise argparse.ArgumentTypeError(message)
     return seconds

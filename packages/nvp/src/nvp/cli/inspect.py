@@ -61,7 +61,7 @@ def execute(
     """Inspect each path; ``data`` has the list ``files``.
 
     Defects in a file are notes, because `validate` is the command that fails for them.
-    An unreadable file is an error beside the results of the others.
+    The result has an error for an unreadable file, and still describes other files.
     """
     require_positive(options, "jobs")
     for name in ("relaxed", "pyproject"):
@@ -138,7 +138,7 @@ def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
 
     from ..gpu_code.inspection import inspect_path
 
-    # Import `describe` in a thread while a file is decompressed. With the default
+    # Import `describe` in a thread while a file is decompressed. With Python's default
     # interval, decompression would wait up to 5 ms for the import at every piece.
     sys.setswitchinterval(0.0005)
     Thread(target=import_module, args=("nvp.gpu_code.describe",)).start()
@@ -195,7 +195,7 @@ def _readable(report: WheelReport) -> WheelReport:
 
 
 def _require_complete(report: WheelReport) -> None:
-    """Refuse a suggestion for a wheel that could be read only in part.
+    """Raise `InputError` for a wheel that could be read only in part.
 
     Users run the suggested command unchanged, so it must cover the whole wheel.
     """
@@ -224,7 +224,7 @@ def _aside(
     relaxed: bool,
     pyproject: bool,
 ) -> list[str]:
-    """Return the next step for the document, or why there is none."""
+    """Return how to use the suggested metadata, or why there is no suggestion."""
     from ..gpu_code.claims import find_claim
     from ..gpu_code.describe import cost_lines, how_to_add
 

@@ -108,7 +108,7 @@ def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]
 
 
 def _printed(result: Result) -> str:
-    """Return the text that `render` prints to a pipe, for writing it to a file."""
+    """Return the text that `render` prints to a pipe, to write it to a file."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         render(result, command="matrix", as_json=False)

@@ -1,4 +1,4 @@
-"""Messages while an installer selects among the shown builds."""
+"""Messages about the builds that an installer selects, printed while it runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _IT = re.compile(rf"it ({'|'.join(_PLURAL)})\b")
 
 
 class Narration:
-    """Prints selections, also from the thread that serves the index.
+    """Prints which builds are selected, also from the thread that serves the index.
 
     :param aside: print blocks on stderr, because stdout is a document.
     :param quiet: print warnings, but no blocks.
@@ -61,7 +61,7 @@ class Narration:
             say(lines, aside=self._aside)
 
     def page(self, judged: PageVerdicts) -> None:
-        """Print how the page of a project shows its regular wheels."""
+        """Print which regular builds a page shows, unless it shows all of them."""
         line = _about_page(judged)
         if line is not None:
             self._tell(line)
@@ -104,13 +104,13 @@ class Narration:
         :param kind: ``error`` for the cause of a failure.
         """
         with self._lock:
-            if message in self.warnings:  # such as from another index
+            if message in self.warnings:  # already printed, such as for another index
                 return
             self.warnings.append(message)
             complain(f"{kind}: {message}")
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
-        """Print the installed builds, and requested labels that do not exist."""
+        """Print the installed builds or the failure, and missing requested labels."""
         self._tell_unused(outcome, pins)
         if outcome.status:
             for release in _newest(outcome.seen):
@@ -182,7 +182,7 @@ class Narration:
             complain(line)
 
     def _tell_unused(self, outcome: Outcome, pins: Pins) -> None:
-        """Report each ``--label`` that no project has, unless the index reported it."""
+        """Warn of a ``--label`` whose project was not read, or that was not found."""
         for project, label in pins.projects.items():
             if project not in outcome.labels:
                 self.warn(f"--label {project}={label}: pip did not look at {project}")
@@ -194,7 +194,7 @@ class Narration:
 
 
 def find_unused(outcome: Outcome, pins: Pins) -> bool:
-    """Return whether no project has the label that was requested for all."""
+    """Return whether no project has the label that was requested for all projects."""
     return bool(pins.everywhere and outcome.labels) and not any(
         pins.everywhere in labels for labels in outcome.labels.values()
     )
@@ -217,7 +217,7 @@ def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
 
 
 def _why_not_newest(item: InstalledBuild) -> str | None:
-    """Explain in one line why the newest release was skipped, or is unknown."""
+    """Explain why newer releases were skipped, or why the build may not run."""
     judgement = item.build.judgement
     name = f"{item.project} {item.version}{_cuda(item.build)}"
     if item.passed_over:
@@ -244,7 +244,7 @@ def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str 
         runs on the CPU, as far as known.
     """
     judgement = item.build.judgement
-    # Libraries that come with a build need no message of their own.
+    # Print no message about libraries that come with a build, only about the build.
     cannot = judgement.verdict == "cannot" and not (driver and item.brought)
     if not cannot and not (driver and judgement.verdict == "cpu"):
         return None
@@ -269,11 +269,11 @@ def stays_installed(item: StaleBuild, command: str) -> str:
 
 
 def _about_page(page: PageVerdicts) -> str | None:
-    """Describe a page in one line; ``None`` if it is unchanged."""
+    """Describe the shown builds of a page in one line; ``None`` if all are shown."""
     from ..builds.stepping_back import find_passed_over, newest_for_all, say_lacking
 
     visibility = page.visibility
-    if not visibility.files:  # there is no evidence about its wheels
+    if not visibility.files:  # there is no evidence about the wheels
         return None
     is_whole = all(item.action == "show" for item in visibility.files.values())
     if visibility.note is not None and not is_whole:
@@ -302,9 +302,9 @@ def _about_page(page: PageVerdicts) -> str | None:
 def _find_best(
     visibilities: Sequence[tuple[Build, Visibility]],
 ) -> list[tuple[set[int], Build | None]]:
-    """Return the newest shown build for each Python, the newest build first.
+    """Return the newest shown build for each set of Pythons, the newest build first.
 
-    Clients of ``serve`` may use any Python, and releases have wheels for several.
+    Pythons without a shown build come last, with ``None``.
     """
     found: list[tuple[set[int], Build]] = []
     left = {python for build, _ in visibilities for python in build.pythons}

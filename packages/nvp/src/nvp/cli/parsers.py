@@ -1,10 +1,10 @@
 """The commands, their parsers and the help texts.
 
-Arguments before the command belong to the program, those after it to the command. Only
-the module of the requested command is imported: it has the name of the command, and the
-functions ``configure_parser`` and ``execute``. To add a command, add its line to
-`GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
-everything else that it needs.
+Arguments before the command belong to the program, arguments after it to the command.
+Only the module of the requested command is imported: it has the name of the command,
+and the functions ``configure_parser`` and ``execute``. To add a command, add its line
+to `GROUPS` and its module; the tests in ``tests/nvp/cli/test_contracts.py`` name
+everything else that a command needs.
 
 shtab makes the completion scripts for shells from the parsers. The scripts are static,
 so completion adds no cost to normal calls; argcomplete would run the program at each
@@ -59,7 +59,7 @@ GROUPS = {
         "census": "record the GPU code of a whole index in one file",
     },
 }
-"""Commands and their summaries, by the title of their group in the help text."""
+"""``{title of a group in the help text: {command: summary}}``."""
 
 COMMANDS = {
     command: text for commands in GROUPS.values() for command, text in commands.items()
@@ -88,7 +88,7 @@ _TWO_COLUMNS = r"  \S+ {2,}(?=\S)"
 _COMPLETION = "--print-completion"
 
 _NARROW = 50
-"""Columns of a terminal below which a usage line does not list the options."""
+"""The terminal width below which a usage line does not list the options."""
 
 _SENTENCES = {
     r"^the following arguments are required: (.+)$": r"\1 is missing",
@@ -96,7 +96,7 @@ _SENTENCES = {
     r"^(.+): ignored explicit argument (.+)$": r"\1 takes no value, but has \2",
     r"^(.+): not allowed with argument (.+)$": r"\1 and \2 contradict each other",
 }
-"""Errors of argparse, with better wording."""
+"""``{pattern of an error of argparse: better wording}``."""
 
 _FOOTNOTE = (
     f"'{PROGRAM} help COMMAND' shows the options of a command, with examples. Every "
@@ -111,7 +111,7 @@ _PIPS_OWN = ("-h", "--help", "--json", "-v")
 
 
 class CommandLine(NamedTuple):
-    """The arguments of the command line, by their recipient.
+    """The arguments of the command line, separated by recipient.
 
     :param program: the arguments before the command.
     :param command: the command as typed, or ``None``.
@@ -187,7 +187,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str, suggestion: str | None = None) -> NoReturn:
         """Raise a `UsageError`, whose hint is the command that prints the help."""
         message = message.removeprefix("argument ")
-        # Reword argparse's own messages.
         for theirs, ours in _SENTENCES.items():
             message = re.sub(theirs, ours, message)
         command = f"{PROGRAM} {self.command}" if self.command else PROGRAM
@@ -243,7 +242,7 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     known = make_command_parser(
         "pip"
-    )._option_string_actions  # the names have no getter
+    )._option_string_actions  # argparse has no public list
     ours: list[str] = []
     theirs: list[str] = []
     pending = iter(words)
@@ -264,16 +263,15 @@ def _separate(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def has_json_option(line: CommandLine) -> bool:
-    """Return whether to print the JSON report.
+    """Return whether the JSON report is requested with ``--json``.
 
-    The parsers cannot decide this, because the report also has errors of the command
-    line.
+    The parsers cannot decide this, because the report also has their errors.
     """
     return "--json" in (*line.program, *_options(line))
 
 
 def has_json_format(line: CommandLine) -> bool:
-    """Return whether a command prints the report because of ``--format``."""
+    """Return whether the JSON report is requested with ``--format json``."""
     words = _options(line)
     pairs = itertools.pairwise(words)
     return "--format=json" in words or ("--format", "json") in pairs

@@ -138,7 +138,7 @@ def _execute(
 def _check_destination(
     options: argparse.Namespace, command: PipCommand, environ: Mapping[str, str]
 ) -> None:
-    """Print the activated environment, or refuse to install into that of nvp.
+    """Print the activated environment; refuse to install into the environment of nvp.
 
     :raises UsageError: pipx or ``uv tool`` created the environment of nvp, where the
         packages would be useless.
@@ -186,8 +186,8 @@ def _run_plain(
 def _meant(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield each argument that resembles an option of nvp, with that option.
 
-    pip has rejected the arguments, so they are not abbreviations of its own options,
-    none of which resembles an option of nvp.
+    pip has rejected the arguments, so they are not abbreviations of its own options. No
+    option of pip resembles an option of nvp.
     """
     known = {*make_command_parser("pip")._option_string_actions} - {*_PIPS_TOO}
     for word in itertools.takewhile(lambda word: word != "--", words):
@@ -247,7 +247,7 @@ def _run(
             line = f": nvp {shlex.join(['pip', command.command or '', *words])}"
             narration.warn(f"{taken.lacking}{line if taken.for_all else ''}")
     for sentence in outcome.failures:
-        # pip may have printed another cause, such as a wrong hash.
+        # Print the real cause: pip may have printed another, such as a wrong hash.
         narration.warn(sentence, "error")
     if outcome.elsewhere:
         installs = command.command == "install" and not command.options.dry_run
@@ -258,7 +258,7 @@ def _run(
     prints = "-" not in (report, command.options.output_file) and not narration.unknown
     if prints and not command.options.quiet:
         result = result.replace(following=_following(options, command, outcome))
-    # pip has succeeded, but without the requested label.
+    # Without the requested label, fail although pip has succeeded.
     unused = find_unused(outcome, pins)
     return result.replace(exit_code=1) if unused and not outcome.status else result
 

@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 
 
 _Groups: TypeAlias = Sequence[tuple[tuple[Version, ...], tuple[_Row, ...]]]
-"""Consecutive releases that have the same rows, and these rows."""
+"""Groups of consecutive releases with the same rows, as ``(versions, rows)``."""
 
 
 def say_releases(
@@ -82,9 +82,9 @@ def say_releases(
     """Return the text about the releases of a project, and the exit code.
 
     :param everything: show each release in its own row, including development releases.
-    :param every_gpu: count only builds that run on every GPU.
+    :param every_gpu: accept only builds that run on every GPU.
     :param labels: the labels that the user requested.
-    :param platforms: the platforms that the user named, in place of this machine's.
+    :param platforms: the platform tags that the user gave; empty for this machine's.
     :param machine: the user's options for another machine.
     """
     where = " or ".join(platforms) or "the platform of this machine"
@@ -192,7 +192,7 @@ def _say_newest(
     *,
     every_gpu: bool,
 ) -> Iterator[str]:
-    """Yield the newest release that runs, with remarks about it."""
+    """Yield sentences on the newest release that runs."""
     version = table.taken or table.newest
     newest = next(r for r in table.releases if r.version == version)
     build = newest.builds[0]
@@ -268,7 +268,7 @@ def _say_open(
 def _say_none(
     table: ReleaseTable, facts: str, where: str, labels: Sequence[str]
 ) -> str:
-    """Return the sentence that no release runs, or is known to run, on the GPU."""
+    """Return a sentence that no release runs, or is known to run, on the GPU."""
     final = [x for x in table.releases if not Version(x.version).is_prerelease]
     verdicts = {release.verdict for release in final or table.releases}
     if verdicts <= {None}:
@@ -305,7 +305,7 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
 
 
 def _taker(builds: Sequence[ListedBuild], where: str) -> str:
-    """Return what builds are not for: the platform, or else this Python."""
+    """Name what builds do not support: the platform, or only this Python."""
     return "this Python" if any(build.fits_platform for build in builds) else where
 
 

@@ -87,7 +87,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         watch=progress_bar,
     )
     errors = detection_errors(environment)
-    # The last line says so of a release that is not known to run.
+    # The text ends with a warning if pip's selection is unknown: add no next step.
     is_unknown = environment.cuda_driver_version and table.unknown_pick
     text, status = say_releases(
         table,

@@ -2,7 +2,7 @@
 
 On a terminal, sentences are wrapped at words, and rich draws the tables. Piped output
 has one line for each sentence and each row, so ``grep`` and scripts find them whole,
-whatever the width of the window.
+regardless of the width of the window.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
 _SCHEMA_VERSIONS = {"diff": 2}
-"""Commands whose JSON report is no longer version 1 (``schemas/report.schema.json``).
+"""``{command: version}`` of JSON reports after version 1, the version of all others.
 
-Raise the version of a command if an existing key is renamed or removed.
+Raise the version if a key of the report (``schemas/report.schema.json``) is renamed or
+removed.
 """
 
 _DEFAULT_WIDTH = 80
@@ -68,8 +69,8 @@ class Result(Frozen):
     :param said: whether the command has already printed its output, because it runs
         until the user stops it.
     :param passed_on: whether the exit code is that of a program that the command ran.
-    :param errors: the failures. With ``data``, the text and the notes describe them,
-        and only the JSON report lists them.
+    :param errors: the failures. If there is ``data``, the text and the notes describe
+        the failures, and only the JSON report lists them.
     """
 
     exit_code: int = 0
@@ -125,7 +126,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
 def say(lines: Iterable[str], *, aside: bool = False) -> None:
     """Print lines while a command is running.
 
-    The lines are written at once, so they do not mix with the output of another
+    All lines are written in one piece, so they do not mix with the output of another
     program.
 
     :param aside: print to stderr, because stdout is for a document.
@@ -185,7 +186,7 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     """Break a line at its spaces.
 
     A word longer than the line, such as a path, stays whole, and so does a command at
-    the end, because a shell would run the first line of a broken one. The frame of
+    the end, because a shell would run the first line of a broken command. The frame of
     ``#`` around the properties of a build becomes as narrow as the terminal.
 
     :param hang: the prefix of all lines but the first, after the line's own indent.
@@ -305,7 +306,7 @@ class _WaitingLine:
 
     @contextlib.contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Draw nothing while a bar is shown."""
+        """Remove the line, and draw none while the block shows a bar."""
         with self._lock:
             self.clear()
             self._bars += 1
@@ -323,8 +324,8 @@ waiting_line = _WaitingLine()
 def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
     """Show a bar with the file's name and bytes while the context lasts.
 
-    The context yields a function of the bytes done and their total, or ``None`` if
-    stderr is not a terminal.
+    The context yields a function that takes the bytes done and their total, or ``None``
+    if stderr is not a terminal.
 
     :param name: the file's name, without credentials. It is shortened in the middle,
         because a wheel's name begins with its project and ends with its label.
@@ -361,8 +362,8 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
 def census_bar() -> Iterator[Callable[[int, int | None, int], None] | None]:
     """Show one bar with wheels, bytes, rate and time left while the context lasts.
 
-    The context yields a function of the wheels done, their total, and the bytes read,
-    or ``None`` if stderr is not a terminal.
+    The context yields a function that takes the wheels done, their total, and the bytes
+    read, or ``None`` if stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None

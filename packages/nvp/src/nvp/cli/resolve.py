@@ -65,7 +65,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data={
             "selected": resolution.selected,
             "compatible": list(resolution.compatible),
-            # Only the report needs reasons: writing those of many labels is slow.
+            # Only the JSON report needs reasons, which take long for many labels.
             "rejected": rejected(resolution) if options.json else {},
             "environment": environment.to_dict(),
         },
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _without_gpu(resolution: Resolution) -> list[str]:
-    """Return a note if a machine with a driver gets a build that does not use it."""
+    """Return a note if a machine with a driver gets a build that uses no GPU."""
     label, variants = resolution.selected, resolution.metadata.variants
     if label is None or resolution.environment.cuda_driver_version is None:
         return []
@@ -98,7 +98,7 @@ def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Tab
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
         for label, causes in resolution.rejected.items():
-            # Print the sentence for all features of an unsupported namespace once.
+            # All features of an unsupported namespace have the same sentence.
             sentences = dict.fromkeys(reason.sentence for reason in causes)
             text += [f"{label} does not fit: {sentence}" for sentence in sentences]
         if resolution.environment.reason:

@@ -79,7 +79,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Serve until a signal.
+    """Serve until a signal arrives.
 
     ``data`` has the ``url`` and ``upstream`` of each index.
     """
@@ -128,7 +128,7 @@ def _make_selection(
 
 
 def _is_remote(options: argparse.Namespace) -> bool:
-    """Return whether other machines can connect."""
+    """Return whether other machines can connect, which needs ``--allow-remote``."""
     from ..index.http.urls import is_loopback
 
     remote = not is_loopback(options.host)
@@ -142,7 +142,7 @@ def _is_remote(options: argparse.Namespace) -> bool:
 def _find_indexes(
     options: argparse.Namespace, environ: Mapping[str, str]
 ) -> tuple[Client, dict[str, tuple[str, str] | None]]:
-    """Return the client, and each index with the credentials from pip.
+    """Return the client, and ``{index: credentials}`` from pip's configuration.
 
     :raises UsageError: there is no index.
     """
@@ -192,7 +192,7 @@ def _make_local_index(
 def _add_indexes(
     local_index: LocalIndex, indexes: Mapping[str, tuple[str, str] | None]
 ) -> dict[str, str]:
-    """Add the indexes to the server, and return the local URL of each."""
+    """Add the indexes to the server, and return ``{index: local URL}``."""
     from nvidia_variant_provider.errors import redacted
 
     from ..index.http.urls import why_no_index
@@ -251,7 +251,7 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
 
     If the directory has no lock file, one sentence is about lock files elsewhere.
 
-    :param passing: by project, why its files have URLs of this server.
+    :param passing: for each project, why its files have URLs of this server.
     """
     from pathlib import Path
 
@@ -303,8 +303,7 @@ def _examples(urls: Sequence[str]) -> list[str]:
     url, *others = urls
     pip = "".join(f" --extra-index-url {other}" for other in others)
     # uv reads the default index last, and takes a project only from the first index
-    # that has it, unless a strategy is given. pip compares the releases
-    # of all indexes.
+    # that has it, unless a strategy is given. pip compares all indexes.
     uv = "".join(f"--index {one} " for one in urls[:-1])
     uv += f"--default-index {urls[-1]}"
     uv += " --index-strategy unsafe-best-match" if others else ""

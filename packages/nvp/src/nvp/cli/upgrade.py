@@ -79,7 +79,7 @@ def _write_pages(folder: str, *, for_uv: bool) -> Result:
     if any(file.problems for file in index.files):
         told = [(file.path, remark) for file in index.files for remark in file.problems]
         lines = [
-            # A problem may begin with the file's name, which is also in the path.
+            # Omit a file name at the start of a problem: the path ends with it.
             f"{path}: {str(remark).removeprefix(f'{os.path.basename(path)}: ')}"
             for path, remark in told
         ]
