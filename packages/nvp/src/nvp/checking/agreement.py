@@ -123,7 +123,7 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
 def _find_twins(
     pins: Mapping[str, list[Pin]], builds: set[str]
 ) -> Iterator[Disagreement]:
-    """Yield rival distributions, such as onnxruntime next to onnxruntime-gpu."""
+    """Yield distributions of the same package, such as faiss-cpu and faiss-gpu."""
     stems: dict[str, list[Pin]] = {}
     for name, (pin, *_) in pins.items():
         if not name.startswith("nvidia-"):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_UNNAMED = 16
 _LARGE = 64_000_000
-"""The minimum size in bytes of the wheels that are read if many packages have no"""
+"""If many packages have no evidence but their size, only wheels of at least this size
+in bytes are read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

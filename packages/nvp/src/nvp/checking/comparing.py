@@ -60,7 +60,7 @@ class CheckDifferences:
         return any(item.change in failing for item in self.changes)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the JSON report: the new check with ``changes``."""
+        """Return ``data`` of the JSON report: that of the new check and ``changes``."""
         return {
             **self.new.to_dict(),
             "changes": [item.to_dict() for item in self.changes],
@@ -157,7 +157,7 @@ def _lines(differences: CheckDifferences) -> Iterator[str]:
 
 
 def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
-    """Count the machines, and give their names, or their drivers and GPUs."""
+    """Describe machines by their number and names; unnamed ones by driver and GPU."""
     count = sum(item.count for item in changes)
     start = f"{count} machine{'s'[: count != 1]}"
     own = [groups[item.machine] for item in changes]

@@ -195,7 +195,7 @@ class Known:
 def find_known(
     item: SelectedPin, platform: str | None, versions: Mapping[str, Version]
 ) -> Known | None:
-    """Collect the evidence about a package that is available without requests.
+    """Collect the evidence about a package, without making requests.
 
     :param platform: the target platform.
     :param versions: the versions of the other pins, to complete the requirements in
@@ -203,8 +203,8 @@ def find_known(
     :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
-    # If the file has wheels for the platform only for another Python, judge one of
-    # them.
+    # If no wheel for the platform fits the target's Python, judge one for another
+    # Python.
     stands_in = wheel is None
     if wheel is None and platform_of(platform or ""):
         ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)
@@ -271,7 +271,7 @@ def _platforms(wheel: PinnedWheel) -> str:
 
 
 class Releases(Mapping[Version, Sequence[Judgement]]):
-    """The judgements for one machine on a project's pinned builds and on the table's.
+    """The judgements on a project's builds in the table and the pins, for one machine.
 
     Judgements are computed on access, because most requirements name only one of a
     hundred releases in the table.
@@ -325,7 +325,7 @@ def _backend_of(pin: Pin) -> Backend | None:
 
 
 def _completed(text: str, versions: Mapping[str, Version]) -> str:
-    """Add the pinned version to a requirement on a CUDA package that has none."""
+    """Add the pinned version to a requirement that only names a CUDA package."""
     match = _NAME_ALONE.fullmatch(text)
     if match is None:
         return text

@@ -74,8 +74,8 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # Prefer releases that run on all machines, then on all those on which a pin
-        # cannot run, then on each of those alone.
+        # Prefer releases for all machines, then releases for all machines on which a
+        # pin cannot run, then releases for each of these machines.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -216,7 +216,7 @@ def _candidates(
     environments: Sequence[Environment],
     find_releases: FindReleases,
 ) -> list[_Candidate]:
-    """Return the releases that run, newest first; without one, those of a sibling."""
+    """Return the releases that run, newest first; if there are none, a sibling's."""
     name, label = item.pin.name, item.pin.version.local if item.pin.version else None
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:
@@ -259,8 +259,8 @@ def _releases(
         return
     for row in plain.values():
         if _runs(row.needs, environments) and not Version(row.version).is_prerelease:
-            # Companions of a labeled build have the same label, which the table may
-            # lack.
+            # Companions of a labeled build have the same label: add it if the table
+            # lacks it.
             yield _candidate(row, f"{row.version}+{label}" if label else None)
 
 
@@ -273,8 +273,8 @@ def _candidate(row: BuildRecord, version: str | None = None) -> _Candidate:
 
 def _runs(needs: Needs, environments: Sequence[Environment]) -> bool:
     verdicts = {judge(needs, environment).verdict for environment in environments}
-    # If requirements are the only evidence, accept "unknown": the search checks that
-    # they are met.
+    # If requirements are the only evidence, accept "unknown": the search checks the
+    # requirements.
     follows = bool(needs.requires) and needs.cuda is None
     allowed = (*_RUNNING, "unknown") if follows else _RUNNING
     return verdicts.issubset(allowed)
