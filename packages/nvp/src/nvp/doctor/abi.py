@@ -1,9 +1,9 @@
 """Check that torch extensions fit the installed torch.
 
-An extension is a distribution with libraries that are linked with those of torch. It
-may need symbols that the installed torch does not define.
+An extension is a distribution with libraries that are linked with torch's libraries. An
+extension may need symbols that the installed torch does not define.
 
-The rules of mangled names are those of the Itanium C++ ABI:
+Names are mangled by the rules of the Itanium C++ ABI:
 https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
 """
 
@@ -27,13 +27,13 @@ from .installation import SYMBOLS
 from .software import Software, kept_path, read_kept, write_kept
 
 OF_TORCH = re.compile(
-    # Functions, and the tables of classes. "N" begins a name inside a namespace, and
-    # "K" marks a const function.
+    # Functions, and tables of classes, such as vtables. "N" begins a name inside a
+    # namespace, and "K" marks a const function.
     rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*(?:3c10|2at|5torch|6caffe2)"
     # The functions of torch's stable C ABI, and of its Python bindings (THP).
     rb"|(?:aoti_)?torch_|THP[A-Z]"
 )
-"""The prefixes of symbols that belong to torch."""
+"""A pattern that matches the prefixes of torch's symbols."""
 
 _NESTED = re.compile(rb"_Z(?:T[VTISC]|GV|Th?n?[0-9_]+)?N[VKRO]*")
 _TAG = b"B5cxx11"
@@ -45,8 +45,8 @@ _FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
-    rb"|L[a-z]n?[0-9]{1,20}E"  # a number as the argument of a template
-    rb"|[ST][0-9A-Z]{0,12}_"  # a substitution of an earlier name
+    rb"|L[a-z]n?[0-9]{1,20}E"  # a number that is a template argument
+    rb"|[ST][0-9A-Z]{0,12}_"  # a substitution for an earlier name
     rb"|(?P<string>Ss)"  # std::string of the old ABI
     rb"|.",
     re.DOTALL,
@@ -56,10 +56,10 @@ _TOKEN = re.compile(
 def abi_of(name: bytes) -> Abi | None:
     """Return the C++ ABI of a function, from its mangled name.
 
-    :returns: ``None`` if the name does not show the ABI, as for most names.
+    :returns: ``new`` or ``old``; ``None`` for most names, which do not show the ABI.
     """
-    # GCC: "in the new ABI ... std::string is std::__cxx11::string", and a function
-    # that returns one has the tag in its name.
+    # GCC: "in the new ABI ... std::string is std::__cxx11::string", and a function that
+    # returns a std::string has the tag in its name.
     if _IN_NAMESPACE in name or _TAG in name:
         return "new"
     return "old" if b"Ss" in name and _has_old_string(name) else None
@@ -68,7 +68,7 @@ def abi_of(name: bytes) -> Abi | None:
 def with_other_tag(name: bytes) -> bytes | None:
     """Return a mangled name with the ABI tag removed, or added if it is missing.
 
-    :returns: ``None`` for a name that is more than identifiers in namespaces.
+    :returns: ``None`` for a name with other parts than identifiers in namespaces.
     """
     if _TAG in name:
         return name.replace(_TAG, b"")
@@ -79,7 +79,8 @@ def with_other_tag(name: bytes) -> bytes | None:
 def qualified_name(name: bytes) -> str:
     """Return a readable name, such as ``c10::detail::torchCheckFail``.
 
-    Only simple names in namespaces are converted; others are returned unchanged.
+    The result ends before the first part that is not an identifier, such as a template
+    argument. A name outside of namespaces is returned unchanged.
     """
     match = _NESTED.match(name)
     if match is None:
@@ -89,7 +90,7 @@ def qualified_name(name: bytes) -> str:
 
 
 def _end_of_name(name: bytes) -> int | None:
-    """Return the offset after a nested name of identifiers, ``None`` for others."""
+    """Return the offset after a nested name; ``None`` unless it is all identifiers."""
     match = _NESTED.match(name)
     if match is None:
         return None
@@ -98,7 +99,7 @@ def _end_of_name(name: bytes) -> int | None:
 
 
 def _identifiers(name: bytes, at: int) -> tuple[list[str], int]:
-    """Return consecutive identifiers, and the offset after them."""
+    """Return the consecutive identifiers from an offset, and the offset after them."""
     parts = []
     while match := _LENGTH.match(name, at):
         at = match.end() + int(match[0])
@@ -127,7 +128,7 @@ _LIBRARY = re.compile(r"torch/lib/lib[^/]+\.so(\.[0-9.]+)?")
 class TorchSymbols:
     """The symbols in torch's namespaces that the installed torch defines.
 
-    torch 2.15 has 41,000 of them. Each name is stored as 64 bits of its hash.
+    torch 2.15 has 41,000 such symbols. Each name is stored as 64 bits of its hash.
 
     :param abi: the C++ ABI; ``None`` if no name shows it.
     """
@@ -212,11 +213,11 @@ _TORCH = ("libtorch", "libc10")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """A library of an extension, with the symbols that it needs and torch lacks.
+    """A library of an extension, with required symbols that no library defines.
 
     :param path: the path of the library.
-    :param other_abi: the lacking symbols with a different C++ ABI from torch's.
-    :param missing: the other lacking symbols.
+    :param other_abi: the undefined symbols whose C++ ABI differs from torch's.
+    :param missing: the remaining undefined symbols.
     """
 
     distribution: Distribution
@@ -244,8 +245,8 @@ def torch_libraries(software: Software, distribution: Distribution) -> tuple[str
 def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
     """Yield the distribution and the path in RECORD of each library linked with torch.
 
-    If a distribution has one library for each release of torch, only that for the
-    installed torch is yielded, because programs load that one.
+    If a distribution has libraries for several releases of torch, libraries for
+    releases that are not installed are skipped, because programs do not load them.
     """
     torch = software.distributions.get("torch")
     own = "".join(torch.version.split(".")[:2]) if torch is not None else ""
@@ -261,10 +262,10 @@ def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, 
 def find_extensions(
     libraries: Collection[tuple[Distribution, str]], torch: TorchSymbols
 ) -> Iterator[Extension]:
-    """Yield the libraries that need symbols of torch that no library defines.
+    """Yield the libraries with undefined symbols in the namespaces of torch.
 
-    A name that another extension defines is not missing: torchaudio has a library for
-    its functions, and another one that registers them in Python.
+    A symbol that another extension defines is not missing: torchaudio has one library
+    with its functions, and another library that registers them in Python.
 
     :param libraries: the libraries from `libraries_of_extensions`.
     """
@@ -305,6 +306,7 @@ def _is_of_other_abi(name: bytes, torch: TorchSymbols) -> bool:
     abi = abi_of(name)
     if abi is not None:
         return abi != torch.abi
-    # A function that returns a string has a tag in its name only in the new ABI.
+    # Only the new ABI adds a tag to the name of a function that returns a string: torch
+    # may define the name with the tag added or removed.
     other = with_other_tag(name)
     return other is not None and torch.defines(other)

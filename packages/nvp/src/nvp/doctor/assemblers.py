@@ -1,13 +1,13 @@
 """Find the ptxas that Triton uses, by Triton's own rules.
 
-Triton 3.9 bundles two: ``ptxas``, and ``ptxas-blackwell`` from a newer CUDA. Its
-function ``get_ptxas`` maps GPUs to programs, and changes between releases: the newer
-program is for compute capability 10.0 and higher in 3.6 and 3.7, and for 9.0 and higher
-in 3.9. The function is therefore parsed, but never run.
+Triton 3.9 bundles two programs: ``ptxas``, and ``ptxas-blackwell`` from a newer CUDA.
+Its function ``get_ptxas`` maps GPUs to programs, and changes between releases: the
+newer program is for compute capability 10.0 and higher in 3.6 and 3.7, and for 9.0 and
+higher in 3.9. The function is therefore parsed, but never run.
 
-The variables ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH`` name
-replacements. Triton falls back to its own program if the replacement does not exist or
-fails.
+The variables ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH`` contain the
+paths of replacements. Triton falls back to its own program if a replacement does not
+exist or prints no version.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .programs import Program, find_program
 
 _COMPILER = "triton/backends/nvidia/compiler.py"
 _FOLDERS = ("triton/backends/nvidia/bin", "triton/third_party/cuda/bin")
-"""The directory of the programs since Triton 3.0, and the one before."""
+"""The directories of the programs: the one since Triton 3.0, then the older one."""
 
 _PLAIN, _NEWER = "ptxas", "ptxas-blackwell"
 _FIRST_NEWER = 100
@@ -53,7 +53,7 @@ class Assembler:
     :param tool: the name of the program, such as ``ptxas-blackwell``.
     :param variable: the environment variable that names a replacement.
     :param bundled: the program in Triton's distribution.
-    :param other: the program from the variable or from torch.
+    :param other: the replacement from the variable or from torch, if any.
     :param gpus: the GPUs of the machine for which Triton uses the program.
     """
 
@@ -79,7 +79,7 @@ class Assembler:
         return (self.bundled,) if self.other is None else (self.other, self.bundled)
 
     def to_dicts(self) -> Iterator[dict[str, object]]:
-        """Yield each program for the JSON report."""
+        """Yield the entry of each program in the JSON report."""
         for program in self.programs:
             is_used = program is self.used
             yield {
@@ -99,7 +99,7 @@ def find_assemblers(
 
     The programs are not run, so their versions are not known.
 
-    :param environ: the environment variables of programs of the stack.
+    :param environ: the environment variables of programs that use Triton.
     :param capabilities: the compute capabilities of the machine's GPUs.
     """
     folder = next(
@@ -180,7 +180,7 @@ def _tool_in(body: Iterable[ast.stmt], number: int) -> str | None:
 
 
 def _tool(value: ast.expr, number: int) -> str | None:
-    """Return ``ptxas-blackwell`` for ``knobs.nvidia.ptxas_blackwell``."""
+    """Return the tool in an expression, such as ``knobs.nvidia.ptxas_blackwell``."""
     if isinstance(value, ast.IfExp):
         holds = _holds(value.test, number)
         if holds is None:

@@ -1,8 +1,8 @@
-"""Commands that fix findings. Hints contain single commands, and reports merge them.
+"""The commands that fix findings: single commands in hints, merged ones in reports.
 
 If the commands of all findings ran one by one, a later command could undo an earlier
 one: pip replaces torch for one extension, and the next extension no longer fits.
-Therefore obstacles are removed first, and as few commands as possible install the rest.
+Therefore conflicts are uninstalled first, and few commands install everything else.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Command:
 
     :param program: the first words, such as ``nvp pip --python /env``.
     :param subcommand: pip's subcommand, such as ``install``; empty for other programs.
-    :param options: each option of the subcommand, with its value.
-    :param names: the requirements, or the remaining words.
+    :param options: each option of the subcommand, with its value, if any.
+    :param names: the requirements, or the remaining words for other programs.
     :param machine: options that describe the target machine.
     """
 
@@ -45,9 +45,9 @@ class Command:
         *words: str,
         machine: Sequence[str] = (),
     ) -> Command:
-        """Return a command line of pip.
+        """Create a command line of pip.
 
-        :param words: requirements, and options, each followed by its value, if any.
+        :param words: requirements and options; the value of an option is the next word.
         """
         options: list[tuple[str, ...]] = []
         names: list[str] = []
@@ -77,15 +77,15 @@ class Command:
 
     @property
     def _indexes(self) -> tuple[tuple[str, ...], ...]:
-        """The options for indexes, which must be the same in commands to merge."""
+        """The options for indexes: only commands with the same indexes are merged."""
         return tuple(option for option in self.options if option[0] in _OF_INDEXES)
 
 
 class Advice(NamedTuple):
-    """A hint, with the commands in its text.
+    """A hint, and the commands that its text contains.
 
-    :param commands: the commands that fix the finding, in order; the text may mention
-        other ways.
+    :param commands: the commands that fix the finding, in order; the text may also
+        mention alternatives.
     """
 
     text: str
@@ -100,16 +100,16 @@ class Advice(NamedTuple):
 
     @classmethod
     def first_of(cls, *ways: str | Command | Advice) -> Advice:
-        """Return advice with alternatives, and the commands of only the first one."""
+        """Return advice on alternatives, with the commands of only the first one."""
         advice = [cls.of(way) for way in ways]
         return cls("; or ".join(item.text for item in advice), advice[0].commands)
 
     def after(self, words: str) -> Advice:
-        """Return the advice with a text before it."""
+        """Return the advice with ``words`` before its text."""
         return self._replace(text=f"{words}{self.text}")
 
     def before(self, words: str) -> Advice:
-        """Return the advice with a text after it."""
+        """Return the advice with ``words`` after its text."""
         return self._replace(text=f"{self.text}{words}")
 
 
@@ -132,17 +132,17 @@ def merge(commands: Iterable[Command]) -> list[Command]:
         merged.append(
             Command(last.program, last.subcommand, last.options, tuple(removed))
         )
-    # Projects from a named index, such as torch, come before their companions.
+    # Install projects from a given index, such as torch, before their companions.
     taken: set[str] = set()
     for group in sorted(groups.values(), key=lambda group: not group[0]._indexes):
         merged += _together(group, taken)
-    # Do not restore a distribution that another command installs.
+    # Skip a command that restores distributions if other commands install all of them.
     done = {x for x in others if x.names and taken.issuperset(map(project_of, x.names))}
     return [*merged, *(command for command in others if command not in done)]
 
 
 def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
-    """Yield one command for a group; add its projects to ``taken``, and skip those."""
+    """Yield a group's command, without projects in ``taken``; update ``taken``."""
     names: list[str] = []
     for name in (name for command in group for name in command.names):
         same = [x for x in names if project_of(x) == project_of(name)]
@@ -153,7 +153,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
             names.append(name)
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
     if ("--force-reinstall",) in options:
-        # Leave out libraries, which pip reinstalls with the programs.
+        # Leave out NVIDIA's libraries and Triton: pip reinstalls them with programs.
         brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
         for name in brought[: len(names) - 1]:
             names.remove(name)
@@ -165,7 +165,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
 
 
 def _with_extras(requirement: str, other: str) -> str:
-    """Return a requirement, with the extras of ``other`` if it has none."""
+    """Return a requirement; if it has no extras, add the extras of ``other``."""
     own, added = (re.search(r"\[(.*?)\]", text) for text in (requirement, other))
     if own is not None or added is None:
         return requirement

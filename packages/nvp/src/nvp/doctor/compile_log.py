@@ -1,10 +1,10 @@
 """Parse torch's and Triton's output on graph breaks, recompilations and autotuning.
 
-The forms are those of torch 2.1 to 2.15 (``torch/_dynamo/symbolic_convert.py``,
-``convert_frame.py`` and ``guards.py``; the prefix of a line is made in
-``torch/_logging/_internal.py``), of Triton 3 (``runtime/autotuner.py``) and of Inductor
-(``torch/_inductor/select_algorithm.py``). A line is recognized by its text, because
-``TORCH_LOGS_FORMAT`` changes the prefix.
+The parser supports the messages of torch 2.1 to 2.15
+(``torch/_dynamo/symbolic_convert.py``, ``convert_frame.py`` and ``guards.py``;
+``torch/_logging/_internal.py`` adds the prefix of a line), of Triton 3
+(``runtime/autotuner.py``) and of Inductor (``torch/_inductor/select_algorithm.py``). A
+line is recognized by its text, because ``TORCH_LOGS_FORMAT`` changes the prefix.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 MOST = 100
-"""The maximum number of entries to keep of each kind; the total counts all of them."""
+"""The maximum number of entries of each kind in the result; totals are not limited."""
 
 _LONGEST_TEXT = 500
 _LONGEST_RECORD = 400
-"""The maximum number of lines of a message with a traceback."""
+"""The maximum number of lines of a record, such as a message with a traceback."""
 
 _PREFIX = re.compile(
     r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d+) [^\]]*?:\d+\]"
@@ -68,7 +68,7 @@ _MARKS = tuple(map(str.encode, _HINTS))
 Entry: TypeAlias = dict[str, Any]
 
 _Continue: TypeAlias = Callable[[str], bool]
-"""Reads the next line of a record; returns whether the record continues."""
+"""A function that reads the next line, and returns whether the record continues."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -101,9 +101,9 @@ class CompileLog:
     _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
-        """Return whether complete lines may begin or continue a record.
+        """Return whether a chunk of complete lines may begin or continue a record.
 
-        The lines are not split, because there may be gigabytes of irrelevant output.
+        The chunk is not split, because there may be gigabytes of irrelevant output.
         """
         return any(mark in data for mark in _MARKS) or any(
             key[0] == stream for key in self._open
@@ -112,8 +112,8 @@ class CompileLog:
     def read_line(self, stream: str, line: str) -> None:
         """Read one line, without its line ending.
 
-        :param stream: the name of the stream with the line; all lines of a record are
-            from one stream and one process.
+        :param stream: the name of the output stream; all lines of a record are from one
+            stream and one process.
         """
         process, text = split_prefix(line)
         key = (stream, process)
@@ -131,7 +131,7 @@ class CompileLog:
             del self._open[key]
 
     def to_dict(self) -> dict[str, object]:
-        """Return the entries, with the total of each kind."""
+        """Return the entries of each kind, and the total for each kind."""
         tables: Mapping[str, _Table] = {
             "graph_breaks": self._breaks,
             "recompilations": self._recompilations,
@@ -175,7 +175,7 @@ class CompileLog:
                 if not _GENERIC_REASON.match(match[1]):
                     _explain(entry, match[1])
                     return False
-                # Use the next line with text: it names the code that was not traced.
+                # Use the next line with text, which names the code that was not traced.
                 generic = True
             elif generic and text.strip():
                 _explain(entry, text)
@@ -233,7 +233,7 @@ class CompileLog:
                 return False
             if match := _EXCEPTION.match(text):
                 if match[1].endswith(":"):
-                    # The cause follows "BackendCompilerFailed: backend='...' raised:".
+                    # The cause follows "backend='...' raised:" on the next line.
                     unfinished = match[1]
                     return True
                 _explain(entry, match[1])
@@ -260,7 +260,7 @@ class CompileLog:
             )
             return False
 
-        # Triton 2 prints the whole record on one line.
+        # Read the first line too: Triton 2 prints the whole record on it.
         return read if read(first) else lambda _: False
 
     def _inductor(self, kernel: str, sizes: str) -> _Continue:
@@ -305,7 +305,7 @@ def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _C
 
 
 def _explain(entry: Entry, reason: str) -> None:
-    """Set the reason if unknown: the first occurrence has most details."""
+    """Set the reason if the entry has none: the first occurrence has most details."""
     if entry["reason"] is None:
         entry["reason"] = _cut(reason.strip())
 

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-"""A valid name, by the specification of core metadata."""
+"""A pattern for valid names, from the specification of core metadata."""
 
 _FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
 _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
 _PROJECT = re.compile(rf"\s*({_NAME})(?![A-Za-z0-9._-])")
 _LEFT = re.compile(r"~.+\.dist-info")
-"""The name that pip gives a distribution to remove; an interrupted pip leaves it."""
+"""A pattern for directories that pip renames to remove, and leaves if interrupted."""
 
 BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
-"""Projects that other builds pin to one release, besides NVIDIA's and Triton."""
+"""Projects, besides NVIDIA's and Triton, that other builds pin to one release."""
 
 _NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
 
@@ -54,7 +54,7 @@ _NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
 def is_built_for(name: str) -> bool:
     """Return whether other packages are built for exactly one release of a project.
 
-    Projects named after a CUDA version count, such as rmm-cu12, but not NVIDIA's.
+    Names with a CUDA version, such as rmm-cu12, are included, but not NVIDIA's.
     """
     own = name in BUILT_FOR or _NAMED.fullmatch(name) is not None
     return own and not name.startswith(_OF_GPUS)
@@ -66,10 +66,10 @@ TRITON = ("triton", "triton-windows", "pytorch-triton")
 
 _LONGEST = {"METADATA": 1 << 20, "RECORD": 16 << 20}
 """The maximum size of each file in bytes. The largest known RECORD has 4 MB. Only the
-headers of METADATA are read, which have some kilobytes."""
+headers of METADATA are read, which have a few kilobytes."""
 
 _LONGEST_OTHER = 256 << 10
-"""The limit for any other file, such as variant.json with its single variant."""
+"""The maximum size in bytes of any other file; variant.json has only one variant."""
 
 _PIECE = 64 << 10
 _END_OF_HEADERS = re.compile(rb"\n\r?\n")
@@ -80,7 +80,7 @@ _SIZE = re.compile("[0-9]{1,18}", re.ASCII)
 class RecordedFile:
     """One line of a RECORD.
 
-    :param path: the path relative to the directory of packages, with ``/``.
+    :param path: the path relative to the directory of packages, separated by ``/``.
     :param digest: the hash, such as ``sha256=...``; empty if RECORD has none.
     """
 
@@ -94,9 +94,9 @@ class Distribution:
     """An installed distribution, whose files are read on access.
 
     :param name: the normalized name.
-    :param version: the version in the directory's spelling, with the local label.
+    :param version: the version as in the name of the directory, with the local label.
     :param folder: the path of its ``*.dist-info``.
-    :param limits: the limits of reading, which the whole environment shares.
+    :param limits: the limits on reading, shared by all distributions of an environment.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Distribution:
 
     @property
     def is_library(self) -> bool:
-        """Whether the distribution is an NVIDIA library, usually a dependency."""
+        """Whether this is an NVIDIA library, which is usually a dependency."""
         return self.name.startswith("nvidia-")
 
     @cached_property
@@ -153,7 +153,7 @@ class Distribution:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The normalized names in ``Requires-Dist``, including those of all extras.
+        """The normalized names in ``Requires-Dist``, including requirements of extras.
 
         Extras matter: torch requires ``cuda-toolkit[cublas]``, which requires
         nvidia-cublas only for that extra.
@@ -223,7 +223,7 @@ class Distribution:
     def read(self, name: str) -> bytes | None:
         """Read a file in ``*.dist-info``; for METADATA, read only the headers.
 
-        :returns: ``None`` if it is unreadable or too long.
+        :returns: ``None`` if the file is unreadable or too long.
         """
         path = os.path.join(self.folder, name)
         most = _LONGEST.get(name, _LONGEST_OTHER)
@@ -246,7 +246,7 @@ class Distribution:
 
 
 def _read_headers(file: BinaryIO, most: int) -> bytes:
-    """Read up to the empty line before the description.
+    """Read METADATA up to the empty line before the description.
 
     :param most: the limit in bytes; the result is longer if the headers exceed it.
     """
@@ -259,9 +259,9 @@ def _read_headers(file: BinaryIO, most: int) -> bytes:
 
 
 def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
-    """Return the distributions in directories of packages, by normalized name.
+    """Map normalized names to the distributions in directories of packages.
 
-    If several directories have a distribution, the first one wins, as for imports.
+    If several directories have a distribution, the first is used, as for imports.
     """
     distributions: dict[str, Distribution] = {}
     limits = Limits()
@@ -293,7 +293,7 @@ def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | Non
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each unreadable or leftover directory."""
+    """Yield a sentence for each directory that is unreadable, left over or outdated."""
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -316,7 +316,7 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
-    """A requirement of an installed distribution, with a marker that holds.
+    """A requirement of an installed distribution; its marker, if any, holds.
 
     :param user: the distribution that has the requirement.
     :param text: the requirement without its marker, such as ``triton==3.9.0``.
@@ -328,12 +328,12 @@ class Need:
     requirement: Requirement
 
     def allows(self, version: str) -> bool:
-        """Return whether a version satisfies the requirement; see `allows` below."""
+        """Return whether a version is allowed; see the function `allows`."""
         return allows(self.requirement, version)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the requirement allows only a single version or a single series."""
+        """Whether the requirement allows only one version or one series of releases."""
         items = list(self.requirement.specifier)
         exact = any(item.operator in ("==", "===", "~=") for item in items)
         return exact or len(items) > len({item.version for item in items})
@@ -342,14 +342,14 @@ class Need:
 def find_needs(
     distributions: Mapping[str, Distribution], installation: Installation
 ) -> Iterator[Need]:
-    """Yield the requirements that hold in an environment and lead to GPU code.
+    """Yield the requirements that apply to an environment and concern GPU code.
 
     These are requirements on GPU projects, on NVIDIA's projects, and on distributions
-    that require such projects directly or indirectly. All others are skipped, because
-    the parser is slow.
+    that require such projects directly or indirectly. Other requirements are skipped,
+    because parsing them is slow.
 
-    Requirements of an extra count if another installed distribution requests the extra,
-    as torch requests ``cuda-toolkit[cublas]``.
+    Requirements of an extra are included if another installed distribution requests the
+    extra, such as torch, which requires ``cuda-toolkit[cublas]``.
     """
     variables = installation.marker_variables()
     leading = _leading(distributions.values())
@@ -364,7 +364,7 @@ def find_needs(
             counting = parse_requirements(user, leading.__contains__)
             parsed[user_name] = list(counting)
         for requirement in parsed[user_name]:
-            # Without a marker, the requirement was yielded before, for the empty extra.
+            # A requirement without a marker was already yielded, for the empty extra.
             if requirement.marker is None and extra:
                 continue
             if not user.limits.take(MARKERS, of=user_name):
@@ -384,7 +384,7 @@ def find_needs(
 
 
 def _leading(distributions: Iterable[Distribution]) -> set[str]:
-    """Return the required projects with GPU code, and all their dependents, by name."""
+    """Return the names of the required GPU projects and of all their dependents."""
     users: dict[str, list[str]] = {}
     for distribution in distributions:
         for name in distribution.required:
@@ -404,7 +404,7 @@ def parse_requirements(
 ) -> Iterator[Requirement]:
     """Yield the requirements of a distribution, without malformed ones.
 
-    :param counts: returns whether to yield the requirements on a project.
+    :param counts: a function that returns whether to yield requirements on a project.
     """
     for name, text in user.requires:
         if not counts(name):
@@ -422,7 +422,7 @@ def cost_of(text: str) -> int:
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
-    """Return whether a requirement has no marker, or one that holds."""
+    """Return whether a requirement has no marker, or its marker holds."""
     if requirement.marker is None:
         return True
     try:
@@ -432,7 +432,7 @@ def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
 
 
 def allows(requirement: Requirement, version: str) -> bool:
-    """Return whether a version satisfies a requirement; a malformed one never does."""
+    """Return whether a version satisfies a requirement; malformed versions never do."""
     # PEP 440: "Local version identifiers are ignored" if the specifier has none.
     try:
         return requirement.specifier.contains(version, prereleases=True)

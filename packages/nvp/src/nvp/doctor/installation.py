@@ -2,9 +2,9 @@
 
 The environment is found without running its code. Anybody can publish a distribution
 that takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
-libraries that are linked with hundreds of others and name thousands of directories. All
-checks of a diagnosis share one limit for each kind of work. Skipped parts are named in
-a note, and never reported as findings.
+libraries that are linked with hundreds of other libraries, to search for in thousands
+of directories. All checks of a diagnosis share one limit for each kind of work. Skipped
+parts are named in a note, and never reported as findings.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _HINT_OF_SCRIPT = (
 class Installation(Reported):
     """A Python environment.
 
-    :param prefix: its directory, such as ``/home/me/project/.venv``.
-    :param python: the path of its interpreter; ``None`` if not found.
-    :param folders: the directories of its packages, in the order of its ``sys.path``.
+    :param prefix: the directory of the environment, such as ``/home/me/project/.venv``.
+    :param python: the path of the interpreter; ``None`` if not found.
+    :param folders: the directories of packages, in the order of ``sys.path``.
     :param version: the version of Python, such as ``3.11``; ``None`` if unknown.
     """
 
@@ -48,7 +48,7 @@ class Installation(Reported):
     def marker_variables(self) -> dict[str, str]:
         """Return the marker variables that the environment's Python determines.
 
-        All others have the values of the running Python.
+        All other marker variables have the values of the running Python.
         """
         if self.version is None:
             return {}
@@ -61,7 +61,7 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
 
     :param path: an interpreter, or the directory of an environment; by default the
         activated environment, or else the running interpreter.
-    :raises UsageError: the path, or the activated environment, is not an environment.
+    :raises UsageError: the path, or the activated environment, is unusable.
     """
     active = environ.get("VIRTUAL_ENV") or environ.get("CONDA_PREFIX")
     if path is None and not active:
@@ -76,8 +76,8 @@ def find_installation(path: str | None, environ: Mapping[str, str]) -> Installat
     neither = f"{named} is neither an interpreter nor an environment"
     if not given or "\0" in given:
         raise UsageError(neither, hint=hint)
-    # The interpreter of an environment is a link to the one that created it, so do not
-    # resolve the link.
+    # The interpreter of an environment is a link to the interpreter that created the
+    # environment, so do not resolve the link.
     try:
         prefix = os.path.abspath(given)
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
         if os.path.dirname(given)
         else find_program(given, {"PATH": os.defpath, **environ})
     )
-    # Accept any file: an interpreter may lack a suffix, or be for another platform.
+    # Accept any file: an interpreter may lack a suffix, or run on another platform.
     program = given if program is None and os.path.isfile(given) else program
     return None if program is None else os.path.abspath(program)
 
@@ -139,9 +139,9 @@ def _find_program(given: str, environ: Mapping[str, str]) -> str | None:
 def _prefix_of(program: str) -> str:
     """Return the directory of an interpreter's environment.
 
-    An interpreter is in ``bin`` or ``Scripts`` of its environment, or on Windows,
-    without a virtual environment, in the directory itself. A path outside of an
-    environment, such as ``/usr/local/bin/python``, may be a link to its interpreter.
+    An interpreter is in ``bin`` or ``Scripts`` of its environment or, without a virtual
+    environment on Windows, in the environment's directory itself. A path outside of
+    environments, such as ``/usr/local/bin/python``, may be a link to an interpreter.
     """
     folder = os.path.dirname(program)
     prefix = _above(folder)
@@ -166,8 +166,8 @@ def _interpreter(prefix: str) -> str | None:
 def _package_folders(prefix: str, program: str | None) -> tuple[list[str], str | None]:
     """Return an environment's directories of packages, and the version of its Python.
 
-    The packages of the system are included if ``pyvenv.cfg`` enables them. The file
-    contains the directory of the interpreter that created the environment.
+    System packages are included if ``pyvenv.cfg`` enables them. They belong to the
+    interpreter that created the environment, whose directory is in ``pyvenv.cfg``.
     """
     settings = _read_settings(os.path.join(prefix, "pyvenv.cfg"))
     version = _version(prefix, program, settings)
@@ -187,7 +187,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         f"lib/{python}/site-packages",
         "Lib/site-packages",
         f"lib64/{python}/site-packages",
-        # Debian separates its own packages from those of pip.
+        # Debian separates its own packages from the packages that pip installs.
         f"local/lib/{python}/dist-packages",
         f"lib/{python}/dist-packages",
         "lib/python3/dist-packages",
@@ -196,7 +196,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
     for name in names:
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
-            # Keep one path of each directory, because lib64 is often a link to lib.
+            # Keep one path for each directory, because lib64 is often a link to lib.
             folders.setdefault(os.path.realpath(folder), folder)
     return list(folders.values())
 
@@ -257,24 +257,24 @@ MOST = {
     OPENED: 1 << 30,
     SYMBOLS: 4_000_000,
 }
-"""The limits by kind of work. An environment of 104 distributions with 43,000 files has
-at most a sixth of each. The libraries of torch 2.15 have 120,000 relevant symbols."""
+"""The limit for each kind of work. An environment of 104 distributions with 43,000
+files needs at most a sixth of each limit. torch 2.15 has 120,000 relevant symbols."""
 
 _NAMED = 5
 """The maximum number of distributions named in a note."""
 
 
 class Limits:
-    """The remaining allowance of each kind in `MOST`."""
+    """The remaining amount of each kind of work in `MOST`."""
 
     def __init__(self) -> None:
         self._left = dict(MOST)
         self._without: dict[str, dict[str, None]] = {}
 
     def take(self, kind: str, amount: int = 1, *, of: str) -> bool:
-        """Use up an amount of a kind, and return whether it was available.
+        """Use up an amount of a kind of work, and return whether that much was left.
 
-        :param of: the object to skip if not, such as a distribution; a note names it.
+        :param of: what is skipped at the limit, such as a distribution, for a note.
         """
         if amount <= self._left[kind]:
             self._left[kind] -= amount

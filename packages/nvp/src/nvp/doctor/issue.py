@@ -1,6 +1,6 @@
-"""A diagnosis for an issue tracker, without personal information.
+"""Format a diagnosis for an issue tracker, without personal information.
 
-Home directories, the names of users and machines, and passwords in URLs are left out.
+Home directories, the names of users and machines, and passwords in URLs are replaced.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .model import commands_of
 from .runner import Diagnosis
 
 LONGEST_SHARED = 60
-"""The maximum number of lines in a comment."""
+"""The maximum number of lines in a comment on an issue."""
 
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
 _MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|(?<=\])\(|`)")
-"""The start of a tag, of the target of a link or an image, or of code.
+"""The start of a tag, of the target of a link or image, or of code, after backslashes.
 
-It follows backslashes, which would escape the backslash that is added."""
+The backslashes are doubled, because they would escape the backslash that is added."""
 
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
-"""The start of a mention, which a backslash does not disable on GitHub."""
+"""The ``@`` of a mention. On GitHub, a backslash does not disable a mention."""
 
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
@@ -40,8 +40,8 @@ def issue_lines(
     """Return a diagnosis as lines of Markdown.
 
     :param environ: environment variables, which name the user and the home directory.
-    :param most: the maximum number of lines; the end is cut off, where the versions of
-        distributions are.
+    :param most: the maximum number of lines; the end, with the versions of
+        distributions, is cut off.
     """
     personal = [*_personal(environ)]
     lines = [_anonymous(line, personal) for line in _lines(diagnosis)]
@@ -61,7 +61,7 @@ def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> st
 
 
 def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield patterns for the names of user and machine, with their replacements."""
+    """Yield patterns for homes and names of user and machine, with replacements."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
     # A home may be a link, and paths in a diagnosis may contain its target.
     homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
@@ -79,7 +79,7 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
 
 
 def _account() -> str:
-    """Return the user's account; variables may be missing in a job or a container."""
+    """Return the name of the user's account, even if no variable contains it."""
     try:
         return getpass.getuser()
     except (ImportError, KeyError, OSError):
@@ -87,8 +87,8 @@ def _account() -> str:
 
 
 def _prose(text: str) -> str:
-    """Return text from a file as Markdown without any markup."""
-    # Redact first, because a name that follows a removed password is a mention.
+    """Escape text from a file, so that Markdown shows it without markup."""
+    # Redact first: without the password, the host name after "@" becomes a mention.
     harmless = _MARKUP.sub(r"\1\1\\\2", printable(redacted(text)))
     return _MENTION.sub("@<!-- -->", harmless)
 

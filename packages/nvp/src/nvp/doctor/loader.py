@@ -1,12 +1,12 @@
-"""The libraries that a process loads, by the rules of glibc.
+"""Simulate which libraries a process loads, by the rules of glibc.
 
 ld.so(8), DESCRIPTION: "If a shared object dependency does not contain a slash, then it
 is searched for in the following order": RPATH, ``LD_LIBRARY_PATH``, RUNPATH, the cache
 file, the default path. Libraries in ``LD_PRELOAD`` and ``/etc/ld.so.preload`` are
 loaded first. Directories for certain processors, such as ``glibc-hwcaps``, are ignored,
-because they contain copies of other libraries.
+because each of their libraries is also in another directory.
 
-musl's loader has other rules, and NVIDIA's libraries do not run with it.
+The rules of musl's loader differ, and NVIDIA's libraries do not run with musl.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Loaded:
     :param path: the path with which the loader opens the file.
     :param place: how the loader found the file: ``RPATH``, ``LD_LIBRARY_PATH``,
         ``RUNPATH``, ``cache``, ``default``, or ``path`` for a given path.
-    :param real: the path with links resolved: a file is loaded once, even by two paths.
-    :param loader: the library that requested it first.
-    :param names: the names by which it was requested.
+    :param real: the path with links resolved: a file with two paths is loaded once.
+    :param loader: the library that requested this one first; ``None`` if a program did.
+    :param names: the names under which this library was requested.
     """
 
     path: str
@@ -77,8 +77,8 @@ class Process:
     :param library_path: the directories of ``LD_LIBRARY_PATH``.
     :param program: the program of the process; its RPATH applies to all libraries.
     :param preload: the libraries in ``LD_PRELOAD``.
-    :param is_supplied: returns whether a missing library may be ignored, such as the
-        driver's on a machine without a driver.
+    :param is_supplied: a function that returns whether a missing library may be
+        ignored, such as the driver's library on a machine without a driver.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Process:
         """Load a file and its dependencies, as ``dlopen`` does.
 
         :param path: the path of the file, or a name without a slash to search for.
-        :returns: the failures; if there are any, none of the libraries stays loaded.
+        :returns: the failures; if there are any, this call leaves no library loaded.
         """
         before = len(self.loaded)
         failures: list[Failure] = []
@@ -199,8 +199,8 @@ class Process:
         for place, folder in folders:
             if self.system.may_have(folder, name):
                 yield place, os.path.join(folder, name)
-        # "If, however, the binary was linked with the -z nodeflib linker option,
-        # shared objects in the default paths are skipped."
+        # ld.so(8): "If, however, the binary was linked with the -z nodeflib linker
+        # option, shared objects in the default paths are skipped."
         nodeflib = user is not None and user.dynamic.nodeflib
         defaults = tuple(self.system.default_folders())
         below = tuple(f"{folder}{os.sep}" for folder in defaults)
@@ -212,10 +212,10 @@ class Process:
                 yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
-        """Yield the sources and paths of the directories to search before the cache."""
-        # "Using the directories specified in the DT_RPATH dynamic section attribute of
-        # the binary if present and DT_RUNPATH attribute does not exist." DT_RPATH "is
-        # applied to searches for all children in the dependency tree".
+        """Yield the directories to search before the cache, each after its source."""
+        # ld.so(8): "Using the directories specified in the DT_RPATH dynamic section
+        # attribute of the binary if present and DT_RUNPATH attribute does not exist."
+        # DT_RPATH "is applied to searches for all children in the dependency tree".
         if user is None or user.dynamic.runpath is None:
             chain = [] if user is None else list(user.chain)
             if self._program is not None and self._program not in chain:
@@ -236,7 +236,7 @@ class Process:
             yield from self._expand(folder or os.curdir, user)
 
     def _expand(self, text: str, user: Loaded | None) -> Iterator[str]:
-        """Yield the possible expansions of a text with dynamic string tokens."""
+        """Yield the possible expansions of a text with tokens such as ``$ORIGIN``."""
         if "$" not in text:
             yield text
             return
@@ -254,12 +254,12 @@ class Process:
 
 def split_library_path(value: str) -> tuple[str, ...]:
     """Return the directories of ``LD_LIBRARY_PATH``."""
-    # "The items in the list are separated by either colons or semicolons", and "A
-    # zero-length directory name indicates the current working directory."
+    # ld.so(8): "The items in the list are separated by either colons or semicolons",
+    # and "A zero-length directory name indicates the current working directory."
     return tuple(x or os.curdir for x in re.split("[:;]", value)) if value else ()
 
 
 def split_preload(value: str) -> tuple[str, ...]:
     """Return the libraries in ``LD_PRELOAD``."""
-    # "The items of the list can be separated by spaces or colons".
+    # ld.so(8): "The items of the list can be separated by spaces or colons".
     return tuple(filter(None, re.split("[ :]", value)))

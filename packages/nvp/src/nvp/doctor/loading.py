@@ -1,4 +1,4 @@
-"""The libraries that programs of a stack load, by the rules of the loader.
+"""Simulate which libraries the programs of a stack load, and find failures.
 
 torch and jax preload NVIDIA's libraries from the directories of the distributions
 ``nvidia-*``, such as ``nvidia/cublas/lib`` for CUDA 12, and ``nvidia/cu13/lib`` since
@@ -25,15 +25,15 @@ from .software import Software
 from .system import System
 
 _PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"'/]*)["']""")
-"""``"cublas": "libcublas.so.*[0-9]"`` in older torch; newer torch lists pairs."""
+"""A library in torch's source: ``"cublas": "libcublas.so.*[0-9]"``, or a tuple."""
 
 _JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]{0,1000})\]""")
-"""``_load("cublas", ["libcublas.so.12", "libcublasLt.so.12"])`` in jax."""
+"""A call in jax's source, such as ``_load("cublas", ["libcublas.so.12"])``."""
 
 _JAX_NAME = re.compile(r"""["'](lib[\w-]+\.so[\w.]*)["']""")
 _CUDA = re.compile(r"""^cuda\b[^=\n]*=\s*["']([0-9]{1,3})""", re.MULTILINE)
 _MOST = 100
-"""The maximum number of libraries to read from a source; torch and jax list fifteen."""
+"""The maximum number of libraries read from a source file. torch and jax list 15."""
 
 _GLOBAL_DEPS = "libtorch_global_deps.so"
 
@@ -65,8 +65,8 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         if failures:
             return failures
     elif any("libcudart" in item.path for item in process.loaded):
-        # torch then loads some libraries so they take precedence over other copies. In
-        # older torch, the function itself lists these libraries.
+        # torch then preloads libraries, which take precedence over other copies. In
+        # older releases, ``_load_global_deps`` itself lists these libraries.
         if "_preload_cuda_deps(required=False)" not in loading:
             listed = _pairs(loading)
         _load_listed(process, folders, layout, listed)
@@ -109,7 +109,7 @@ def _load_listed(
 def _places(
     folders: Sequence[str], layout: str | None, folder_name: str, pattern: str
 ) -> Iterator[str]:
-    """Yield the candidates for one library, in torch's order of preference."""
+    """Yield the candidate paths of a library, in torch's order of preference."""
     names = [os.path.join("nvidia", folder_name)]
     names += [os.path.join("nvidia", layout)] if layout else []
     for folder in folders:
@@ -128,7 +128,7 @@ _MOST_PLUGINS = 8
 _JAX = re.compile(r"jax-cuda[0-9]+-(?:pjrt|plugin)")
 _TORCH = re.compile(r"lib(?:torch|c10)[a-z0-9_]*\.so.*")
 _REPAIRED = re.compile(r".+[-.][0-9a-f]{8,}\.so.*")
-"""The name of a library that a tool has copied into a wheel."""
+"""A library that a tool such as auditwheel has copied into a wheel, and renamed."""
 
 _DRIVER = re.compile(r"lib(?:cuda|nvidia-[a-z0-9-]+|nvcuvid|nvoptix)\.so\.\d+")
 _BASE = re.compile(
@@ -142,8 +142,8 @@ _BASE = re.compile(
 class Loading:
     """The simulated loading of one library of a distribution.
 
-    :param alternatives: the files from which a program selects one for its CUDA
-        version; only the library itself if there is no choice.
+    :param alternatives: the paths of the files for several CUDA versions from which a
+        program selects one; otherwise, only the path of the library.
     """
 
     distribution: Distribution
@@ -244,13 +244,13 @@ class Libraries:
         return self._processes[name]
 
     def _uses(self, distribution: Distribution, project: str) -> bool:
-        """Return whether a distribution uses a project, or is a library for it."""
+        """Return whether a distribution uses a project, or is one of its libraries."""
         name = distribution.name
         users, needed = self._around(project)
         return name in users or (distribution.is_library and name in needed)
 
     def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
-        """Return the names of a project and its dependents, and of its dependencies."""
+        """Return the names of a project and its dependents, and of the dependencies."""
         if project not in self._known:
             software = self._software
             users = {project, *software.required_by(project)}
@@ -287,8 +287,8 @@ class Libraries:
     def _is_supplied(self, name: str) -> bool:
         """Return whether a missing library may be ignored, because the system has it.
 
-        The system of another machine is unknown, so all libraries are ignored there
-        except those that only distributions provide.
+        The system of another machine is unknown, so any library may be ignored there,
+        except libraries that only distributions provide.
         """
         if _DRIVER.fullmatch(name) or _BASE.fullmatch(name):
             return True
@@ -300,7 +300,7 @@ class Libraries:
 
 
 def is_of_torch(name: str) -> bool:
-    """Return whether a library belongs to torch, by its file name."""
+    """Return whether the file name of a library belongs to torch."""
     return _TORCH.fullmatch(name) is not None
 
 

@@ -35,7 +35,7 @@ _INDEXES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL")
 
 @dataclass(frozen=True, kw_only=True)
 class Stack(Software):
-    """A machine with its software, and its libraries, compilers and requirements.
+    """A machine with its software, including loaded libraries and compilers.
 
     Each part is computed once, on first access.
     """
@@ -61,7 +61,7 @@ class Stack(Software):
     ) -> tuple[Elsewhere, ...]:
         """Find runnable builds on vendors' indexes that are newer than those on PyPI.
 
-        :param torch: the minor release of torch for which the builds must be made.
+        :param torch: the release of torch that builds must fit, such as ``(2, 8)``.
         """
         from ..builds.vendors import find_elsewhere
 
@@ -83,7 +83,7 @@ class Stack(Software):
         )
 
     def newest_on_pypi(self, distribution: Distribution) -> str | None:
-        """Return the newest release in the table that runs on every GPU, if any."""
+        """Return the newest PyPI release in the table that runs on all GPUs, if any."""
         from ..builds.vendors import newest_in_table
 
         return newest_in_table(
@@ -95,7 +95,7 @@ class Stack(Software):
 
     @cached_property
     def extensions(self) -> tuple[Extension, ...]:
-        """The libraries of extensions that need symbols that torch does not define."""
+        """The libraries of torch extensions that have undefined symbols."""
         libraries = tuple(libraries_of_extensions(self))
         torch = self.torch_symbols if libraries else None
         return () if torch is None else tuple(find_extensions(libraries, torch))
@@ -112,7 +112,7 @@ def platform_of_wheel(distribution: Distribution) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding(findings.Finding):
-    """A problem of a stack.
+    """A problem with a stack.
 
     :param distribution: the normalized name of the affected distribution.
     :param path: the affected file or directory.
@@ -142,9 +142,9 @@ class Finding(findings.Finding):
         path: str | None = None,
         severity: Severity | None = None,
     ) -> Finding:
-        """Return a finding of a check.
+        """Create a finding of a check.
 
-        :param severity: the severity, by default that of the check.
+        :param severity: the severity; by default, the severity of the check.
         """
         advice = Advice.of(hint)
         return cls(
@@ -159,21 +159,21 @@ class Finding(findings.Finding):
 
 
 def in_order(reported: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings, most severe first, then by code: the machine before builds."""
+    """Sort findings: most severe first, and those of the same severity by code."""
     rank = findings.SEVERITIES.index
     return tuple(sorted(reported, key=lambda item: (rank(item.severity), item.code)))
 
 
 Find: TypeAlias = Callable[[Stack], Iterable[Finding]]
-"""Checks a stack, and yields findings."""
+"""A function that checks a stack, and yields findings."""
 
 
 class Check(NamedTuple):
     """A check, explained in docs/reference/doctor-checks.md.
 
-    :param severity: the default severity of its findings.
+    :param severity: the default severity of the findings.
     :param title: the condition for a finding, in one sentence.
-    :param find: the function; ``None`` if a stack is not enough for the check.
+    :param find: the function that checks; ``None`` if it needs more than a stack.
     """
 
     code: str
@@ -183,7 +183,7 @@ class Check(NamedTuple):
 
 
 CHECKS: dict[str, Check] = {}
-"""The checks of the modules that have been imported, by code."""
+"""The checks in the modules that have been imported, keyed by code."""
 
 
 def check(code: str, severity: Severity) -> Callable[[Find], Find]:
@@ -198,14 +198,14 @@ def check(code: str, severity: Severity) -> Callable[[Find], Find]:
 
 
 def declare(code: str, severity: Severity, title: str) -> None:
-    """Declare a check that needs more than a stack."""
+    """Declare a check that needs more than a stack, such as a workload."""
     CHECKS[code] = Check(code, severity, title)
 
 
 def commands_of(findings: Iterable[Finding]) -> list[str]:
     """Return the commands that fix all findings, in the order to run them.
 
-    The commands of notes are left out.
+    Commands from findings of severity ``note`` are left out.
     """
     commands = [x for item in findings if item.severity != NOTE for x in item.commands]
     return list(map(str, merge(commands)))

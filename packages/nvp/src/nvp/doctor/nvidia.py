@@ -1,6 +1,6 @@
-"""NVIDIA's libraries: the distribution and directory of each.
+"""Find the distributions and directories of NVIDIA's libraries.
 
-A test compares the table with the descriptors that cuda-pathfinder publishes.
+A test compares the table of libraries with the descriptors of cuda-pathfinder.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Library:
 
     :param name: the name, such as ``cublasLt`` for ``libcublasLt.so.13``.
     :param project: the project of the wheel, without a CUDA suffix.
-    :param sonames: its file names, newest CUDA first.
-    :param folders: its directories below ``site-packages``, newest CUDA first.
-    :param each_cuda: whether each CUDA major version has a project with a suffix, even
-        since CUDA 13. The soname of such a library has the library's own major version.
+    :param sonames: the file names, for the newest CUDA first.
+    :param folders: the directories below ``site-packages``, for the newest CUDA first.
+    :param each_cuda: whether projects for CUDA 13 and newer also have a CUDA suffix.
+        The soname of such a library has its own major version, not CUDA's.
     :param older: the project for CUDA 12, if different.
     :param source: the source of this record.
     """
@@ -61,7 +61,7 @@ class Library:
 
 @cache
 def libraries() -> Mapping[str, Library]:
-    """Return the table of libraries, by name in lower case."""
+    """Return the table of libraries, keyed by name in lower case."""
     records = json.loads(read_resource("knowledge", "nvidia_libraries.json"))
     found = {}
     for record in records:
@@ -120,8 +120,8 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
 def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
     """Return the distribution that contains a library, and the file's directory.
 
-    Only NVIDIA's distributions count, which provide libraries for others, and only
-    files that exist.
+    Only NVIDIA's distributions are searched, because they provide libraries for others.
+    Files that do not exist are skipped.
     """
     for distribution, recorded in stack.nvidia_files.get(name, ()):
         path = distribution.locate(recorded)
@@ -131,7 +131,7 @@ def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
 
 
 def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
-    """Return the requirement that gives a distribution a library, if any.
+    """Return the requirement through which a distribution gets a library, if any.
 
     :param name: the library, such as ``libcublas.so.13``.
     :param user: the distribution that is linked with the library.
@@ -140,8 +140,8 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     if purpose is None:
         return None
     pattern = re.compile(rf"(?:nvidia-)?{purpose}(?:-cu[0-9]+)?")
-    # Follow extras: torch requires cuda-toolkit, which requires nvidia-cublas for an
-    # extra. An extra that no distribution requests does not count.
+    # Include requirements of required distributions: torch requires
+    # cuda-toolkit[cublas], and this extra requires nvidia-cublas.
     users = {user.name, *stack.needed_names.get(user.name, ())}
     fitting = [
         (place, need)
@@ -155,11 +155,11 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
 def project_for(
     stack: Stack, name: str, user: Distribution, cuda: int | None
 ) -> str | None:
-    """Return the requirement that installs a library, such as its project.
+    """Return a requirement that installs a library, such as ``nvidia-cublas``.
 
     :param user: the distribution that is linked with the library.
-    :param cuda: the CUDA major version of the library; ``None`` to derive it from the
-        distribution.
+    :param cuda: the CUDA major version of the library; ``None`` to use that of the
+        distribution, of torch or of the driver.
     :returns: ``None`` if unknown.
     """
     if is_of_torch(name):
@@ -181,7 +181,7 @@ def project_for(
 
 
 def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
-    """Return the directory in which a wheel puts a library; ``None`` if unknown."""
+    """Return the directory into which a wheel installs a library, if known."""
     library, folders = library_of(name), stack.installation.folders
     if library is None or not folders:
         return None
@@ -189,6 +189,6 @@ def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
 
 
 def find_in_system(stack: Stack, name: str) -> str | None:
-    """Return the path of the library that a program gets if it opens a name, if any."""
+    """Return the path at which the loader finds the name of a library, if any."""
     folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
     return stack.libraries.system.find(name, folders if stack.is_here else ())

@@ -1,4 +1,4 @@
-"""Find and start programs for the user, and end them with all of their children.
+"""Find and start programs, and end them together with all of their children.
 
 The programs of CUDA toolkits are run to get their versions.
 """
@@ -35,15 +35,15 @@ _GRACE = 5.0
 """The time limit for a killed process to end, in seconds."""
 
 _ROUNDS = 10
-"""The maximum number of searches for the processes of a family, because a process can
-start another one while they are killed."""
+"""The maximum number of searches for the processes of a family. A search is repeated,
+because a process can start another process before it is killed."""
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program, or ``None``.
 
     Only the directories of ``PATH`` are searched, never the current directory, which
-    may be untrusted. On Windows, the system and `shutil.which` search it too.
+    may be untrusted. `shutil.which` searches that directory on Windows.
 
     :param name: the name of the program, or a path with a directory.
     """
@@ -56,7 +56,7 @@ def find_program(name: str, environ: Mapping[str, str]) -> str | None:
 def places_of_program(
     name: str, environ: Mapping[str, str], *, windows: bool
 ) -> Iterator[str]:
-    """Yield the possible paths of a program, in the order of a shell."""
+    """Yield the possible paths of a program, in the order that a shell uses."""
     if "\0" in name:
         return
     flavour = ntpath if windows else posixpath
@@ -111,7 +111,7 @@ def started(
         yield process
     finally:
         if process is not None:
-            # A second signal must not interrupt this, which takes a few seconds.
+            # A second signal must not interrupt ``end``, which takes a few seconds.
             with handling(later):
                 end(process)
             streams = () if is_known else (process.stdout, process.stderr)
@@ -122,7 +122,7 @@ def started(
 
 
 def pipe_name(stream: IO[bytes]) -> str:
-    """Return the name that /proc gives to a pipe."""
+    """Return the name of a pipe in /proc, such as ``pipe:[4026]``."""
     return f"pipe:[{os.fstat(stream.fileno()).st_ino}]"
 
 
@@ -133,9 +133,9 @@ def end_family(
 ) -> None:
     """Kill a process and its descendants.
 
-    A daemon leaves the session, but keeps the variables or the pipes of its parent. On
-    Linux, ``/proc`` shows both, so daemons are killed too. A daemon that has cleared
-    both cannot be recognized and survives.
+    A daemon leaves the session, but usually keeps the variables or the pipes of its
+    parent. On Linux, ``/proc`` shows the variables and pipes of each process, so
+    daemons are killed too. A daemon with neither of them survives.
 
     :param pipes: the names of the pipes to which only this family writes.
     :param variable: a variable ``NAME=VALUE`` that only this family has.
@@ -149,7 +149,7 @@ def end_family(
                 check=False,
             )
     else:
-        # The process group has the number of its first process.
+        # The ID of a process group is the ID of its first process.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         end_strays(pipes, variable)
@@ -161,7 +161,7 @@ def end_family(
 def end_strays(pipes: Collection[str], variable: str | None) -> None:
     """Kill the processes of a family that have left its process group, using /proc.
 
-    The parameters are those of `end_family`.
+    The parameters are the same as in `end_family`.
     """
     if sys.platform == "win32":
         return
@@ -185,7 +185,7 @@ def _find_family(variable: bytes | None, pipes: Collection[str]) -> Iterator[int
             continue
         with contextlib.suppress(OSError):
             is_one = _has_variable(name, variable) or _has_pipe(name, pipes)
-            # Skip a zombie: it has ended, and its parent has not reaped it yet.
+            # Skip a zombie: it has ended, but its parent has not reaped it yet.
             if is_one and not _is_zombie(name):
                 yield int(name)
 
@@ -200,7 +200,7 @@ def _has_variable(name: str, variable: bytes | None) -> bool:
 def _has_pipe(name: str, pipes: Collection[str]) -> bool:
     folder = f"/proc/{name}/fd"
     for number in os.listdir(folder):
-        with contextlib.suppress(OSError):  # the file has been closed
+        with contextlib.suppress(OSError):  # the file was closed
             if os.readlink(f"{folder}/{number}") in pipes:
                 return True
     return False
@@ -208,13 +208,13 @@ def _has_pipe(name: str, pipes: Collection[str]) -> bool:
 
 def _is_zombie(name: str) -> bool:
     with open(f"/proc/{name}/stat", "rb") as file:
-        # Split after the last bracket: the name, in brackets, may contain brackets.
+        # Split after the last bracket: the name of the process may contain brackets.
         return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 DEADLINE = 10.0
-"""The time in seconds that programs have to print their versions. They need a twentieth
-of a second, but more on a slow file system."""
+"""The time in seconds that programs have to print their versions. Usually they need a
+twentieth of a second, but more on a slow file system."""
 
 _MOST = 64 * 1024
 """The maximum output to read, in bytes; five lines are usual."""
@@ -232,12 +232,12 @@ Failure: TypeAlias = Literal["missing", "refused", "foreign", "hangs", "garbled"
 class Program:
     """A program of a CUDA toolkit; `ask_versions` finds its version.
 
-    :param named_by: the variable or the distribution with the path, or ``PATH``.
+    :param named_by: the variable or distribution with the path, such as ``PATH``.
     :param cuda: the CUDA version of the toolkit; ``None`` if unknown.
     :param release: the full version, such as ``12.9.86``.
     :param problem: why the version is unknown, as a clause.
-    :param failure: the kind of the problem. ``foreign`` is a program for another
-        processor or system, and ``garbled`` means unexpected output.
+    :param failure: the kind of the problem. ``foreign`` means a program for another
+        processor or system, and ``garbled`` unexpected output.
     """
 
     path: str
@@ -261,13 +261,13 @@ class Program:
 def ask_versions(
     programs: Iterable[Program], *, deadline: float = DEADLINE
 ) -> dict[Program, Program]:
-    """Run ``PATH --version`` of all programs, and read the CUDA versions they print.
+    """Run each program with ``--version``, and read the CUDA version that it prints.
 
-    The programs run in parallel, so several hanging ones take no longer than one.
+    The programs run in parallel, so several hanging programs take no longer than one.
 
     :param deadline: seconds after which running programs and their children are killed.
-    :returns: each program with its version, or with a ``problem`` if it cannot be run,
-        hangs, or has unexpected output.
+    :returns: for each given program, a copy with its version, or with a ``problem`` if
+        the program cannot be run, hangs, or has unexpected output.
     """
     asked: dict[Program, Program] = {}
     runs: dict[Program, _Run] = {}
@@ -302,7 +302,7 @@ def _refused(program: Program, error: OSError) -> Program:
 
 
 def _parse(program: Program, output: bytes | None, deadline: float) -> Program:
-    """Parse a program's output, which is ``None`` if the program hangs."""
+    """Add the version from a program's output, which is ``None`` if it hangs."""
     if output is None:
         return _failed(program, "hangs", f"it did not reply in {deadline:g} seconds")
     match = _RELEASE.search(output)
@@ -339,7 +339,7 @@ class _Run:
         self._pieces.append(self._stream.read(_MOST))
 
     def wait(self, latest: float) -> None:
-        """Wait until the output is complete or long enough, or until ``latest``."""
+        """Wait until the output is complete or long enough, or the time ``latest``."""
         self._reader.join(max(0.0, latest - time.monotonic()))
 
     def output(self) -> bytes | None:
@@ -349,8 +349,8 @@ class _Run:
     def close(self, latest: float) -> None:
         self.wait(latest)
         if not self._reader.is_alive():
-            # Otherwise a process outside the session holds the pipe, and closing would
-            # wait for it.
+            # If the thread still reads, a process outside the session has the pipe
+            # open, and closing the stream would wait for that process.
             self._stream.close()
 
 

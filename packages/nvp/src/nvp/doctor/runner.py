@@ -44,7 +44,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Diagnosis:
-    """The problems of a stack, and its content.
+    """The findings about a stack, and the results of its live proof and workloads.
 
     :param findings: the findings, most severe first, then by code.
     :param notes: sentences about other problems, such as unreadable files.
@@ -64,11 +64,11 @@ class Diagnosis:
 
     @property
     def has_errors(self) -> bool:
-        """Whether a finding is an error."""
+        """Whether at least one finding is an error."""
         return fails(self.findings)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the JSON report of ``doctor``."""
+        """Return the ``data`` of the JSON report of ``nvp doctor``."""
         return {
             "environment": self.stack.environment.to_dict(),
             "python": self.stack.installation.to_dict(),
@@ -107,9 +107,10 @@ def diagnose_installation(
 ) -> Diagnosis:
     """Find an environment and its distributions, and run the checks.
 
+    The parameters without a description are those of `api.doctor`.
+
     :param cache: the cache directory; ``None`` disables the cache.
-    :param live: the deadline of the live proof in seconds; ``None`` for no proof. The
-        other arguments are those of `api.doctor`.
+    :param live: the deadline of the live proof in seconds; ``None`` for no proof.
     """
     if live is not None:
         from .live.processes import check_possible
@@ -140,7 +141,7 @@ def diagnose_installation(
 
 
 def diagnose(stack: Stack) -> Diagnosis:
-    """Run all checks that need no GPU."""
+    """Run all checks that need only a stack, and collect findings and notes."""
     findings: list[Finding] = []
     for code, check in sorted(CHECKS.items()):
         if check.find is None:
@@ -170,7 +171,7 @@ def diagnose(stack: Stack) -> Diagnosis:
 def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
     """Run code on the GPUs of this machine, and add the results to a diagnosis.
 
-    :param seconds: the deadline for each GPU, and for torch.
+    :param seconds: the time limit for each GPU, and for torch.
     """
     from .live.findings import find_live
     from .live.proof import prove
@@ -205,7 +206,7 @@ def _unreadable(stack: Stack) -> list[str]:
 
 
 def _foreign_provider(stack: Stack) -> list[str]:
-    """Return a note if the environment's own ``nvp`` cannot start.
+    """Return a list with a note if the environment's own ``nvp`` cannot start.
 
     Installers may replace the provider with another release, or with a successor of the
     same name, but ``nvp`` needs the provider of its own version.
@@ -222,8 +223,8 @@ def _foreign_provider(stack: Stack) -> list[str]:
 
 
 _NOT_IN_RECEIPTS = ("ND604", "ND605", "ND701")
-"""Checks whose findings are left out of a receipt. Its workloads contain the facts of
-ND604 and ND605 without the output of programs, and ND701 is about another receipt."""
+"""Checks whose findings are left out of a receipt. The receipt's workloads have the
+facts of ND604 and ND605 without the output, and ND701 is about another receipt."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -231,12 +232,12 @@ class Evidence:
     """The requested additions to a diagnosis.
 
     :param workloads: command lines to run in the environment.
-    :param deadline: the time limit of each workload in seconds; by default that in
-        ``against``, or else `workloads.DEADLINE`.
-    :param reasons: reasons for the receipt; see `receipts.making.parse_reasons`.
+    :param deadline: the time limit of each workload in seconds; by default, the limit
+        in ``against``, or else `workloads.DEADLINE`.
+    :param reasons: reasons in the receipt; see `receipts.making.parse_reasons`.
     :param with_receipt: whether to make a receipt.
     :param against: a receipt to compare the stack with. Its workloads are run again.
-    :param starting: called before each workload is run.
+    :param starting: a function that is called before each workload is run.
     """
 
     workloads: Sequence[str] = ()
@@ -248,7 +249,7 @@ class Evidence:
 
 
 def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
-    """Run the workloads, make the receipt, and compare it with another one.
+    """Run the workloads, make the receipt, and compare it with an earlier receipt.
 
     :raises UsageError: a workload or a reason is malformed; no workload has been run.
     """
@@ -257,7 +258,7 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
     against = evidence.against
     notes = list(diagnosis.notes)
     if against is not None and not stack.is_here:
-        # Skip the workloads: a run on this machine is no evidence about another one.
+        # Skip the workloads: they would run on this machine, not on the other one.
         if against["workloads"]:
             notes.append(
                 "the workloads of the receipt were not run: this is not the "
@@ -302,7 +303,7 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
 
 
 def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
-    """Return each command with its deadline; duplicates run once."""
+    """Map each command to its deadline; duplicate commands run only once."""
     earlier = [] if against is None else against["workloads"]
     deadlines: dict[str, float] = dict.fromkeys(evidence.workloads, DEADLINE)
     for record in earlier:
@@ -313,7 +314,7 @@ def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
 
 
 def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
-    """Add the command that restores a distribution to its version in a receipt."""
+    """Add the command that restores a distribution to its state in a receipt."""
     name = finding.distribution
     if name is None:
         return finding

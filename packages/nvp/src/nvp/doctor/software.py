@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 
 _LONGEST = 16 * 1024 * 1024
-"""The largest cached result of a distribution, in bytes. The report of 10,560 loose
-cubins has 6 MB."""
+"""The maximum size in bytes of a cached result for a distribution. The report of 10,560
+loose cubins has 6 MB."""
 
 
 def kept_path(
@@ -48,8 +48,8 @@ def kept_path(
 ) -> str | None:
     """Return the path of the cache entry for some files of a distribution.
 
-    The path depends on the hash of each file in RECORD, and on its size and time, which
-    differ if the file was changed after its installation.
+    The path depends on the hash of each file in RECORD, and on the file's size and
+    time, which differ if the file was changed after its installation.
 
     :param folder: the cache directory; ``None`` disables the cache.
     :param kind: the kind of result, such as ``symbols``.
@@ -77,7 +77,7 @@ def read_kept(path: str | None) -> Any:
     try:
         return json.loads(content)
     except ValueError as error:
-        # A full disk may have truncated the file.
+        # A full disk may have truncated the cache entry.
         logger.info("%s cannot be used: %r", path, error)
         return None
 
@@ -92,14 +92,14 @@ def write_kept(path: str | None, document: object) -> None:
 
 _CUDA = ("nvidia-", "cuda-")
 _PARTS = 2
-"""All distributions together have the budget of one report, divided by this number."""
+"""All distributions share the budget of a single report, divided by this number."""
 
 _SEARCHED = 4 << 30
-"""The maximum number of bytes to search, without GPU code, holes of files, and parts of
-libraries that programs cannot pass to CUDA. The libraries of torch have 400 MB."""
+"""The limit on searched bytes. GPU code, holes of files, and parts of libraries that
+programs cannot pass to CUDA do not count. torch's libraries have 400 MB that count."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
-"""Called with the name of a distribution; its context yields a progress function."""
+"""Takes the name of a distribution; returns a context with a progress function."""
 
 
 class CodeReader:
@@ -143,7 +143,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The inspection parses these requirements for a CUDA version: count the cost.
+        # The inspection parses these to find a CUDA version, so count their cost.
         texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
         cost = sum(map(cost_of, texts[:MAX_PARSED]))
         limits = distribution.limits
@@ -166,8 +166,8 @@ class CodeReader:
 
 
 def may_have_gpu_code(path: str) -> bool:
-    """Return whether to inspect a file of a RECORD, by its name."""
-    # Programs cannot load GPU code from an archive, and a small one may expand to GiB.
+    """Return whether a file may have GPU code, judging by its path in RECORD."""
+    # Programs cannot load GPU code from archives, and small archives may expand to GiB.
     if path.startswith("../") or path.lower().endswith((".pyc", *ARCHIVES)):
         return False
     return not is_text(path)
@@ -193,10 +193,10 @@ class Software:
     :param environment: the driver and the GPUs, of this machine or another one.
     :param is_here: whether ``environment`` describes this machine; if so, the files of
         its system are checked too.
-    :param environ: the environment variables of its programs.
+    :param environ: the environment variables of the machine's programs.
     :param root: the root directory of the system, which tests replace.
     :param machine_options: the command-line options that describe ``environment``.
-    :param everything: whether to check compilers even if they are not used.
+    :param everything: whether to check compilers even if no package is built with them.
     """
 
     environment: Environment
@@ -217,11 +217,11 @@ class Software:
 
     @cached_property
     def limits(self) -> Limits:
-        """The limits of reading the environment, which all distributions share."""
+        """The limits on reading the environment, which all distributions share."""
         return next((x.limits for x in self.distributions.values()), Limits())
 
     def code_of(self, distribution: Distribution) -> WheelReport | None:
-        """Return the GPU code of a distribution.
+        """Return the report on the GPU code of a distribution.
 
         :returns: ``None`` if no file can contain GPU code, or the files are unknown.
         """
@@ -233,7 +233,7 @@ class Software:
     def needs_of(self, distribution: Distribution) -> Needs | None:
         """Return a distribution's requirements on a machine, from its installed files.
 
-        :returns: ``None`` if its files are irrelevant, or not completely readable.
+        :returns: ``None`` if no file can contain GPU code, or files could not be read.
         """
         name = distribution.name
         if name not in self._needs:
@@ -247,7 +247,7 @@ class Software:
         return None if needs is None else needs.cuda
 
     def with_gpu_code(self) -> Iterator[tuple[Distribution, WheelReport]]:
-        """Yield the distributions that have GPU code, each with the report on it."""
+        """Yield the distributions that have GPU code, each with its report."""
         for distribution in self.distributions.values():
             report = self.code_of(distribution)
             if report is not None and any(i.has_gpu_code for i in report.libraries):
@@ -255,13 +255,13 @@ class Software:
 
     @cached_property
     def requirements(self) -> tuple[Need, ...]:
-        """The requirements of the distributions that lead to GPU code."""
+        """The requirements that apply to the environment and concern GPU code."""
         return tuple(find_needs(self.distributions, self.installation))
 
     def pip(self, subcommand: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
 
-        The command selects builds for the checked machine.
+        An ``install`` command selects builds for the checked machine.
         """
         program = ["nvp", "pip"]
         python = self.installation.python or self.installation.prefix
@@ -271,7 +271,7 @@ class Software:
         return Command.of_pip(program, subcommand, *words, machine=machine)
 
     def reinstall(self, *names: str, words: Sequence[str] = ()) -> Command:
-        """Return the command line that selects builds of projects again.
+        """Return the command line that reinstalls projects, selecting builds again.
 
         If conda has installed one of the projects, the command uses conda.
 
@@ -312,14 +312,14 @@ class Software:
         return len(self.environment.compute_capabilities) > 1
 
     def required_by(self, name: str) -> frozenset[str]:
-        """Return all direct and indirect dependents of a distribution.
+        """Return the names of all direct and indirect dependents of a distribution.
 
-        :param name: its normalized name.
+        :param name: the normalized name of the distribution.
         """
         return _reached([name], lambda item: self._users.get(item, ()))
 
     def needed_for(self, *names: str) -> frozenset[str]:
-        """Return all direct and indirect dependencies, installed or not."""
+        """Return the names of direct and indirect dependencies, installed or not."""
 
         def required(item: str) -> Iterable[str]:
             distribution = self.distributions.get(item)
@@ -328,7 +328,7 @@ class Software:
         return _reached(names, required)
 
     def is_required(self, name: str) -> bool:
-        """Return whether any distribution requires this one."""
+        """Return whether any installed distribution requires a project."""
         return name in self._users
 
     @cached_property
@@ -341,9 +341,9 @@ class Software:
 
     @cached_property
     def nvidia_files(self) -> Mapping[str, list[tuple[Distribution, str]]]:
-        """The libraries in NVIDIA's distributions, by file name.
+        """The libraries in NVIDIA's distributions, keyed by file name.
 
-        Each is a pair of the distribution and the path in RECORD.
+        Each library is a pair of the distribution and the path in RECORD.
         """
         files: dict[str, list[tuple[Distribution, str]]] = {}
         for distribution in self.distributions.values():
@@ -355,7 +355,7 @@ class Software:
 
     @cached_property
     def needed_names(self) -> Mapping[str, frozenset[str]]:
-        """The names of the dependencies of each distribution."""
+        """The names of the direct GPU dependencies of each distribution."""
         names: dict[str, set[str]] = {}
         for need in self.requirements:
             names.setdefault(need.user.name, set()).add(need.name)
@@ -363,9 +363,9 @@ class Software:
 
     @cached_property
     def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
-        """The requirements on NVIDIA's distributions, by the name of the dependent.
+        """The requirements on NVIDIA's distributions, keyed by the dependent's name.
 
-        Each is a pair of the index in `requirements` and the requirement.
+        Each value is a list of pairs: the index in `requirements`, and the requirement.
         """
         needs: dict[str, list[tuple[int, Need]]] = {}
         for place, need in enumerate(self.requirements):

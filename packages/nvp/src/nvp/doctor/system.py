@@ -27,11 +27,11 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 _CACHED = re.compile(r"^\t(\S+) \((.*?)\) => (.*)$", re.MULTILINE)
 _FOLDERS_OF_LDCONFIG = os.pathsep.join(("/sbin", "/usr/sbin", "/usr/local/sbin"))
 _STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME = 20, 100, 10
-"""The costs of reading a directory, of reading a library, and of storing a name that it
-is linked with, in units of one lookup in a listing."""
+"""The costs of reading a directory, of reading a library, and of storing the name of a
+linked library, in units of one lookup in a listing."""
 
 _MOST_NAMES = 20_000
-"""The longest directory listing to cache; Debian's libraries are 4,000 files."""
+"""The maximum length of a cached directory listing; Debian has 4,000 libraries."""
 
 _DEADLINE = 10.0
 """The time limit of ``ldconfig`` in seconds; it needs a hundredth of a second."""
@@ -45,10 +45,10 @@ class System:
     """The libraries of a machine; each file is read once.
 
     :param root: the root directory of the machine.
-    :param machine: its processor, such as ``x86_64``.
-    :param known: whether its files are accessible; no file is found on a machine that
-        is only described.
-    :param limits: the limits of the environment.
+    :param machine: the processor of the machine, such as ``x86_64``.
+    :param known: whether the files of the machine are accessible; otherwise, no file is
+        found.
+    :param limits: the limits on work, shared with the environment.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class System:
         return (f"lib/{_TRIPLETS.get(self.machine, self.machine)}", "lib64", "lib")
 
     def cached(self, name: str) -> Iterator[str]:
-        """Yield the paths of a name in ``ld.so.cache``, preferred first."""
+        """Yield the paths of a library in ``ld.so.cache``, in order of preference."""
         for path in (self._cache or {}).get(name, ()):
             yield os.path.join(self._root, path.lstrip("/"))
 
@@ -87,9 +87,9 @@ class System:
         return self._cache is not None
 
     def default_folders(self) -> Iterator[str]:
-        """Yield the default directories, under their names on all Linux distributions.
+        """Yield the default directories of all Linux distributions.
 
-        Those with a triplet come first, as in Debian's loader.
+        Directories with a triplet come first, as in Debian's loader.
         """
         if self._known:
             for folder in self.library_folders:
@@ -100,7 +100,8 @@ class System:
         """Return the libraries in ``/etc/ld.so.preload``."""
         if not self._known:
             return ()
-        # "a whitespace-separated list"; glibc skips comments and also accepts colons.
+        # ld.so(8): "a whitespace-separated list"; glibc also allows "#" comments and
+        # ":".
         path = os.path.join(self._root, "etc/ld.so.preload")
         text = re.sub("#.*", "", read_head(path))
         return tuple(filter(None, re.split(r"[\s:]", text)))
@@ -120,7 +121,7 @@ class System:
         return dynamic.wide and dynamic.machine == self.machine
 
     def take(self, steps: int, of: str) -> bool:
-        """Count steps of the search, and return whether it may continue.
+        """Count steps of the search, and return whether the search may continue.
 
         :param of: the file to search for.
         """
@@ -128,7 +129,7 @@ class System:
 
     @property
     def is_searched(self) -> bool:
-        """Whether all searches were complete; if not, a note names some libraries."""
+        """Whether all searches were complete; if not, a note names missed files."""
         return not self._limits.is_used_up(SEARCHES)
 
     def has_folder(self, folder: str) -> bool:
@@ -137,7 +138,7 @@ class System:
         return names is None or bool(names)
 
     def may_have(self, folder: str, name: str) -> bool:
-        """Return whether a directory may have a file, by its cached listing."""
+        """Return whether a directory may have a file, according to its listing."""
         names = self._list(folder)
         return names is None or name in names
 
@@ -152,7 +153,7 @@ class System:
             return ()
         try:
             status = os.stat(folder)
-            # List a directory once, even by two paths such as /lib and /usr/lib.
+            # List a directory with two paths, such as /lib and /usr/lib, only once.
             place = status.st_dev, status.st_ino
             if place not in self._listings or not status.st_ino:
                 with os.scandir(folder) as entries:
@@ -181,7 +182,7 @@ class System:
         return result
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
-        """Return the path of the library that a program gets if it opens a name.
+        """Return the path at which the loader finds the name of a library, if any.
 
         :param library_path: the directories of ``LD_LIBRARY_PATH``.
         """
@@ -211,9 +212,9 @@ def read_cache(
     """Run ``ldconfig`` to list the libraries in a file ``ld.so.cache``.
 
     :param machine: the processor of the libraries, such as ``x86_64``.
-    :param program: ``ldconfig``; by default that of this system.
-    :returns: the paths of the libraries by name, in order of preference. Copies for
-        certain processors come last, because other processors use the generic library.
+    :param program: the path of ``ldconfig``; by default, this system's program.
+    :returns: the paths of each library, keyed by name, in order of preference. Copies
+        for certain processors come last: other processors use the generic library.
     :raises ValueError: there is no ``ldconfig``, or it cannot read the file.
     """
     program = program or find_program("ldconfig", {"PATH": _FOLDERS_OF_LDCONFIG})
@@ -233,7 +234,7 @@ def read_cache(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{program} cannot be run: {error}") from None
     if done.returncode:
-        # Such as "/sbin/ldconfig: File is not a cache file."
+        # For example, "/sbin/ldconfig: File is not a cache file."
         text = " ".join(done.stderr.split()).removeprefix(f"{program}: ")
         raise ValueError(f"{program} says: {text.rstrip('.')}")
     wanted = _PROCESSORS.get(machine)

@@ -1,14 +1,14 @@
 """The compilers of GPU code for a stack, and their target GPUs.
 
-The CUDA version of torch is read from its files, without running its code. That of nvcc
-is the output of the program, and that of NVRTC is the version of its distribution.
+The CUDA version of torch is read from its files, without running its code. nvcc prints
+its CUDA version. NVRTC has the version of its distribution.
 
 The tables list the GPUs that a release of CUDA supports. For extensions of torch, the
 variable ``TORCH_CUDA_ARCH_LIST`` lists the targets. Its grammar is that of
 ``torch.utils.cpp_extension`` in torch 2.15. Entries are separated by semicolons or
-spaces. An entry is a compute capability such as ``8.0``, one with a suffix such as
-``9.0a``, or either of them with ``+PTX``. The name of an architecture stands for
-several entries.
+spaces. An entry is a compute capability, with an optional suffix, and an optional
+``+PTX``: ``8.0``, ``9.0a`` or ``9.0a+PTX``. The name of an architecture is replaced by
+one or several entries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def compiles_for(
 ) -> bool | None:
     """Return whether a release of CUDA emits machine code for a compute capability.
 
-    :param suffix: ``a`` for the target with the features of only this GPU.
+    :param suffix: ``a`` for the target with features that only this GPU has.
     :returns: ``None`` if the tables have neither the release nor the GPU.
     """
     toolkit = toolkits().get(cuda)
@@ -57,7 +57,7 @@ def compiles_for(
 def is_older_than(cuda: CudaVersion, capability: ComputeCapability) -> bool:
     """Return whether a release of CUDA came before a GPU.
 
-    Such a release makes PTX for an older target, which the driver compiles for the GPU.
+    Such a release emits PTX for an older target, which the driver compiles for the GPU.
     """
     model = gpu_models().get(capability)
     return model is not None and cuda < model.first_toolkit
@@ -214,9 +214,9 @@ _DEFAULT = ("usr", "local", "cuda")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Nvrtc:
-    """An installed NVRTC, which compiles CUDA C++ while a program runs.
+    """An installed copy of NVRTC, which compiles CUDA C++ while a program runs.
 
-    :param cuda: its CUDA version; ``None`` if unknown.
+    :param cuda: the CUDA version of NVRTC; ``None`` if unknown.
     """
 
     distribution: Distribution
@@ -234,8 +234,8 @@ class Nvrtc:
 def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
     """Yield each nvcc that a build may use, in torch's order.
 
-    torch uses the one in ``CUDA_HOME`` or ``CUDA_PATH``, then the one on ``PATH``, then
-    that of /usr/local/cuda. CMake searches ``PATH`` first.
+    torch uses nvcc from ``CUDA_HOME`` or ``CUDA_PATH``, or else from ``PATH``, or else
+    from /usr/local/cuda. CMake searches ``PATH`` first.
 
     :param root: the root directory of the system.
     """
@@ -254,7 +254,7 @@ def find_nvcc(environ: Mapping[str, str], root: str) -> Iterator[Program]:
 
 
 def _cuda_of_version(version: str) -> CudaVersion | None:
-    """Return (12, 8) for the version 12.8.93."""
+    """Return the CUDA version of a release, such as (12, 8) for 12.8.93."""
     try:
         release = Version(version).release
     except ValueError:
@@ -270,9 +270,9 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The toolchain of a stack.
+    """The compilers and assemblers of a stack.
 
-    When any program's version is first needed, all programs run once, in parallel.
+    All programs are run once, in parallel, when a version is first needed.
     """
 
     software: Software
@@ -333,7 +333,7 @@ class Toolchain:
 
     @cached_property
     def architectures(self) -> ArchitectureList | None:
-        """The targets of extensions, if the variable is set."""
+        """The targets in ``TORCH_CUDA_ARCH_LIST``; ``None`` if torch selects them."""
         return parse_architectures(self.software.environ.get(VARIABLE, ""))
 
     def to_dict(self) -> Mapping[str, object]:
@@ -363,9 +363,9 @@ class Toolchain:
         return sentences
 
     def problems(self, reported: Collection[str | None] = ()) -> list[str]:
-        """Return sentences about problems with programs.
+        """Return sentences about programs whose version is unknown.
 
-        :param reported: the paths in findings; their programs are left out.
+        :param reported: paths that findings name; programs at these paths are left out.
         """
         programs = [x for item in self.assemblers for x in item.programs]
         return [

@@ -1,6 +1,6 @@
 """Run workloads in the environment of a stack, and record the results.
 
-Each workload has a deadline, and all its processes are killed at the end.
+Each workload has a deadline. When the workload ends, all of its processes are killed.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Outcome:
     :param exit_code: ``None`` if the command was killed or never started.
     :param signal: the number of the signal that ended the command.
     :param error: why the command could not be started.
-    :param output: the number of bytes printed on both streams.
-    :param tails: the end of each stream, by name.
+    :param output: the number of bytes printed to both streams together.
+    :param tails: the last bytes of each stream, keyed by the name of the stream.
     """
 
     exit_code: int | None = None
@@ -73,7 +73,7 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
     except ValueError as error:
         message = f"--workload: {shown(command)}: {str(error).lower()}"
         raise UsageError(message, hint=hint) from None
-    if windows:  # remove the quotation marks
+    if windows:  # remove quotation marks, which shlex keeps
         words = [
             word[1:-1] if len(word) > 1 and word[0] == word[-1] in "\"'" else word
             for word in words
@@ -86,10 +86,10 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
 def environment_of(
     environ: Mapping[str, str], *, prefix: str, python: str | None
 ) -> dict[str, str]:
-    """Return the variables of a workload: an activated environment, and enabled logs.
+    """Return the variables that activate a workload's environment, and torch's logs.
 
     :param prefix: the directory of the environment.
-    :param python: its interpreter, whose directory comes first in ``PATH``.
+    :param python: the environment's interpreter; its directory comes first in ``PATH``.
     """
     # Drop variables whose name is empty or contains "=": a process can inherit such a
     # variable, but cannot pass it on.
@@ -119,8 +119,8 @@ def run_command(
 ) -> Outcome:
     """Run a command until it ends, but at most for ``deadline`` seconds.
 
-    The output is read continuously, but only its end is kept. After the command has
-    ended or the time is over, all its processes are killed.
+    The output is read continuously, but only its end is kept. When the command has
+    ended or the time is over, all of its processes are killed.
 
     :param log: receives the relevant lines of the output.
     """
@@ -218,7 +218,7 @@ LONGEST_DEADLINE = threading.TIMEOUT_MAX
 
 _LAST_LINES = 20
 _SHOWN = 3
-"""The maximum number of places in a finding."""
+"""The maximum number of source locations in a finding."""
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ Record: TypeAlias = Mapping[str, Any]
 """The result of a workload, as in ``schemas/receipt.schema.json``."""
 
 Starting: TypeAlias = Callable[[str, float], None]
-"""Called with the command and the deadline before a workload is run."""
+"""A function that gets the command and the deadline before a workload is run."""
 
 
 def run_workloads(
@@ -238,7 +238,7 @@ def run_workloads(
     """Run commands one after the other in the environment of a stack.
 
     :param commands: the command lines, each with its deadline in seconds.
-    :raises UsageError: a command has no words; no command has been run.
+    :raises UsageError: a command line is empty or malformed; no command has been run.
     """
     split = [(command, split_command(command)) for command in commands]
     variables = environment_of(
@@ -300,12 +300,12 @@ def _signal_name(number: int | None) -> str | None:
         return None
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal
+    except ValueError:  # real-time signals have no name
         return str(number)
 
 
 def _last_lines(outcome: Outcome) -> list[str]:
-    """Return the end of stderr, or else of stdout, without the lines of torch's logs.
+    """Return the end of stderr, or else of stdout, without torch's log lines.
 
     The result is empty for a command that has passed.
     """
