@@ -99,7 +99,8 @@ def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machi
 def _is_snapshot(path: str) -> bool:
     """Return whether a file is a snapshot, to be read with `read_environment`.
 
-    Unreadable files and broken JSON count too, because its errors are more exact.
+    Unreadable files and broken JSON are also read with that function, whose errors are
+    more exact than those about inventories.
     """
     if path == "-":
         return False

@@ -50,7 +50,7 @@ def releases(
     :param index_url: the index, by default that of pip's configuration.
     :param extra_index_urls: further indexes, as for pip.
     :param find_links: pages of links and directories of wheels, as for pip.
-    :param trusted_hosts: hosts whose certificate is not verified; they may use HTTP.
+    :param trusted_hosts: hosts without verified certificates, which may use plain HTTP.
     :param vendor_indexes: also read the indexes of vendors, which may have builds that
         run on the machine.
     :param every_gpu: accept only variants with code for every GPU.

@@ -73,13 +73,13 @@ def write_index(
 
     Each project gets ``{project}/index.html`` and ``index.json`` (PEP 503, 691, 700),
     and each wheel its METADATA (PEP 658). Metadata of variants is rewritten as by
-    `upgrade_index`. The same files give the same bytes. Files that a page of an earlier
-    run has yanked stay yanked.
+    `upgrade_index`. The same files give the same bytes. Files that were yanked on
+    a page of an earlier run stay yanked.
 
     :param folder: the root of the index, with the files of all projects in it or in
-        directories in it.
-    :param write: write the pages, each after the files that it links; otherwise write
-        nothing.
+        its subdirectories.
+    :param write: write the pages, each after the files that it links to; otherwise
+        write nothing.
     :param for_uv: as for `upgrade`.
     :return: ``pages`` has the page of each project. If ``files`` has a file with
         ``problems``, nothing was written.

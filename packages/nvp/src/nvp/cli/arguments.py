@@ -107,8 +107,7 @@ def add_options(
     lines below. An option without a value is a switch, one with ``FILE...`` may be
     given several times, and one without help has the shared help.
 
-    :param settings: further arguments of ``add_argument`` for the option with this
-        name.
+    :param settings: further arguments of ``add_argument``, keyed by name of option.
     """
     shared = {
         next(word for word in words if word.startswith("--")): (words, text)
@@ -269,7 +268,7 @@ def read_releases(
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
-"""A major version that CUDA will not reach for years, but drivers have."""
+"""The lowest major version of a driver: CUDA will not reach it for years."""
 
 _WINDOWS = 5
 """How far a driver for Windows may be above its branch: 553 belongs to branch 550."""
@@ -435,11 +434,11 @@ def _find_machine(
 def _check_capability(given: Mapping[str, str]) -> None:
     """Reject a compute capability that no GPU has.
 
-    Unknown values are accepted between known ones, and above them up to `HIGHEST`.
+    Values missing from the table are accepted between known ones, and up to `HIGHEST`.
     """
     capability = forced_compute_capability(given)
     if capability is None or (
-        LOWEST <= capability <= HIGHEST and capability.minor < 10  # without the tables
+        LOWEST <= capability <= HIGHEST and capability.minor < 10  # needs no table
     ):
         return
     from ..knowledge.tables import gpu_models

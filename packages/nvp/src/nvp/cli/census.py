@@ -184,7 +184,7 @@ class _Observer:
 
 @contextlib.contextmanager
 def _interruptible(stop: Stop) -> Iterator[None]:
-    """Let Ctrl-C end the run after the wheels in progress, and a second one at once."""
+    """Let Ctrl-C end the run after the current wheels, and a second Ctrl-C at once."""
     from ..signals import handling
 
     def first(_number: int, _frame: object) -> None:

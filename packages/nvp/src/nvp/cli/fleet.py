@@ -175,7 +175,7 @@ def _emit(
         build = served.selection.gpu[0]
     if options.emit == "dockerfile":
         if options.project is not None:
-            # Pin the build by the version of the release with its label.
+            # Pin the build: its version includes the label.
             version = served.selection.versions.get(build, build)
             project = f"{project.partition('==')[0].strip()}=={version}"
         return dockerfile_lines(environment, project, options.index_url)

@@ -268,7 +268,7 @@ def _say_open(
 def _say_none(
     table: ReleaseTable, facts: str, where: str, labels: Sequence[str]
 ) -> str:
-    """Return a sentence that no release runs, or is known to run, on the GPU."""
+    """State that no release runs, or is known to run, on the GPU."""
     final = [x for x in table.releases if not Version(x.version).is_prerelease]
     verdicts = {release.verdict for release in final or table.releases}
     if verdicts <= {None}:
@@ -305,7 +305,7 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
 
 
 def _taker(builds: Sequence[ListedBuild], where: str) -> str:
-    """Name what builds do not support: the platform, or only this Python."""
+    """Name the target that builds do not fit: the platform, or only this Python."""
     return "this Python" if any(build.fits_platform for build in builds) else where
 
 

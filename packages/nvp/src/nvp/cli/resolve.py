@@ -98,7 +98,7 @@ def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Tab
         text.append(f"Fits, best first: {', '.join(resolution.compatible)}")
     if explain or selected is None:
         for label, causes in resolution.rejected.items():
-            # All features of an unsupported namespace have the same sentence.
+            # Features of an unsupported namespace share a sentence: print it once.
             sentences = dict.fromkeys(reason.sentence for reason in causes)
             text += [f"{label} does not fit: {sentence}" for sentence in sentences]
         if resolution.environment.reason:
