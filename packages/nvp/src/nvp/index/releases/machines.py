@@ -1,7 +1,7 @@
 """The releases of a project on an index, judged for one machine or many.
 
-`releases` uses one machine, `matrix` and `diff` every driver with every GPU, and
-`fleet` the machines of a fleet. Pages and METADATA are read once for all machines.
+`nvp releases` uses one machine, `matrix` and `diff` use driver-GPU pairs, and `fleet`
+uses the machines of a fleet. Pages and METADATA are read once for all machines.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _DEADLINE = 30.0
 
 _RELEASES = 8
 """The number of newest releases that are judged for every machine, and the factor by
-which it grows for the machines that run none of them."""
+which this number grows for machines that run none of these releases."""
 
 _MOST_BUILDS = 3
 """The maximum number of builds in the reason for a lost driver-GPU pair."""
@@ -89,7 +89,7 @@ def list_releases(
         ``PROJECT=LABEL``.
     :param watch: shows the progress of each inspected wheel.
     :param cache: the cache directory.
-    :raises InputError: no index has the project, or none can be read.
+    :raises InputError: no index has the project, or no index can be read.
     :raises UsageError: the name is malformed, or there is no index or interpreter.
     """
     name, extras = _read_project(project)
@@ -141,8 +141,8 @@ def open_sources(
     path = find_python(indexes.python, environ)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(find_indexes, environ, indexes)
-        # pip takes half a second to list its indexes. Import the rest and query the
-        # interpreter in the meantime.
+        # pip takes half a second to list its indexes. Import other modules and query
+        # the interpreter in the meantime.
         from ..pip.settings import find_interpreter, interpreter_of
         from .reading import make_sources
 
@@ -200,8 +200,8 @@ def parse_project(text: str) -> tuple[str, str | None]:
 class ProjectJudge:
     """Judges the builds of projects on indexes for many machines.
 
-    The verdicts are those of `list_releases`, for the interpreter and the platform of
-    this machine.
+    The verdicts are the same as in `list_releases`, for the interpreter and the
+    platform of this machine.
 
     :param minor_version_compatibility: ``None`` reads the setting from ``environ``.
     :param cache: the cache directory.
@@ -219,7 +219,7 @@ class ProjectJudge:
         """Read a project once, and judge its builds for each machine.
 
         :param version: the only release to judge; ``None`` for all.
-        :raises InputError: no index has the project or the release, or none can be
+        :raises InputError: no index has the project or the release, or no index can be
             read.
         :raises UsageError: there is no index.
         """
@@ -254,9 +254,9 @@ class ProjectJudge:
     def select(
         self, project: str, environments: Sequence[Environment]
     ) -> list[Selected]:
-        """Select among the releases of a project, including regular wheels.
+        """Select a build for each machine among all releases, including regular wheels.
 
-        The name of a build has its version and label, such as ``2.14.1+cu126``.
+        The name of a build consists of its version and label: ``2.14.1+cu126``.
 
         :param project: such as ``torch``, or ``torch==2.15.0`` for one release.
         """
@@ -289,7 +289,7 @@ class ProjectJudge:
         )
 
     def compare(self, old: str, new: str, *, all_pairs: bool = False) -> Differences:
-        """Return the changes of each pair's build in a newer release on an index.
+        """Compare the builds of two releases on an index for each driver-GPU pair.
 
         :param old: such as ``torch==2.14.1``.
         :param new: such as ``torch==2.15.0``.
@@ -307,13 +307,13 @@ class ProjectJudge:
     ) -> IndexDifferences:
         """Return which machines get different builds from a new state of an index.
 
-        :param old: a directory or a saved page, as for `read_index`.
+        :param old: a directory or a saved page, as for `read_index`; so is ``new``.
         """
         from ..server.static_files import read_index, same_files, without_ignored
 
         before, after = read_index(old), read_index(new)
         saved = [os.path.isfile(path) for path in (old, new)]
-        # Use only pip's connection settings, for files of saved pages on servers.
+        # Use only pip's connection settings: saved pages may link to files on servers.
         here = replace(self.indexes, url=".", links=["."])
         sources = open_sources(here, self.environ, self.cache)
         pairs = list_pairs(all_pairs=all_pairs)
@@ -356,7 +356,7 @@ class ProjectJudge:
     ) -> list[ReleaseTable]:
         """Judge some files of a project for each pair.
 
-        A table may lack the releases that are older than one whose build runs.
+        To save time, a table may lack releases that are older than one that runs.
         """
         if not files:
             empty = ReleaseTable(project=project, newest=None, releases=())
@@ -400,13 +400,13 @@ class _Judged:
     tables: Mapping[Pair, ReleaseTable]
 
     def cell(self, pair: Pair) -> Cell:
-        """Return the build of the release for a machine."""
+        """Return the build of the release for a driver-GPU pair."""
         selected = {r.selected for r in self.tables[pair].releases[:1]}
         build = next((b for b in self.builds(pair) if b.file in selected), None)
         return cell_of(pair, build, (build and build.label) or PLAIN)
 
     def builds(self, pair: Pair) -> Sequence[ListedBuild]:
-        """Return the builds of the release, with the verdicts on them."""
+        """Return the builds of the release, with the verdicts for a driver-GPU pair."""
         releases = self.tables[pair].releases
         return releases[0].builds if releases else ()
 

@@ -32,8 +32,8 @@ from .reading import Watch
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 20.0
-"""The time limit in seconds for METADATA of one wheel; later, no further wheel is
-read."""
+"""The time limit in seconds for METADATA of one wheel. After this time, METADATA of
+further wheels is not requested."""
 
 _AT_ONCE = 8
 _NAMED = 5
@@ -100,7 +100,7 @@ class _Wheels(SimpleRepository):
 
 
 def find_kept(wheels: Sequence[Pinned], cache: str | None) -> list[Found]:
-    """Return cached results of `inspect` for wheels, without requests."""
+    """Return the results of cached inspections of wheels, without requests."""
     reader = Reader(Client(Settings()), cache)
     return [
         Found(needs=reader.find_inspected(file) if file else None)
@@ -121,8 +121,8 @@ def read_pinned(
 ) -> list[Found]:
     """Read METADATA of wheels, and the GPU code of selected ones.
 
-    :param is_taken: returns the rank of a wheel by its name; ``None`` if it is for
-        another platform or Python.
+    :param is_taken: returns the rank of a wheel, given its name; ``None`` if the wheel
+        is for another platform or Python.
     :param inspects: returns whether to inspect a wheel, given its METADATA.
     :param warn: called with a sentence for each wheel that cannot be read.
     """
@@ -210,7 +210,7 @@ async def _find_on_indexes(
     indexes: Sequence[SimpleRepository],
     is_taken: Callable[[str], int | None],
 ) -> tuple[model.File | None, SimpleRepository]:
-    """Find the wheel that an installer selects for a release on the user's indexes."""
+    """Find the file of a pinned wheel that an installer would select, and its index."""
     best: tuple[int, model.File, SimpleRepository] | None = None
     failures: list[BaseException] = []
     for index in indexes:

@@ -41,10 +41,10 @@ from .rows import make_table
 logger = logging.getLogger(__name__)
 
 Inspect: TypeAlias = bool | Literal["all"]
-"""Whether to inspect wheels without other evidence; ``all`` removes the limits."""
+"""Whether to inspect wheels without other evidence; ``all`` means without limits."""
 
 Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
-"""Given the name of a wheel, creates a context that shows the progress of reading."""
+"""Given the name of a wheel, creates a context manager that shows the progress."""
 
 _MOST_INSPECTED = 10
 
@@ -53,7 +53,7 @@ _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """The sources of the releases of a project.
+    """The indexes from which releases are read, and the target interpreter.
 
     :param indexes: the indexes of the user, followed by the pages of links.
     :param first_links: the position of the first page of links.
@@ -80,7 +80,7 @@ class Sources:
         return replace(self, indexes=[*self.indexes, _Remembering(upstream)])
 
     def only(self, project: str, *versions: Version) -> Sources:
-        """Return the sources with only some releases of a project."""
+        """Return sources that have only some releases of a project."""
         only = project, frozenset(versions)
         indexes = [_Remembering(item, only) for item in self.indexes]
         return replace(self, indexes=indexes)
@@ -99,7 +99,7 @@ def make_sources(
     """Create the sources from the indexes and links of a pip command.
 
     :param cache: the cache directory.
-    :raises UsageError: there is no index, or one cannot be used.
+    :raises UsageError: there is no index, or an index cannot be used.
     """
     places = [(url, False) for url in command.indexes]
     places += [(place, True) for place in command.find_links]
@@ -134,16 +134,16 @@ def read_tables(
     """Read the releases of a project, and judge their builds for several machines.
 
     :param project: the normalized name.
-    :param selections: one for each machine.
+    :param selections: the options, one selection for each machine.
     :param watch: shows the progress of each inspected wheel.
-    :raises InputError: no index has the project, or none can be read.
+    :raises InputError: no index has the project, or no index can be read.
     """
     watching = watch or (lambda _: nullcontext())
 
     async def read_all() -> list[ReleaseTable]:
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
-            # Work sequentially, because the first reader reads METADATA for all.
+            # Work sequentially: the first reader caches METADATA for the others.
             return [
                 await item.make_table(inspect=inspect, watch=watching)
                 for item in readers
@@ -245,7 +245,7 @@ class _Reader:
     async def _find_gpu_requirements(
         self, table: ReleaseTable, numbers: Sequence[int], pages: Sequence[ShownPage]
     ) -> tuple[GpuRequirement, ...]:
-        """Find the requirements that contain the GPU code of the newest release."""
+        """Find the required packages with the GPU code of the release to install."""
         chosen = table.chosen.selected if table.chosen else None
         for number, page in zip(numbers, pages, strict=True):
             file = next((each for each in page.files if each.filename == chosen), None)
@@ -266,7 +266,7 @@ class _Reader:
         return ()
 
     async def _read_pages(self) -> list[int]:
-        """Return the numbers of the indexes that have the project."""
+        """Return the positions of the indexes that have the project; note failures."""
         results = await asyncio.gather(
             *(item.get_project_page(self._project) for item in self._sources.indexes),
             return_exceptions=True,
@@ -276,7 +276,7 @@ class _Reader:
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
                 if not result.files and number >= self._sources.first_links:
-                    continue  # every project has a page of links
+                    continue  # a page of links exists for every project
                 numbers.append(number)
             elif isinstance(result, InputError):
                 failures.append(result)
@@ -300,7 +300,7 @@ class _Reader:
         """Inspect wheels without evidence, newest release first.
 
         Unless ``everything`` is set, releases older than one that runs are skipped, and
-        at most ten builds are inspected.
+        only ten builds are inspected.
         """
         repository = self._repositories[number]
         tried: set[tuple[str, str | None]] = set()
@@ -355,7 +355,7 @@ class _Reader:
 
 
 def _release(file: model.File) -> Version | None:
-    """Return the version of a file without the local version label."""
+    """Return the release to which a file belongs; ``None`` if its name is invalid."""
     name = file.filename
     try:
         if name.endswith(".whl"):

@@ -53,7 +53,7 @@ NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 
 
 def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
-    """Return the cell of a machine that gets a build called ``name``."""
+    """Return the cell of a driver-GPU pair that gets a build called ``name``."""
     if build is None or build.verdict == "cannot":
         return Cell(cuda=pair[0], capability=pair[1], label=None, how=NO_BUILD)
     hows = {"cpu": CPU, "unknown": UNKNOWN}
@@ -62,13 +62,13 @@ def cell_of(pair: Pair, build: ListedBuild | None, name: str) -> Cell:
 
 
 def name_of(version: str, build: ListedBuild) -> str:
-    """Return a name of a build that is unique among all releases."""
+    """Return the name of a build, which is unique among all releases."""
     label = None if build.label in NULL_LABELS else build.label
     return f"{version}+{label}" if label else version
 
 
 def find_selected(table: ReleaseTable) -> Selected:
-    """Return which builds of all releases run on the machine of a table."""
+    """Return the selected build, and the builds of all releases that run."""
     runs: list[str] = []
     gpu: list[str] = []
     rejected: dict[str, Sequence[str]] = {}
@@ -141,10 +141,10 @@ def _is_unread(build: ListedBuild) -> bool:
 def find_pick_change(
     pair: Pair, tables: Sequence[ReleaseTable], saved: Sequence[bool]
 ) -> PairChange:
-    """Return the change of a machine's build of a project, with the reason.
+    """Return whether a driver-GPU pair gets another build of a project, and why.
 
     :param tables: the tables of the old and the new state.
-    :param saved: for each table, as for `find_pick`.
+    :param saved: for each table, the parameter of `find_pick`.
     """
     _, after = tables
     was, now = (
@@ -222,7 +222,7 @@ def make_table(
     *,
     only_selected: bool = False,
 ) -> ReleaseTable:
-    """Join the pages of all indexes; for equal builds, the first index decides.
+    """Join the pages of all indexes; take each build from the first that has it.
 
     :param only_selected: count a release as running only if its selected build runs,
         because the user requested a label that other builds lack.
@@ -306,7 +306,7 @@ def _list_builds(
         if name.parts.label is not None:
             key = _Key(True, name.parts.label)
         found = interpreter.rank(name.parts.tags)
-        # A wheel for another Python represents the build if there is none for this one.
+        # If a build has no wheel for this Python, list its wheel for another Python.
         takes = found is not None
         takes = takes and interpreter.is_allowed(name.file.requires_python)
         rank = len(interpreter.ranks) + (not here)
@@ -316,7 +316,7 @@ def _list_builds(
         if place not in best or rank < best[place][0]:
             best[place] = rank, name
     visibility = page.judged.visibility.files
-    # PEP 440 has several spellings of a version: 1.0 is 1.0.0.
+    # PEP 440 allows several spellings of a version: 1.0 equals 1.0.0.
     shown_releases = {
         Version(version): release for version, release in page.releases.items()
     }
@@ -357,7 +357,7 @@ def _reasons(
     if not judgement.asked:
         reasons[-1] += "; --inspect --all reads the wheel"
     if visibility is not None and visibility.reason and judgement.verdict != "cannot":
-        # For a hidden build with an unknown verdict, only the reason to hide it counts.
+        # For a hidden build with an unknown verdict, give only the reason for hiding.
         known = judgement.verdict != "unknown" or visibility.action != "hide"
         reasons = [*(reasons if known else []), visibility.reason]
     return (*reasons, *_withdrawal(file))
