@@ -19,7 +19,7 @@ LABEL_KEY = "_variant-label"
 """The key for the variant label of a file on a page of the local index.
 
 It is set for variant wheels, which are shown under other names, and null for regular
-wheels of the same page. PEP 700: "Keys (at any level) with a leading underscore are
+wheels of the same release. PEP 700: "Keys (at any level) with a leading underscore are
 reserved as private for index server use."
 """
 

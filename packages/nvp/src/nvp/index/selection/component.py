@@ -45,16 +45,16 @@ from .visibility import BuildJudge, PageVerdicts
 logger = logging.getLogger(__name__)
 
 _PAGES = 512
-"""The number of cached pages, which requests for their files need."""
+"""The maximum number of cached pages, which later requests for their files need."""
 
 Warn = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Shared:
-    """The shared objects of the components of an installer's indexes.
+    """The objects that the components for one installer share.
 
-    :param judge: judges regular wheels; without it, all are shown.
+    :param judge: judges regular wheels; without it, all of these are shown.
     :param announcer: announces METADATA of large wheels.
     """
 
@@ -111,12 +111,12 @@ class VariantRepository(RepositoryContainer):
     installers away from builds that cannot run.
 
     :param source: the repository of the original pages.
-    :param machine: returns the machine, instead of that of ``selection``.
+    :param machine: returns the target machine, which overrides that of ``selection``.
     :param selection: the options; the default is this machine.
-    :param client: reads the files that ``source`` names on other servers.
+    :param client: reads the files of ``source`` that are on other servers.
     :param before: other repositories of the installer, with higher priority.
     :param after: other repositories of the installer, with lower priority; best first.
-    :param warn: called with a sentence for each ignored item, once.
+    :param warn: called once with a sentence for each ignored item.
     :param shared: the objects shared with the components of other indexes.
     """
 
@@ -180,7 +180,7 @@ class VariantRepository(RepositoryContainer):
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
-            # the files of all indexes, so the order has to be in the names.
+            # the files of all indexes, so the file names must contain the order.
             others = await _read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
@@ -216,7 +216,7 @@ class VariantRepository(RepositoryContainer):
             announced=announced,
             labels=labels,
         )
-        # The many files of a page without variants are not needed again.
+        # Do not cache the many files of a page without variants: they are not needed.
         self._pages.put(
             project, shown if shown_releases else replace(shown, files=(), shown=())
         )
@@ -229,9 +229,9 @@ class VariantRepository(RepositoryContainer):
         *,
         request_context: model.RequestContext | None = None,
     ) -> model.Resource:
-        """Return a file, or its METADATA, by the name that the page shows.
+        """Return the file, or its METADATA, that the page shows as ``resource_name``.
 
-        :raises InvalidPackageError: installers could not read METADATA of the wheel.
+        :raises InvalidPackageError: installers cannot read METADATA of the wheel.
         """
         project = canonicalize_name(project_name)
         suffix = ".metadata" if resource_name.endswith(".metadata") else ""
@@ -281,7 +281,7 @@ class VariantRepository(RepositoryContainer):
     async def inspect(
         self, project: str, file: model.File, progress: Progress | None = None
     ) -> bool:
-        """Read the GPU code of a wheel, to judge the wheel on the next page.
+        """Read the GPU code of a wheel, to judge the wheel when its page is next shown.
 
         :returns: whether the wheel could be read completely.
         :raises InputError: the wheel cannot be read at all.
@@ -302,7 +302,7 @@ class VariantRepository(RepositoryContainer):
         """Judge the regular wheels of a page, and announce missing METADATA.
 
         :returns: the files of the page, the verdicts on its wheels, and the files whose
-            METADATA is announced here, by name.
+            METADATA is announced here, keyed by name.
         """
         judge, announcer = self._shared.judge, self._shared.announcer
         if judge is None:
@@ -319,7 +319,7 @@ class VariantRepository(RepositoryContainer):
     ) -> tuple[str | None, frozenset[str] | None]:
         """Find the label that all wheels of a page must have, if there is one.
 
-        :returns: the label, and the project's labels if the user requested one.
+        :returns: the label, and the project's labels if the user requested a label.
         """
         pins = self._selection.pins
         pinned = pins.get(project)
@@ -351,7 +351,7 @@ def _has_build_tag(name: str) -> bool:
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
 ) -> list[list[str]]:
-    """Return the file names of a project; empty if unreadable."""
+    """Return the file names of a project in each repository; empty if unreadable."""
 
     async def read(repository: SimpleRepository) -> list[str]:
         try:

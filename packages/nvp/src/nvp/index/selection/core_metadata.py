@@ -4,12 +4,13 @@ Without METADATA on the index (PEP 658), an installer downloads the whole wheel 
 its requirements. The page therefore announces METADATA of large wheels, which is read
 from the wheel by HTTP range requests on demand. pip and uv fail if advertised METADATA
 cannot be fetched, whatever the HTTP status. So METADATA is announced only if the server
-of the file supports range requests, which one request tests. If a range request fails
-anyway, the whole wheel is read.
+of the file passes a test of its range support. If a range request fails anyway, the
+whole wheel is read.
 
 PEP 825, "Evaluating variant markers": the markers "MUST NOT take part in selecting a
 wheel", and they are evaluated for the selected label. An installer that does not
-support them gets METADATA in which they are resolved, and a wheel that contains it.
+support markers gets METADATA with resolved markers, and a wheel that contains this
+METADATA.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""The key of a file whose METADATA this server sends because the upstream has none."""
+"""The key that marks a file whose METADATA this server sends, not the upstream."""
 
 
 class Announcer:
@@ -62,9 +63,9 @@ class Announcer:
     async def announce(
         self, files: Sequence[model.File]
     ) -> tuple[list[model.File], dict[str, model.File]]:
-        """Announce METADATA of those files of a page from which it can be read.
+        """Announce METADATA of wheels that lack it on the page, if it can be read.
 
-        :returns: all files, and those with METADATA announced here, by name.
+        :returns: all files, and the files with METADATA announced here, keyed by name.
         """
         large = {file.filename: file for file in files if self._is_for_here(file)}
         servers = {server_of(file.url): file.url for file in large.values()}
@@ -86,7 +87,7 @@ class Announcer:
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
     ) -> str:
-        """Return announced METADATA of a wheel.
+        """Return the METADATA that was announced for a wheel.
 
         :raises InputError: METADATA cannot be read or belongs to another wheel.
         """
@@ -111,8 +112,8 @@ class Announcer:
     def _is_for_here(self, file: model.File) -> bool:
         """Return whether METADATA of a file is worth a request.
 
-        Wheels for any platform are usually small, so they count only if the page shows
-        that they are large.
+        Wheels for any platform are usually small, so METADATA is announced only if the
+        page gives a large size.
         """
         name = file.filename
         if file.dist_info_metadata or not name.endswith(".whl"):
@@ -127,7 +128,7 @@ class Announcer:
 
 
 def _with_metadata(file: model.File, kept: bytes | None) -> model.File:
-    # Unread METADATA has no hash yet, for which PEP 658 uses "true".
+    # The hash of unread METADATA is unknown; PEP 658 uses "true" in this case.
     announced: bool | dict[str, str] = (
         True if kept is None else {"sha256": hashlib.sha256(kept).hexdigest()}
     )
@@ -147,8 +148,8 @@ class EvaluatedWheel(model.Resource):
     """A wheel that is rewritten while it is sent.
 
     :param original: the location of the wheel.
-    :param plan: the replacements.
-    :param hashes: the hashes of the original on the page, by algorithm.
+    :param plan: the parts of the wheel to replace.
+    :param hashes: the hashes of the original on the page, keyed by algorithm.
     :param parts: the parts of the wheel that were read for the plan.
     """
 
@@ -177,8 +178,8 @@ class HeldWheel(ComparedWheel):
     """A wheel whose METADATA can be read only after its complete download.
 
     :param refusal: why the wheel must not be rewritten, or ``None``.
-    :param plan: caches the downloaded wheel and returns the replacements, or ``None``
-        for an unchanged wheel.
+    :param plan: caches the downloaded wheel and returns the parts to replace; ``None``
+        if the wheel is unchanged.
     """
 
     refusal: str | None
@@ -198,7 +199,7 @@ class Evaluator:
     async def evaluate(
         self, project: str, file: model.File, variant: SelectedVariant
     ) -> bytes | None:
-        """Return METADATA with variant markers resolved; ``None`` if it has none.
+        """Return METADATA with variant markers resolved; ``None`` without markers.
 
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
@@ -211,7 +212,7 @@ class Evaluator:
     async def read_requirements(
         self, project: str, file: model.File, variant: SelectedVariant
     ) -> tuple[str, ...]:
-        """Return the requirements of a wheel with variant markers resolved.
+        """Return the requirements of a wheel, with variant markers resolved.
 
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
@@ -226,7 +227,7 @@ class Evaluator:
         file: model.File,
         variant: SelectedVariant,
     ) -> EvaluatedWheel | None:
-        """Return the wheel with variant markers resolved; ``None`` if it has none.
+        """Return the wheel with variant markers resolved; ``None`` without markers.
 
         :raises InputError: the wheel cannot be read.
         """
@@ -262,9 +263,9 @@ class Evaluator:
         variant: SelectedVariant,
         refusal: str | None,
     ) -> HeldWheel | None:
-        """Return a wheel whose server does not support range requests.
+        """Return a wheel to rewrite after its download; ``None`` if it is a local file.
 
-        :param refusal: why a wheel of this index must not be rewritten.
+        :param refusal: why the wheel must not be rewritten, or ``None``.
         """
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
@@ -294,7 +295,7 @@ class Evaluator:
     ) -> bool | str | None:
         """Return whether a wheel will be rewritten, or why that is unknown.
 
-        :returns: ``None`` if only the complete wheel can show whether it will be.
+        :returns: ``None`` if the complete wheel must be downloaded to find out.
         """
         try:
             return await self.evaluate(project, file, variant) is not None

@@ -1,8 +1,8 @@
 """Judge the builds on a project's page with as few requests as possible.
 
 The table of builds and the labels need no request. METADATA is read from the newest
-release down until one may run: for one wheel of each build, and only for large wheels
-for this platform. Older releases are judged without requests.
+release down to the first one that may run, for one wheel of each build, and only for
+large wheels for this platform. Older releases are judged without requests.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ PATIENCE = 20.0
 waiting."""
 
 _DEEPEST = 2
-"""The depth of indirect requirements: vllm, then torchvision, then torch."""
+"""The maximum depth of requirements: vllm needs torchvision, which needs torch."""
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
@@ -77,7 +77,7 @@ _REMEMBERED = 256
 """The number of projects whose verdicts are cached for some minutes."""
 
 Required = Mapping[Version, Mapping[str, str]]
-"""For each release of a project, its requirements on projects with GPU builds."""
+"""Maps each release of a project to its requirements on projects with GPU builds."""
 
 _Key = tuple[Version, "str | None"]
 """The key of a build in a release: the version with its label, and the platform."""
@@ -99,8 +99,8 @@ class PageJudge:
         platforms are judged without requests.
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
-    :param find_visible: finds the visibility of a required project.
-    :param folder_of: returns the backend of a file from the directory of its index.
+    :param find_visible: finds the visibility of the builds of a required project.
+    :param folder_of: returns the backend of a file, from the URL of its index.
     :param find_inspected: returns cached results of `inspect`.
     :param target: the target of the installation; without it, every wheel is
         installable.
@@ -155,7 +155,8 @@ class PageJudge:
     ) -> tuple[list[Build], Required]:
         """Judge the wheels of a page.
 
-        :param asked_by: the projects whose requirements led here, to avoid cycles.
+        :param asked_by: the projects that led to this one by requiring it, to avoid
+            cycles.
         :param asks: whether METADATA may be read.
         :returns: the wheels, newest release first, and the requirements of releases
             whose METADATA was read.
@@ -191,8 +192,8 @@ class PageJudge:
         def pythons_of(wheel: OrdinaryWheel) -> frozenset[int]:
             return installable.get(wheel.file.filename, _NO_PYTHON)
 
-        # The versions of Python without a result yet, and among these the ones whose
-        # newest release cannot run.
+        # The versions of Python that still lack a release that may run, and the
+        # versions with a release that cannot run.
         waiting = _NO_PYTHON.union(*installable.values())
         refused = _NO_PYTHON
         has_driver = reading.environment.cuda_driver_version is not None
@@ -205,7 +206,7 @@ class PageJudge:
                 for group, taker in zip(groups, takers, strict=True)
                 for asks in [asking and bool(taker & waiting)]
             ]
-            # Use no tasks for known results, because a page may have thousands of
+            # Await known results without tasks, because a page may have thousands of
             # releases.
             judgements = (
                 await asyncio.gather(*work) if asking else [await one for one in work]
@@ -214,7 +215,7 @@ class PageJudge:
                 builds += [
                     wheel.judged(judgement, pythons_of(wheel)) for wheel in group
                 ]
-                # A wheel for any platform counts if there is evidence about it.
+                # Consider a wheel for any platform only if there is evidence about it.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
                 if not (anywhere or group[0].platform == self._platform):
@@ -226,7 +227,7 @@ class PageJudge:
                 elif group[0].is_foreign:
                     continue
                 elif verdict in ("runs", "partly") or judgement.fits:
-                    # With ``_every_gpu``, search on until a release runs on all GPUs.
+                    # With ``_every_gpu``, continue until a release runs on all GPUs.
                     is_part = verdict == "partly" and self._every_gpu
                     waiting -= _NO_PYTHON if judgement.lacking or is_part else taker
                 elif verdict == "unknown" and taker & waiting:
@@ -236,7 +237,7 @@ class PageJudge:
         return builds
 
     def _only_whole(self, builds: list[Build]) -> list[Build]:
-        """Refuse builds that run partly, if their Pythons have builds that run."""
+        """Refuse builds for some GPUs only, if their Pythons have builds for all."""
         here = [x for x in builds if x.platform == self._platform]
         whole = [x.pythons for x in here if x.judgement.verdict == "runs"]
         has_whole = _NO_PYTHON.union(*whole)
@@ -291,7 +292,7 @@ class PageJudge:
             named = needs_of_name(project, first.release)
         driver = reading.environment.cuda_driver_version
         if needs is None or (
-            # The project's name may show a refusal that METADATA does not show.
+            # The project's name may show that the driver is too old.
             (named and driver and refusal_of_driver(named, driver))
             and (needs.gpu and needs.cuda is None and needs.pieces is None)
         ):
@@ -322,7 +323,7 @@ class PageJudge:
         return judgement if fits is None else replace(judgement, fits=fits)
 
     def _may_be_read(self, wheel: OrdinaryWheel) -> bool:
-        """Return whether METADATA may mark a wheel as a GPU build for this platform."""
+        """Return whether METADATA may show a GPU build for this platform."""
         ours = wheel.platform is not None and wheel.platform == self._platform
         return ours and is_large(wheel.file) and not wheel.is_foreign
 
@@ -357,8 +358,8 @@ class PageJudge:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
-        :returns: the verdict, or ``None`` if builds that run may meet all requirements,
-            so the build's own needs decide; and whether the build `fits`.
+        :returns: the verdict; ``None`` if builds that run may meet all requirements, so
+            the verdict depends on the build's own needs. And `Judgement.fits`.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:
@@ -393,7 +394,7 @@ class PageJudge:
         self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
         # Cache only results, not work in progress: two projects that require each other
-        # would wait forever.
+        # would wait for each other forever.
         known = self._judged.get(project)
         if known is None:
             judged: dict[Version, list[Judgement]] = {}
@@ -406,7 +407,7 @@ class PageJudge:
                 if ours and not foreign:
                     judgement, each = build.judgement, shown[build.file]
                     if judgement.verdict == "cpu" and each.action != "show":
-                        # Otherwise an exact pin of a dependency would admit the build.
+                        # Refuse hidden builds, which an exact pin would allow.
                         judgement = replace(
                             judgement, verdict="cannot", reasons=(each.reason,)
                         )

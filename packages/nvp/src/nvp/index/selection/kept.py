@@ -31,28 +31,28 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 FRESH = 600.0
-"""Seconds for which a server caches facts from an index, as for pages of PyPI."""
+"""Seconds for which facts from an index are cached: as long as pages of PyPI."""
 
 FOREVER = math.inf
 """The age limit of entries that never expire."""
 
 LONGEST = 4 * 1024 * 1024
-"""The largest METADATA, and the largest inspection result, in bytes."""
+"""The maximum size of METADATA, and of an inspection result, in bytes."""
 
 _LIFE = 30 * 24 * 3600.0
 """Seconds for which METADATA is cached."""
 
 _REMEMBERED = 256
-"""The number of wheels whose METADATA is cached in memory."""
+"""The maximum number of wheels whose METADATA is cached in memory."""
 
 _NOTED = 20_000
-"""The number of wheels that are recorded for verification."""
+"""The maximum number of wheels that are recorded for verification."""
 
 
 class Aging(Generic[K, V]):
     """A mapping with limits for the age and the number of entries.
 
-    :param most: the number of entries; the oldest is removed first.
+    :param most: the maximum number of entries; the oldest is removed first.
     :param age: the lifetime of an entry in seconds.
     :param clock: returns the time, in seconds.
     """
@@ -112,7 +112,7 @@ class Kept:
 
 
 class MetadataStore:
-    """Cache of wheel METADATA, keyed by SHA-256 and URL, for a month.
+    """A cache of METADATA, keyed by the wheel's SHA-256 and URL, for a month.
 
     The URL matters, because a page can claim the hash of another index's wheel for its
     own METADATA.
@@ -124,7 +124,7 @@ class MetadataStore:
         self._folder = folder
         # The keys are the SHA-256 and the location of the wheel.
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
-        # The keys are URLs of files without a hash, which may change.
+        # The keys are URLs of files without a hash; such a file may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
         # The keys are the location and the name of the wheel, because the name may be
         # only in the query of the URL.
@@ -173,9 +173,9 @@ class MetadataStore:
             self._passing.put(file.url, kept)
 
     def hand_out(self, file: model.File) -> None:
-        """Record that an installer gets METADATA of a file.
+        """Record that METADATA is sent to an installer, to verify the wheel later.
 
-        :raises UpstreamError: the verification of the wheel has just failed.
+        :raises UpstreamError: the wheel failed its verification minutes ago.
         """
         self.find_unverified(file.url, file.filename)
         kept = self.find(file)
@@ -184,10 +184,10 @@ class MetadataStore:
             self._unverified.put(key, (file, kept.parts))
 
     def find_unverified(self, url: str, name: str) -> tuple[model.File, Parts] | None:
-        """Return the file at a URL, and the parts to verify it with.
+        """Return an unverified file, and the parts to compare it with; or ``None``.
 
         :param name: the name of the wheel on the index.
-        :raises UpstreamError: the verification has just failed.
+        :raises UpstreamError: the wheel failed its verification minutes ago.
         """
         refusal = self._refused.get((place_of(url), name))
         if refusal is not None:
@@ -196,12 +196,12 @@ class MetadataStore:
         return self._unverified.get((place_of(url), name))
 
     def find_parts(self, file: model.File) -> list[Parts]:
-        """Return the parts to verify a wheel with, as `find_unverified` does."""
+        """Return the parts to compare a wheel with, like `find_unverified`."""
         found = self.find_unverified(file.url, file.filename)
         return [] if found is None else [found[1]]
 
     def is_refused(self, file: model.File) -> bool:
-        """Return whether the verification of the wheel has just failed."""
+        """Return whether the wheel failed its verification in the last ten minutes."""
         return self._refused.get((place_of(file.url), file.filename)) is not None
 
     def settle(
@@ -234,7 +234,7 @@ class MetadataStore:
 
 
 def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
-    """Return the cache path of data about a wheel, by its hash and its URL.
+    """Return the path of cached data about a wheel, made from its hash and URL.
 
     :returns: ``None`` without a cache directory or a hash on the page.
     """
@@ -246,7 +246,7 @@ def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
 
 
 def place_of(url: str) -> str:
-    """Return a URL without its query, which may differ each time."""
+    """Return a URL without credentials, query and fragment, which may vary."""
     bare = split_credentials(url)[0] if "@" in url else url
     return bare.partition("?")[0].partition("#")[0]
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 class Later(Generic[T]):
     """A value that is computed once, on first access.
 
-    Querying a driver is slow, and most pages do not depend on it.
+    For example, querying a driver is slow, and most pages do not depend on the machine.
 
     :param find: computes the value; called again after a failure.
     """
@@ -54,23 +54,23 @@ class Later(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pins:
-    """The labels that the user requested, which are selected before better ones.
+    """The labels that the user requested, which take precedence over better labels.
 
     :param everywhere: the label for every project that has it.
-    :param projects: ``{project: label}``, by normalized name.
+    :param projects: ``{project: label}``, with normalized names.
     """
 
     everywhere: str | None = None
     projects: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, project: str) -> str | None:
-        """Return the label for a project, by its normalized name."""
+        """Return the label for a project, given its normalized name."""
         return self.projects.get(project, self.everywhere)
 
 
 @lru_cache(maxsize=1024)
 def allows_python(requires_python: str | None, version: str) -> bool:
-    """Return whether a file is for a version of Python; a malformed rule allows all.
+    """Return whether a file supports a version of Python; invalid limits are ignored.
 
     :param requires_python: such as ``>=3.10``.
     :param version: such as ``3.13.9``.
@@ -111,14 +111,14 @@ class Target:
 
     @property
     def platform(self) -> str | None:
-        """The platform, as in the table of builds, or else its tag."""
+        """The platform as in the table of builds; the tag for other platforms."""
         from ...wheels.archive import platform_of
 
         best = next(iter(self.tags), "").rpartition("-")[2]
         return platform_of(best) or best or None
 
     def find_pythons(self, tags: str, requires_python: str | None) -> frozenset[int]:
-        """Return the minor version of the target Python if it supports the wheel.
+        """Return a set of the target's minor version; empty if it cannot use the wheel.
 
         :param tags: such as ``cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64``.
         """
@@ -140,8 +140,8 @@ class Selection:
     :param machine: returns the target machine; called once, when a page first depends
         on it. The default is this machine.
     :param pins: the labels that the user requested.
-    :param named: by project, the requested local version labels, such as ``xpu`` for
-        ``torch==2.10.0+xpu``.
+    :param named: the requested local version labels of each project, such as ``xpu``
+        for ``torch==2.10.0+xpu``.
     :param rewrites: whether the server can send an `EvaluatedWheel`. Otherwise a wheel
         whose dependencies depend on the variant is rejected.
     :param announces: whether pages announce METADATA of large wheels (PEP 658) that an
@@ -150,24 +150,24 @@ class Selection:
         only when an installer downloads the wheel.
     :param requires_hashes: whether the installer accepts only files with given hashes.
     :param keeps_hashes: whether the installer records hashes without downloading wheels
-        with announced METADATA, as ``pip lock`` does. Then the page has the hash of the
-        original for a rewritten wheel.
-    :param pinned: by project, the versions that the user pins exactly.
+        with announced METADATA, as ``pip lock`` does. If so, the page gives the hash of
+        the original for a rewritten wheel.
+    :param pinned: the versions of each project that the user pins exactly.
     :param vendor_indexes: whether to also show builds from vendors' indexes, for
-        releases that do not run from an index of the user.
-    :param limits: by project, the versions that the user requires; ``None`` if the
+        releases without a runnable build on the user's indexes.
+    :param limits: the versions of each project that the user requires; ``None`` if the
         requirements are unknown.
-    :param unchecked: show regular wheels as on the index, without judging them.
+    :param unchecked: show regular wheels unchanged, without judging them.
     :param platform: the target platform of regular wheels, such as ``linux_x86_64``; by
-        default that of this machine.
+        default, the platform of ``target`` or of this machine.
     :param target: the target of the installation; ``None`` if unknown.
     :param several_platforms: whether the installer may lock for several platforms at
-        once, as uv does. Then a release without a build that runs here is also yanked
+        once, as uv does. If so, a release without a build that runs here is also yanked
         for other platforms.
     :param cache: the cache directory.
     :param every_gpu: select only builds with code for every GPU of the machine.
-    :param priorities: the user's priorities; by default ``variants.toml`` is read for
-        the first variant wheel.
+    :param priorities: the user's priorities; by default, ``variants.toml`` is read when
+        the first variant wheel is found.
     :param minor_version_compatibility: accept variants for a newer CUDA of the same
         major version; otherwise the variable in ``environ`` decides.
     :param environ: the environment variables with overrides and opt-ins, such as
@@ -210,7 +210,7 @@ class Selection:
 
     @property
     def found(self) -> Later[Environment]:
-        """The target machine."""
+        """The target machine, which is found on first access."""
         assert isinstance(self.machine, Later)  # noqa: S101  # set by `__post_init__`
         return self.machine
 

@@ -23,14 +23,14 @@ _PIECE = 1024 * 1024
 
 
 Settle = Callable[["ChangedFileError | None"], None]
-"""Records the result of verifying a wheel: the error, or ``None``."""
+"""Called with the result of verifying a wheel: the error, or ``None``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedWheel(model.Resource):
-    """A wheel that is compared, while it is sent, with parts read for METADATA.
+    """A wheel that is compared, while it is sent, with the parts read for METADATA.
 
-    :param hashes: the hashes on the page, by algorithm.
+    :param hashes: the hashes on the page, keyed by algorithm.
     """
 
     original: model.HttpResource
@@ -47,7 +47,7 @@ class ComparedWheel(model.Resource):
 
     @property
     def size(self) -> int | None:
-        """The size of the wheel, which is unknown."""
+        """``None``: the size of the wheel is unknown."""
         return None
 
 
@@ -93,7 +93,7 @@ class CopiedWheel(model.Resource):
             return read(self.file)
 
     async def pieces(self, start: int = 0) -> AsyncIterator[bytes]:
-        """Yield the bytes from a position on."""
+        """Yield the bytes from position ``start`` to the end."""
         while piece := await asyncio.to_thread(self._read_at, start):
             start += len(piece)
             yield piece
@@ -109,8 +109,8 @@ async def stream_pieces(
 ) -> AsyncIterator[bytes]:
     """Open a resource; return an iterator over its bytes.
 
-    :param stack: closes the connection.
-    :raises ResourceUnavailable: the resource has no bytes.
+    :param stack: closes the file or the connection at the end of its block.
+    :raises ResourceUnavailable: the kind of the resource is unknown.
     """
     if isinstance(resource, CopiedWheel):
         return resource.pieces()

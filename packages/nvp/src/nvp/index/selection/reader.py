@@ -43,18 +43,18 @@ UNAVAILABLE = (
     errors.ResourceUnavailable,
     errors.SourceRepositoryUnavailable,
 )
-"""Exceptions of third-party components that cannot send a file."""
+"""The exceptions that third-party components raise if they cannot send a file."""
 
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes read from a wheel, and their total."""
+"""Called with the number of bytes read from a wheel, and the total number."""
 
 _MOST_AT_ONCE = 8
 """The maximum number of wheels that are read at the same time."""
 
 _INSPECTED = 20_000
-"""The number of files whose results are cached for some minutes."""
+"""The maximum number of wheels whose inspections are cached for some minutes."""
 
 _DAMAGED = (
     InputError,
@@ -64,10 +64,10 @@ _DAMAGED = (
     AttributeError,
     RecursionError,
 )
-"""Exceptions of a cached record that is not one."""
+"""The exceptions that a damaged record in the cache may cause."""
 
 _COPIED = 4
-"""The number of downloaded wheels that are kept for some minutes."""
+"""The maximum number of downloaded wheels that are cached for some minutes."""
 
 
 class Reader:
@@ -94,7 +94,7 @@ class Reader:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
-        # By URL: wheels whose server does not support ranges, and their downloads.
+        # Keyed by URL: wheels whose server does not support ranges, and downloads.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 
@@ -121,7 +121,7 @@ class Reader:
         read: Callable[[BinaryIO], T],
         parts: Parts | None = None,
     ) -> T:
-        """Run ``read`` on a file that is read by range requests.
+        """Return the result of ``read`` on a file, which is read by range requests.
 
         :param parts: receives the parts that were read.
         :raises InputError: the file cannot be read.
@@ -178,7 +178,7 @@ class Reader:
         """Read METADATA of a wheel.
 
         :param without_ranges: called before the download of a large wheel whose server
-            does not support ranges; without it, this is an error.
+            does not support ranges; if it is ``None``, an error is raised.
         :raises InputError: METADATA cannot be read or differs from its hash on the
             page.
         """
@@ -197,17 +197,17 @@ class Reader:
         _check(file, content)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
-            # Do not cache it: pip compares METADATA with its hash on the page.
+            # Do not cache the changed text: it does not match the hash on the page.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
         self.metadata.keep(file, replace(kept, content=text))
         return text
 
     def find_checked(self, resource: model.Resource, name: str) -> model.Resource:
-        """Return a file to send, which is compared with parts read for its METADATA.
+        """Return a resource that compares the file with the parts read for METADATA.
 
         :param name: the name of the file on the index.
-        :raises UpstreamError: the verification has just failed.
+        :raises UpstreamError: the wheel failed its verification minutes ago.
         """
         resource = self.find_copy(resource)
         if not isinstance(resource, model.HttpResource):
@@ -264,7 +264,7 @@ class Reader:
                         comparison.feed(piece)
                         await asyncio.to_thread(copy.write, piece)
                 parts = comparison.finish()
-                # Cast it, because on Windows the temporary file is a wrapper.
+                # Cast the temporary file, which is a wrapper on Windows.
                 whole = cast(BinaryIO, copy)
                 content = await asyncio.to_thread(_find_metadata, whole)
                 return Kept(content, parts if digest is None else None)
@@ -348,7 +348,7 @@ def _needs(record: BuildRecord) -> Needs:
 
 
 def _check(file: model.File, content: bytes) -> None:
-    """Compare METADATA with its hash on the page (PEP 658)."""
+    """Raise `InputError` if METADATA does not match its hash on the page (PEP 658)."""
     announced = file.dist_info_metadata
     if not isinstance(announced, Mapping):
         return

@@ -6,13 +6,13 @@ label as the build tag::
     torch-2.8.0-py3-none-any-cu129.whl    the file on the index
     torch-2.8.0-3cu129-py3-none-any.whl   the same bytes, as an installer sees them
 
-PEP 427: the build tag "acts as a tie-breaker if two wheel file names are the same
-in all other respects": installers select the highest one, and prefer any build tag to
-none. All functions here are pure functions of names.
+PEP 427: the build tag "acts as a tie-breaker if two wheel file names are the same in
+all other respects": installers select the highest one, and prefer any build tag to
+none. All functions of this module are pure functions of names.
 
 Installers compare the tags of wheels (interpreter, ABI, platform) before their build
-tags. They would prefer a lower-ranked build to the best one if its tags are closer to
-the machine, such as manylinux_2_34 instead of manylinux_2_28. Such a build is hidden.
+tags. They would prefer a lower-ranked build whose tags are closer to the machine, such
+as manylinux_2_34 instead of manylinux_2_28. Such a build is hidden.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
-"""The minor version of Python that represents those that no wheel names."""
+"""The minor version that represents every version of Python that is in no wheel tag."""
 
 _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
@@ -47,7 +47,7 @@ _MOST_TAGS = 20_000
 """The maximum number of tags to compare for a release; torch 2.9 needs 1,700."""
 
 _OTHER_PLATFORM = "unnamed"
-"""A placeholder for a platform that no wheel names."""
+"""A placeholder for a platform that is in no wheel tag."""
 
 _UNUSABLE = sys.maxsize
 """The rank of a wheel that a machine cannot use."""
@@ -69,7 +69,7 @@ class Release:
 
     :param labelled: the variant wheels.
     :param plain: the non-variant wheels.
-    :param metadata: the name of the ``{name}-{version}-variants.json``, if any.
+    :param metadata: the name of the file ``{name}-{version}-variants.json``, if any.
     """
 
     version: str
@@ -105,12 +105,12 @@ def find_label(file_name: str) -> str | None:
 
 
 def project_of(file_name: str) -> str:
-    """Return the normalized project of a wheel, or of most sdists."""
+    """Return the normalized project name in the name of a wheel, or of most sdists."""
     return canonicalize_name(file_name.partition("-")[0])
 
 
 def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
-    """Group the files of a page by version, for releases with variant wheels.
+    """Group the files of a page by version; omit releases without variant wheels.
 
     :param project: the normalized name; wheels of other projects are ignored.
     """
@@ -133,7 +133,7 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
 def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[str, int]:
     """Return the highest build number that pages can show for each version.
 
-    The ranks of a page that comes first must start above this number.
+    The ranks of a page with higher priority must start above this number.
 
     :param pages: the file names of the pages of ``project`` on several indexes, in
         the order of preference.
@@ -146,7 +146,7 @@ def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[st
             own = _highest_build(release)
             after = highest.get(version, 0)
             if release.labelled:
-                # The ranks of a page start above those of the pages after it.
+                # The ranks of a page start above the ranks of the pages after it.
                 ranks = len({_rank_key(wheel) for wheel in release.labelled})
                 highest[version] = after + own + ranks
             else:
@@ -180,7 +180,7 @@ def served_name(file_name: str, rank: int) -> str:
     """
     stem, _, label = file_name.removesuffix(".whl").rpartition("-")
     parts = stem.split("-")
-    # Separate the digits of a label from those of the rank.
+    # Separate the digits of a label from the digits of the rank.
     gap = "_" if label[:1].isdigit() else ""
     return "-".join([*parts[:2], f"{rank}{gap}{label}", *parts[-3:]]) + ".whl"
 
@@ -195,9 +195,9 @@ def make_offers(
     """Return the variant wheels to show, best first, and the file names to hide.
 
     :param labels: the labels that fit the machine, best first.
-    :param base: the ranks start above this number, to order several indexes.
-    :param conditions: for each file name, further conditions of an installer; a wheel
-        hides only wheels with the same condition.
+    :param base: the number above which the ranks start, to order several indexes.
+    :param conditions: for each file name, other properties that installers check; a
+        wheel hides only wheels with the same properties.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
@@ -211,7 +211,7 @@ def make_offers(
         for wheel in sorted(wheels, key=lambda w: w.parts.build, reverse=True)
     ]
     keys = list(dict.fromkeys(map(_rank_key, fitting)))
-    # Installers prefer variants to every non-variant wheel, whatever its build number.
+    # Use numbers above those of all non-variant wheels, so installers prefer variants.
     best = base + _highest_build(release) + len(keys)
     ranks = {key: best - place for place, key in enumerate(keys)}
     offers = [
@@ -232,9 +232,9 @@ def _highest_build(release: Release) -> int:
 
 
 def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
-    """Return label and build tag; wheels that share both differ only in their tags.
+    """Return the label and the build tag of a wheel, which determine its rank.
 
-    The build tag is text, because 1 and 01 are different file names.
+    The build tag is text, because 1 and 01 belong to different file names.
     """
     build = wheel.file_name.split("-")[2] if wheel.parts.build else ""
     return wheel.parts.label, build
@@ -243,7 +243,7 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 def _find_hidden(
     groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
 ) -> set[str]:
-    """Find the wheels whose tags make installers prefer them to a better group."""
+    """Find the wheels whose tags make installers prefer them to better variants."""
     hidden = set()
     for condition in {conditions.get(w.file_name) for group in groups for w in group}:
         alike = [
@@ -258,12 +258,12 @@ def _find_hidden(
 
 
 def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
-    """Find the wheels that some machine would prefer to those of a better group.
+    """Find the wheels that some machine would prefer to wheels of a better variant.
 
     Only CPython is considered, with and without the GIL.
 
     :param groups: the tags of the wheels of each variant, best variant first.
-    :returns: pairs of indexes: of the group, and of the wheel in its group.
+    :returns: for each wheel, the position of its group, and its position in the group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:
         # Shortcut: all variants are built for the same platforms, as usual.
@@ -276,7 +276,7 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
         tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
         for tags in wheels
     }
-    # For each machine, the rank of its wheel in the best group.
+    # For each machine, the rank of its best wheel in the best group that fits.
     best = [_UNUSABLE] * len(clients)
     outranking: list[tuple[int, int]] = []
     for number, group in enumerate(groups):
@@ -292,15 +292,15 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
 
 
 def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
-    """Return the machines to compare: the tags of each, with their ranks.
+    """Return the machines to compare, each as a mapping of its tags to ranks.
 
     There is one machine for each relevant platform and version of Python: a newer
-    machine may support a wheel of the best group that an older one does not.
+    machine may support a wheel of the best group that an older machine does not.
 
     :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # Add the neighboring versions, which do not support wheels for one version.
+    # Add the neighboring versions, which cannot use wheels for a single version.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
@@ -361,7 +361,7 @@ def _kinds(platform: str) -> list[str]:
 
 
 def _platform_key(platform: str) -> tuple[int, int, bool]:
-    """Return the sort key of platforms of one kind; machines prefer higher ones."""
+    """Return the sort key of platforms of one kind; machines prefer higher keys."""
     if match := _VERSIONED.fullmatch(platform):
         return int(match[2]), int(match[3]), True
     if match := _OLD.fullmatch(platform):

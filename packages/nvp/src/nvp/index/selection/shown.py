@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ShownRelease:
     """The builds of a release for a machine.
 
-    :param resolution: the resolution of its labels; ``None`` if the metadata is
+    :param resolution: the resolution of the labels; ``None`` if the metadata is
         unusable.
     :param offers: the variant wheels that are shown, best first.
     :param plain: the non-variant wheels that are shown.
@@ -31,10 +31,10 @@ class ShownRelease:
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
     :param held: the labels whose METADATA can be read only after a complete download.
-    :param unread: why METADATA could not be read, by label. Such wheels may have
-        variant markers, and are hidden.
+    :param unread: for each label, why METADATA could not be read. These wheels may have
+        variant markers, so they are hidden.
     :param pinned: the label that the user requested.
-    :param problem: the defect of the index due to which no variant is shown.
+    :param problem: the defect of the index, if any, that prevents showing variants.
     """
 
     project: str
@@ -57,13 +57,13 @@ class ShownRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShownPage:
-    """A page of an index with its shown files, and the explanation.
+    """A page of an index: its files, the shown files, and the reasons.
 
     :param files: the files of the index.
     :param shown: the files that an installer sees.
     :param judged: the verdicts on the regular wheels.
-    :param releases: the shown releases with variants, by version.
-    :param announced: by original name, the files whose METADATA this server sends.
+    :param releases: the shown releases with variants, keyed by version.
+    :param announced: the files whose METADATA this server sends, by original name.
     :param labels: the project's labels on all indexes; ``None`` if the user did not
         request a label.
     """
@@ -84,10 +84,10 @@ class ShownPage:
         return None
 
     def find_release(self, name: str) -> tuple[ShownRelease, str | None] | None:
-        """Find the release with variants of a wheel, and its label.
+        """Find the release to which a wheel belongs, and the label of the wheel.
 
         :param name: the name for installers.
-        :returns: ``None`` for a hidden wheel, or one of a release without variants.
+        :returns: ``None`` for a hidden wheel, and in releases without variants.
         """
         if (found := self.find_offer(name)) is not None:
             return found[0], found[1].label
@@ -109,8 +109,8 @@ def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str
 def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
     """Return whether a project without the label must not be installed.
 
-    A label for all projects applies only to those that have it, but must keep out
-    builds for another CUDA.
+    A label for all projects applies only to projects that have it, but a label such as
+    ``cu126`` must exclude builds for another CUDA.
 
     :param labels: the labels of the project.
     :param alone: whether the user requested the label only for this project.
@@ -212,7 +212,7 @@ def select_files(
             if name in rewritten or (name in held and not requires_hashes):
                 changed = _without_provenance(changed)
             if name in rewritten:
-                # The hashes and the size are those of the original.
+                # The hashes and the size on the page are valid only for the original.
                 changed = replace(
                     changed,
                     hashes=file.hashes if keeps_hashes else {},
@@ -222,7 +222,7 @@ def select_files(
                     dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
             elif name in held and not requires_hashes:
-                # Only the complete wheel shows whether it must be rewritten.
+                # Sending may rewrite the wheel, so its hash and size are unknown.
                 changed = replace(changed, hashes={}, size=None)
             renamed[name] = _with_label(changed, offer.label)
         elif name in plain:

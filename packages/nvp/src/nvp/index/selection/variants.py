@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_LABELS = 64
-"""The number of labels whose wheels are opened if there is no metadata file."""
+"""The maximum number of labels whose wheels are opened without a metadata file."""
 
 _NEEDS_HASHES = (
     "its METADATA has variant markers, which are evaluated by rewriting it, and the "
@@ -54,13 +54,13 @@ _NEEDS_HASHES = (
 )
 
 _REMEMBERED = 1024
-"""The number of releases whose variants are cached."""
+"""The maximum number of releases whose variants are cached."""
 
 
 class ReleaseReader:
     """Reads the variants of releases from a repository.
 
-    A metadata file is cached by its hash, and metadata in wheels by their names.
+    The cache key is the hash of a metadata file, or the names of the wheels.
     """
 
     def __init__(self, index: SimpleRepository, reader: Reader) -> None:
@@ -73,8 +73,8 @@ class ReleaseReader:
     ) -> VariantsMetadata:
         """Read the metadata file, or else the ``variant.json`` of the wheels.
 
-        :param files: the files of the page, by name.
-        :raises InputError: the metadata file, or a wheel without one, is unusable.
+        :param files: the files of the page, keyed by name.
+        :raises InputError: the metadata file, or a wheel that replaces it, is unusable.
         """
         if release.metadata is None:
             return await self._combine(project, release)
@@ -152,7 +152,7 @@ class ReleaseResolver:
         )
 
     async def resolve(self, metadata: VariantsMetadata) -> Resolution:
-        """Order the labels of a release.
+        """Select and order the labels of a release for the machine.
 
         :raises ProviderError: the machine or ``variants.toml`` cannot be read.
         """
@@ -200,7 +200,7 @@ class VariantSelector:
 
     @functools.cached_property
     def evaluator(self) -> Evaluator:
-        """The evaluator of variant markers, created on demand: most pages have none."""
+        """The evaluator of variant markers, created on demand: it is rarely needed."""
         return Evaluator(self._index, self._files)
 
     async def select(
@@ -217,7 +217,7 @@ class VariantSelector:
 
         :param bases: the number above which the ranks of each version start.
         :param pinned: the label that all wheels must have.
-        :param named: the regular wheels with the requested label.
+        :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
         shown_releases = await asyncio.gather(
@@ -278,7 +278,7 @@ class VariantSelector:
             version=release.version,
             available=release.labels,
             pinned=pinned,
-            # With a pinned label, a newer release without it must not be installed.
+            # With a pinned label, do not show releases without this label.
             plain=frozenset(
                 wheel.file_name
                 for wheel in release.plain
@@ -304,7 +304,7 @@ class VariantSelector:
                 f"{project} {release.version}: wheels are ignored because {where} "
                 f"does not have their labels: {', '.join(unknown[:5])}"
             )
-        # PEP 825 forbids selecting a variant that does not fit.
+        # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         labels = [label for label in resolution.compatible if pinned in (None, label)]
         make = functools.partial(
             make_offers,
@@ -339,9 +339,9 @@ class VariantSelector:
         resolution: Resolution,
         files: Mapping[str, model.File],
     ) -> dict[str, bool | str | None]:
-        """Return, by label, whether the dependencies of wheels depend on the variant.
+        """Map each label to the result of `depends_on_variant` for one of its wheels.
 
-        One wheel of each label is read: all wheels of a label have the same source.
+        One wheel is enough, because all wheels of a label have the same source.
         """
         if not self._selection.rewrites:
             return {}
@@ -366,7 +366,7 @@ class VariantSelector:
         *,
         metadata: bool,
     ) -> model.Resource | None:
-        """Return a wheel or its METADATA with variant markers resolved, if it has any.
+        """Return a wheel or METADATA with markers resolved; ``None`` without markers.
 
         :param files: the files of the page.
         :param metadata: return METADATA instead of the wheel.

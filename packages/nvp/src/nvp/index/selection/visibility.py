@@ -42,7 +42,7 @@ from .wheel_files import is_large, release_of_sdist
 logger = logging.getLogger(__name__)
 
 _ORIGINS = 100_000
-"""The number of files whose index is cached."""
+"""The maximum number of files whose index is cached."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +50,9 @@ class PageVerdicts:
     """The verdicts on the builds of a project, and their visibility.
 
     :param builds: the wheels for this platform or any platform, newest first.
-    :param follows: the project whose backend this one follows.
-    :param strays: by release that cannot follow that project, the shown and the
-        required backend.
+    :param follows: the project, such as torch, whose backend the builds must match.
+    :param strays: for each release without a build for the required backend, the shown
+        and the required backend.
     :param environment: the machine; empty if no wheel was judged.
     """
 
@@ -72,23 +72,23 @@ class PageVerdicts:
         return frozenset(build.file for build in self.builds if build.has_label(label))
 
     def apply(self, files: Sequence[model.File]) -> list[model.File]:
-        """Return the files for the page, with some hidden and others yanked."""
+        """Return the files for the page: remove the hidden files, and yank others."""
         shown = []
         for file in files:
             each = self.visibility.files.get(file.filename)
             if each is None or each.action == "show":
                 shown.append(file)
             elif each.action != "hide":
-                # Keep the reason of the index, which yanked the file for all users.
+                # Keep the reason of an index that yanked the file for all users.
                 shown.append(replace(file, yanked=file.yanked or each.reason))
         return shown
 
 
 class BuildJudge:
-    """Decides about the regular wheels of all indexes of an installer.
+    """Decides which regular wheels of all indexes an installer can select.
 
     Installers compare the files of all indexes, so the visibility on one page depends
-    on the others.
+    on the pages of the other indexes.
 
     :param indexes: all indexes of the installer. Dependencies of a build may be on
         another index.
@@ -144,7 +144,7 @@ class BuildJudge:
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())
         others = await self._judge_others(index, project, ours)
-        # The user's own indexes take precedence over those of vendors.
+        # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not _is_vendor(index) else (), others)
         late = [
             build
@@ -252,10 +252,10 @@ class BuildJudge:
     ) -> dict[str, Visibility]:
         """Find the source distributions to yank with the wheels of a release.
 
-        Otherwise an installer that skips the wheels would build from source.
+        Otherwise, an installer that skips yanked wheels would build from source.
 
         :param pythons: the versions of Python with a shown wheel of any release. For
-            others, an installer would build an older release instead.
+            other versions, an installer would build an older release from source.
         """
         target = self._selection.target
         if target is not None and target.builds(project):
@@ -272,7 +272,7 @@ class BuildJudge:
                 if by_file[build.file].action == "show"
                 for python in build.pythons or ANY_PYTHON
             }
-            # If the wheels for one Python are yanked, it must not build from source.
+            # A Python whose wheels are yanked must not build the release from source.
             for build in ours:
                 left = (build.pythons or ANY_PYTHON) - shown
                 if left and by_file[build.file].action == "yank":
@@ -326,8 +326,8 @@ class BuildJudge:
     def _for_here(self, builds: Sequence[Build]) -> list[Build]:
         """Return the builds for this platform or any platform.
 
-        Wheels for macOS are excluded: they would represent a release that cannot be
-        installed here.
+        Wheels for macOS, for example, are excluded: a release with only such wheels
+        cannot be installed here.
         """
         return [
             build
@@ -366,10 +366,10 @@ class BuildJudge:
         return await self._reader.read_metadata(self._origin(file), project, file)
 
     def _folder_of(self, file: model.File) -> Backend | None:
-        """Return the backend of a file from the directory of its index.
+        """Return the backend that the directory of a file's index is for, if any.
 
-        Such a directory also has copies of files that are the same for every backend,
-        so the file's own URL must also contain the backend.
+        The directory for a backend also has copies of files that are the same for every
+        backend, so the file's own URL must also contain the backend.
         """
         backend = self._folders[self._origin(file)]
         if backend is None or not is_large(file):
@@ -380,10 +380,10 @@ class BuildJudge:
     async def _find_backends(
         self, project: str, ours: Sequence[Build], required: Required, driver: bool
     ) -> tuple[str | None, Mapping[Version, Backend]]:
-        """Find the leader of a project, such as torch, and the required backends.
+        """Find the required project, such as torch, that decides the backends.
 
         :param required: the requirements of each release of ``project``.
-        :returns: the leader's name, and the backend for each release of ``project``.
+        :returns: the name of that project, and the required backend of each release.
         """
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
@@ -411,13 +411,13 @@ class BuildJudge:
 def _find_running(
     ours: Iterable[Build], others: Iterable[tuple[bool, Build]]
 ) -> set[Version]:
-    """Return the releases with a build that runs on the user's own indexes."""
+    """Return the releases that have a runnable build on the user's own indexes."""
     own = [*ours, *(build for vendor, build in others if not vendor)]
     return {b.release for b in own if b.judgement.verdict in ("runs", "partly")}
 
 
 def _is_vendor(index: SimpleRepository) -> bool:
-    """Return whether an index, possibly behind components, is that of vendors."""
+    """Return whether an index, possibly wrapped in components, belongs to vendors."""
     while isinstance(index, RepositoryContainer):
         index = index.source
     return getattr(index, "is_vendor", False)
@@ -429,7 +429,7 @@ def _folder_of_index(index: SimpleRepository) -> Backend | None:
         index = index.source
     place = getattr(index, "url", None) or getattr(index, "folder", "")
     parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # Skip ``simple``, the usual end of an index URL: PEP 503 does not require it.
+    # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
     while parts and parts[-1] == "simple":
         parts.pop()
     return parse_backend(parts[-1]) if parts else None

@@ -37,7 +37,7 @@ from .renaming import find_label
 logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
-"""The size in bytes from which a wheel may contain GPU code."""
+"""The minimum size in bytes of a wheel that may contain GPU code."""
 
 _AT_ONCE = 4
 
@@ -70,7 +70,7 @@ class OrdinaryWheel:
     def judged(
         self, judgement: Judgement, pythons: frozenset[int] = ANY_PYTHON
     ) -> Build:
-        """Return a build with its verdict and the result of `find_installable`."""
+        """Return the wheel as a build; ``pythons`` is from `find_installable`."""
         return Build(
             file=self.file.filename,
             version=self.version,
@@ -82,7 +82,7 @@ class OrdinaryWheel:
 
 
 def find_known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
-    """Return the requirements of a wheel from the table, or else from its label."""
+    """Return the GPU requirements of a wheel from the table, or else from its label."""
     name = wheel.file.filename
     platform = "any" if name.endswith("-any.whl") else wheel.platform
     if platform is not None:
@@ -103,10 +103,10 @@ def find_wheels(
     project: str,
     folder_of: Callable[[model.File], Backend | None] = lambda _: None,
 ) -> list[OrdinaryWheel]:
-    """Return the wheels without a variant label, of all files of a page.
+    """Return the wheels of a page that have no variant label.
 
-    For pages with ten thousand files, names are split at their dashes, and each version
-    is parsed once. Files with malformed names are skipped.
+    Pages may have ten thousand files, so names are only split at dashes, and each
+    version is parsed once. Files with malformed names are skipped.
     """
     wheels = []
     for file in files:
@@ -142,9 +142,9 @@ def find_installable(
     """Find the wheels that an installer could select if all of them ran.
 
     pip selects a pre-release if there is no other release. A release with only a tiny
-    wheel does not count as another one: many projects have one to reserve their name.
+    wheel is ignored, because it may only reserve the name of the project.
 
-    :param target: the target of the installation; without it, every Python counts.
+    :param target: the target of the installation; ``None`` means every Python.
     :returns: for each file name, the minor versions of Python 3 that can use the wheel.
     """
     has_builds = any(wheel.platform is not None for wheel in wheels)
@@ -217,7 +217,7 @@ def release_of_sdist(file_name: str) -> Version | None:
 
 
 def may_be_build(file_name: str) -> bool:
-    """Return whether a file may be a build, by its name.
+    """Return whether a file may be a build, judging by its name.
 
     A build has a local version label, or its project is in the table of builds.
     """
@@ -228,9 +228,9 @@ def may_be_build(file_name: str) -> bool:
 
 
 def is_large(file: model.File) -> bool:
-    """Return whether a wheel may contain GPU code, by its size.
+    """Return whether a wheel is large enough to contain GPU code.
 
-    Pages in HTML have no sizes; a wheel of unknown size may contain GPU code.
+    Pages in HTML have no sizes, so a wheel of unknown size may contain GPU code.
     """
     return (file.size or SMALLEST) >= SMALLEST
 
@@ -257,7 +257,7 @@ _backend = lru_cache(maxsize=1024)(parse_backend)
 
 @lru_cache(maxsize=16384)
 def _versions(text: str) -> tuple[Version, Version] | None:
-    """Parse a version; return it with and without its local version label."""
+    """Parse a version; return it with and without local label, or ``None``."""
     try:
         version = Version(text.replace("_", "-"))
     except ValueError:
@@ -289,12 +289,12 @@ def _label_of(name: str) -> str | None:
 
 @dataclass(kw_only=True, slots=True)
 class Reading:
-    """The remaining limits of reading METADATA for a page, and the results.
+    """The remaining limits for reading METADATA of a page, and the results so far.
 
     :param wheels: the number of wheels that may still be read.
     :param until: the deadline, by the clock of the event loop.
-    :param environment: the machine, once it is needed.
-    :param required: by project, the requirements of its releases that were read.
+    :param environment: the machine; empty until it is needed.
+    :param required: the requirements that were read, for each project and release.
     """
 
     wheels: int
@@ -314,7 +314,7 @@ class Reading:
 
 
 class NeedsReader:
-    """Derives the requirements of wheels from METADATA, a few wheels at a time.
+    """Derives GPU requirements of wheels from METADATA, a few wheels at a time.
 
     :param warn: called with a sentence when METADATA cannot be used, once for each
         project.
@@ -333,7 +333,7 @@ class NeedsReader:
     async def read(
         self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
     ) -> Needs | None:
-        """Read the METADATA of a wheel.
+        """Find the GPU requirements of a wheel in its METADATA.
 
         :param known: the requirements from other evidence.
         :returns: the requirements from METADATA, or else ``known``.
@@ -355,7 +355,7 @@ class NeedsReader:
             self._warn_of(project, name, f"not there after {self._patience:g} s")
             return known
         except UNAVAILABLE as error:
-            # The library's messages mention only the request, so replace them.
+            # Messages of simple-repository name only the request, so replace them.
             logger.debug("%s: %s", name, error)
             self._warn_of(project, name, "the index does not send it")
             return known
