@@ -1,7 +1,7 @@
 """The workers of a running Dask cluster.
 
-Dask distributes the wheels, reassigns those of a lost worker, and retries failures, so
-this module does not.
+Dask distributes the wheels, reassigns the wheels of a lost worker, and retries
+failures, so this module does not.
 """
 
 from __future__ import annotations

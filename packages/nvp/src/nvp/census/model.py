@@ -16,8 +16,8 @@ from ..index.http.urls import IndexFile
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 Status: TypeAlias = Literal["inspected", "skipped", "failed"]
-"""``inspected``: the wheel was read. ``skipped``: it was left out on purpose, such as
-for having no native libraries. ``failed``: it could not be read."""
+"""``inspected``: the wheel was read. ``skipped``: it was left out on purpose, for
+example without native libraries. ``failed``: it could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -43,7 +43,7 @@ class Tally:
     :param known: the number of wheels that were already in the store.
     :param projects: the number of projects listed so far, failures included.
     :param of_projects: the number of all projects.
-    :param unreadable: the projects that could not be listed.
+    :param unreadable: the number of projects that could not be listed.
     :param stopped: why the census ended early: ``max-bytes`` or ``interrupt``.
     """
 

@@ -51,7 +51,7 @@ _OF_WHEEL = ("project", "version", "label", "filename", "tags", "size", "upload_
 _OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read", "hashed")
 _OF_LIBRARY = ("path", "format", "machine", "size", "unchecked")
 _COUNTS = ("lto", "unknown", "compression")
-"""The columns with the names of fields; the columns of `_COUNTS` contain JSON."""
+"""Names of columns that are also names of fields. Columns in `_COUNTS` contain JSON."""
 
 
 def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
@@ -399,7 +399,7 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
 
 
 def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
-    """Yield, for each known size and time, whether it equals that in the store."""
+    """Yield whether the known size and time of a wheel equal the stored values."""
     for name in ("size", "upload_time"):
         value = getattr(wheel, name)
         if value is not None:

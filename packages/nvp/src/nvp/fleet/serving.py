@@ -113,13 +113,13 @@ def kind_of(environment: Environment) -> Kind:
 class Selected:
     """The builds for one machine.
 
-    :param selected: the build that an installer selects; ``None`` for a build without a
-        name.
+    :param selected: the build that an installer selects; ``None`` if no label of a
+        release fits, or no build on an index runs.
     :param runs: the builds that run on the machine, best first.
     :param gpu: the builds in ``runs`` that use the GPU.
     :param rejected: the reasons against each build that does not run.
-    :param versions: for each build whose name is not its version, the version to
-        request from an installer, such as without the label of a variant.
+    :param versions: for each variant on an index, the version to request from an
+        installer: the name of the build without the label.
     """
 
     selected: str | None

@@ -232,7 +232,7 @@ def check_nv513(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
     native = [x for x in native if x not in foreign]
     if native:
         # Wheels may contain programs and libraries for other machines, such as helpers
-        # that are copied to a device. Report only files that the target would load.
+        # that are copied to a device. Report only files that the tag's platform loads.
         foreign = _loaded(foreign, native)
     if foreign:
         names = listed([shown(x.path, 100) for x in foreign], _MAX_NAMED)
@@ -274,7 +274,7 @@ def check_nv514(wheel: tuple[WheelReport, WheelName]) -> Iterator[Problem]:
 
 
 def _machine_of(platform: str) -> tuple[str, str] | None:
-    """Return the file format and the machine of libraries; ``None`` if not checked."""
+    """Return the file format and machine of a tag's libraries; ``None`` if unknown."""
     match = _PLATFORM.fullmatch(platform)
     if match is None:
         return None

@@ -161,7 +161,7 @@ def check_document(
     used = any(NAMESPACE in properties for properties in labels_of(document).values())
     if used and provider and provider != scope.told.get(""):
         PROVIDER_CHECKS.run(provider, collector)
-    # The labels of an unreadable document cannot be ordered, and it has findings.
+    # The labels of an unreadable document, which has other findings, have no order.
     if scope.whole_release and checked.is_readable:
         SELECTION_CHECKS.run(checked.metadata, collector)
 

@@ -151,7 +151,7 @@ class Problem:
 
 
 Locate = Callable[[str, Iterable[str]], "Mapping[str, Position]"]
-"""Returns the position of each of several places in a text."""
+"""Finds the positions of several places in a text."""
 
 
 class Collector:
@@ -287,13 +287,13 @@ class Position:
 
 
 def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
-    """Return the positions of places in a JSON text, in time linear in the text.
+    """Return the positions of places in a JSON text, in linear time.
 
-    If a key occurs twice, the later one counts, as in the value that
+    If a key occurs twice, the later occurrence is used, as in the value that
     `strict_json.parse_lenient` returns. A place that the text lacks gets the position
     of the innermost value around it, so that a missing key points at the object that
-    lacks it. In a text that is not JSON, every place gets the position of the
-    syntax error. The result is empty for a text that is nested too deeply to be read.
+    lacks it. In a text that is not JSON, every place gets the position of the syntax
+    error. The result is empty for a text that is nested too deeply to be read.
 
     :param places: places in the form of `errors.join`; ``""`` and ``"top level"``
         stand for the whole document.
@@ -301,7 +301,7 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
     # Editors do not show a byte order mark, so it does not count as a column.
     text = text.removeprefix("\ufeff")
     wanted = list(places)
-    # Numbers stay strings, since Python refuses to convert very long ones.
+    # Numbers stay strings, since Python refuses to convert very long numbers.
     decoder = JSONDecoder(parse_int=str, parse_float=str)
     try:
         decoder.decode(text)

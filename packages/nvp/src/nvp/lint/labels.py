@@ -333,7 +333,7 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
 
 @LABEL_CHECKS.rule("NV311")
 def check_nv311(label: NvidiaLabel) -> Iterator[Problem]:
-    """Report targets of code that runs on one GPU, or on one family of GPUs."""
+    """Report targets of code that runs only on one GPU or one family of GPUs."""
     for feature, value, place in _unknown_values(label):
         match = TARGET.fullmatch(value)
         if match is None or not _is_specific(feature, value):

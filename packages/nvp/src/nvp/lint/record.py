@@ -52,8 +52,8 @@ def compare_record(
     """Compare RECORD with the files of an archive.
 
     :param jobs: the number of files that are hashed in parallel.
-    :param whole: whether to hash all files; otherwise only those next to RECORD, which
-        are a few kilobytes at most.
+    :param whole: whether to hash all files; otherwise only the files next to RECORD,
+        which are a few kilobytes at most.
     :returns: ``None`` if the RECORD cannot be read.
     :raises InputError: the archive cannot be read.
     """

@@ -29,7 +29,7 @@ METADATA_CHECKS: Checks[CheckedRelease] = Checks()
 """The checks whose findings point into the metadata file of a release."""
 
 RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
-"""The other checks of a release."""
+"""The checks of a release whose findings are about whole files."""
 
 _LARGE = 16 * 1024 * 1024
 """The size in bytes above which a wheel should not be downloaded for its METADATA."""
@@ -81,8 +81,8 @@ def check_files(
     """Check all releases among the files of one project, one release after the other.
 
     :param path: the directory or the page, for findings that are not about one file.
-    :param may_be_empty: accept a project without wheels and metadata, such as one on an
-        index that has only source distributions.
+    :param may_be_empty: accept a project without wheels and metadata, such as a project
+        that has only source distributions.
     """
     listing = list_files(files)
     page = Collector(path)

@@ -102,7 +102,7 @@ class Grid:
         return sorted(first, key=lambda label: (first[label], label))
 
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
-        """Return any cell of two bands: all their cells have the same pick.
+        """Return any cell of two bands: all their cells have the same build.
 
         The result is ``None`` if no such driver supports such a GPU.
         """
@@ -282,7 +282,7 @@ def _bands(
 
 
 def find_risks(metadata: VariantsMetadata, cell: Cell) -> tuple[str, ...]:
-    """Return the risks of a pick, as sentences about "the build".
+    """Return the risks of the build in a cell, as sentences about "the build".
 
     Cells with the same risk have equal sentences, so they can be grouped.
     """

@@ -19,8 +19,8 @@ _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
 
 TONES = 7
-"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define the
-colors, and start with the color for the oldest drivers."""
+"""The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define them;
+the first color is for the oldest drivers."""
 
 
 def tone_classes(labels: Sequence[str]) -> dict[str, str]:

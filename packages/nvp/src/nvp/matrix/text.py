@@ -139,7 +139,7 @@ _LABEL = 12
 
 
 Group: TypeAlias = Sequence[PairChange]
-"""Pairs with the same old pick, new pick and cause.
+"""Pairs with the same old build, new build and cause.
 
 All pairs of a group exist, or all are impossible. The output shows the reason of the
 first pair for the whole group.
@@ -176,7 +176,7 @@ def _title(pair: PairChange) -> str:
 def text_lines(
     differences: Differences, *, with_same: bool = False, width: int = WIDTH
 ) -> list[str]:
-    """Return the differences as lines of ``width`` columns; long names exceed it."""
+    """Wrap the differences to ``width`` columns, which only long names exceed."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]

@@ -155,7 +155,7 @@ def _read_installed(
 
 
 def _installed_pin(item: Mapping[str, Any], place: str) -> Pin:
-    """Return the pin of an installed package; ``pip list`` has only its version."""
+    """Return the pin of an installed package; ``pip list`` shows only its version."""
     key = join(place, "metadata")
     metadata = as_object(item.get("metadata", item), key)
     origin = item.get("direct_url") or item.get("download_info") or {}

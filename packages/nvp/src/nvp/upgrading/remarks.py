@@ -42,8 +42,7 @@ from ..metadata.checking import find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
-"""A list of features, and a list of values for each feature. Both override the order of
-the provider."""
+"""The order of features and of their values, which overrides the provider's order."""
 
 _MOST_COMPARISONS = 200_000
 """Maximum product of labels and machines for which the order is compared."""
