@@ -77,14 +77,18 @@ class RangeServer:
 
 @contextmanager
 def serve_answers(
-    answers: Mapping[str, Answer], *, credentials: str | None = None
+    answers: Mapping[str, Answer],
+    *,
+    credentials: str | None = None,
+    others: Mapping[str, str] | None = None,
 ) -> Iterator[RangeServer]:
     """Serve ``answers`` by path while the context lasts.
 
     :param credentials: ``user:password``; requests without them are refused.
+    :param others: the same for directories, by the start of their paths. Who may not
+        see one gets 404, as from GitLab.
     """
     stopped = threading.Event()
-    expected = base64.b64encode((credentials or "").encode()).decode()
     requests = Requests()
     sent: Counter[str] = Counter()
 
@@ -99,9 +103,13 @@ def serve_answers(
         def do_GET(self) -> None:
             requests.append(f"{self.path} {self.headers.get('Range', 'whole')}")
             answer = answers.get(self.path, Answer(status=404))
-            given = self.headers.get("Authorization", "")
-            if credentials is not None and given != f"Basic {expected}":
+            _, _, encoded = self.headers.get("Authorization", "").partition(" ")
+            given = base64.b64decode(encoded).decode()
+            if credentials is not None and given != credentials:
                 answer = Answer(status=401)
+            for prefix, pair in (others or {}).items():
+                if self.path.startswith(prefix) and given != pair:
+                    answer = Answer(status=404)
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             if status == 200 and any(

@@ -15,6 +15,7 @@ from nvp.index.http.urls import (
     file_name,
     is_http,
     is_loopback,
+    nearest_url,
     server_of,
     split_credentials,
     with_user,
@@ -35,6 +36,21 @@ def test_credentials_are_quoted_in_urls(user: str, password: str) -> None:
     assert split_credentials(url) == (URL, (user, password))
     assert split_credentials(with_user(URL, user)) == (URL, (user, ""))
     assert server_of(url) == server_of(URL) == "https://index.example:8443"
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "ab", "abc"]), max_size=4).map("/".join)
+
+
+@given(PATHS, st.lists(PATHS, max_size=3))
+def test_the_nearest_url_is_that_of_pip(path: str, others: list[str]) -> None:
+    """pip sends the user of that index, also for files that lie beside it."""
+    from pip._internal.network.auth import MultiDomainBasicAuth
+
+    known = [f"https://index.example/{other}" for other in others]
+    found = nearest_url(f"https://index.example/{path}", ["https://x.example/", *known])
+    auth = MultiDomainBasicAuth(index_urls=known)
+    expected = auth._get_index_url(f"https://index.example/{path}")
+    assert (found and f"{found.rstrip('/')}/") == expected
 
 
 def test_urls_without_credentials() -> None:

@@ -314,3 +314,32 @@ def test_uv_and_an_index_that_forbids_what_it_does_not_have(
             words = (first, "--default-index", second)
             through = case.run(*install, *words, target="through")
     assert through == alone == Result(installed is None, installed)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_users_of_two_indexes_on_one_server(
+    is_first: bool,
+    environ: dict[str, str],
+    pips: dict[str, Environment],
+    tmp_path: Path,
+) -> None:
+    """GitLab sends 404 to who may not see a project; then installers go on."""
+    pages: dict[str, Answer] = {}
+    for place, version in (("/1", INNER), ("/2", OUTER)):
+        (folder := tmp_path / version).mkdir()
+        wheel = stub_wheel(folder, "kern", version)
+        found = answers(version, Answer(body=json_page(version), kind=JSON), wheel)
+        pages |= {f"{place}{path}": answer for path, answer in found.items()}
+    with serve_answers(pages, others={"/1": "one:a", "/2": "two:b"}) as server:
+        host = server.url.removeprefix("http://")
+        urls = [f"http://one:a@{host}/1/simple/", f"http://two:b@{host}/2/simple/"]
+        case = Case(urls if is_first else urls[::-1], environ, tmp_path)
+        python = pips[PIPS[-1]].python
+        first, second = case.urls
+        install = ("install", "--index-url", first, "--extra-index-url", second)
+        nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
+        assert case.run(*nvp, *install, target="nvp").installed == INNER
+        words = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
+        with case.served() as (first, second):
+            done = case.run(*words, first, "--default-index", second, target="uv")
+    assert done == Result(False, INNER if is_first else OUTER)

@@ -211,9 +211,10 @@ def test_credentials_are_kept_apart() -> None:
     with case(credentials="user:secret") as it:
         assert it.versions() == ["1.0"]
         client = it.running.local_index._client
-        client.add_credentials(it.upstream.url, ("user", "wrong"))
+        index = f"{it.upstream.url}/simple/"
+        client.add_credentials(index, ("user", "wrong"))
         assert it.running.page("p").status == 401
-        client.add_credentials(it.upstream.url, ("user", "secret"))
+        client.add_credentials(index, ("user", "secret"))
         assert it.versions() == ["1.0"]
         assert it.asked() == 2
 

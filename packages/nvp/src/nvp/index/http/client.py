@@ -54,6 +54,7 @@ from .urls import (
     Settings,
     TooSlowError,
     UpstreamError,
+    nearest_url,
     server_of,
     with_user,
 )
@@ -84,7 +85,7 @@ class Client:
         self._settings = settings or Settings()
         self._ask_credentials = ask_credentials
         self._credentials: dict[str, tuple[str, str]] = {}
-        # The results of `ask_credentials`, which is called only once for each server.
+        # The results of `ask_credentials` by `_scope`, to call it only once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
         # TLS contexts, created on demand; the key is whether they verify certificates.
@@ -103,16 +104,23 @@ class Client:
         self._clients.clear()
 
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
-        """Send this user and password with every request to the server of ``url``."""
-        self._credentials[server_of(url)] = pair
+        """Send this user and password with the requests to the server of ``url``.
+
+        If that server has several pairs, each request gets that of the nearest URL.
+        """
+        self._credentials[f"{url.rstrip('/')}/"] = pair
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests to the server of ``url`` include credentials."""
-        return server_of(url) in self._credentials
+        return self._scope(url) in self._credentials
+
+    def _scope(self, url: str) -> str:
+        """Return the URL of `add_credentials` that is nearest; else the server."""
+        return nearest_url(url, self._credentials) or f"{server_of(url)}/"
 
     @property
     def identity(self) -> Hashable:
-        """The credentials that are sent to each server, as a key for caches."""
+        """The credentials that are sent, by URL, as a key for caches."""
         return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:
@@ -270,7 +278,7 @@ class Client:
         if not self.is_allowed(url):
             raise not_allowed(url)
         client = self._client_for(url, streams=streams)
-        pair = self._credentials.get(server_of(url))
+        pair = self._credentials.get(self._scope(url))
         response = await _send_with(client, url, headers, pair)
         # A user name without a password may be a token, or its password may be in the
         # keyring.
@@ -285,21 +293,21 @@ class Client:
     async def _find_kept_credentials(
         self, url: str, user: str
     ) -> tuple[str, str] | None:
-        """Look up the credentials for the server of ``url``, and send them from now on.
+        """Look up the credentials for ``url``, and send them from now on.
 
         :param user: the user name in the URL, possibly empty; the keyring may have its
             password.
         """
-        server = server_of(url)
+        server, scope = server_of(url), self._scope(url)
         url = with_user(url, user) if user else url
         async with self._lock:
-            if server not in self._kept and self._ask_credentials is not None:
+            if scope not in self._kept and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)
-                self._kept[server] = await asyncio.to_thread(self._ask_credentials, url)
-        pair = self._kept.get(server)
+                self._kept[scope] = await asyncio.to_thread(self._ask_credentials, url)
+        pair = self._kept.get(scope)
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
         if pair is not None:
-            self._credentials[server] = pair
+            self._credentials[scope] = pair
         return pair
 
     def prepare(self, url: str) -> None:

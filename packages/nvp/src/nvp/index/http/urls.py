@@ -8,10 +8,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from posixpath import commonpath
 from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
@@ -234,6 +235,27 @@ def server_of(url: str) -> str:
 def _server_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+
+
+def nearest_url(url: str, known: Iterable[str]) -> str | None:
+    """Return the URL on the server of ``url`` that shares most directories with it.
+
+    pip chooses the index whose user and password it sends by the same rule: the indexes
+    of one server may have different users.
+    """
+    server, path = server_of(url), _directory(url)
+    return max(
+        (other for other in known if server_of(other) == server),
+        key=lambda other: (
+            len(commonpath([path, _directory(other)])),
+            path == _directory(other),
+        ),
+        default=None,
+    )
+
+
+def _directory(url: str) -> str:
+    return f"{urlsplit(url).path.rstrip('/')}/"
 
 
 def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
