@@ -253,7 +253,7 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
 
 def _runs(unit: Unit, value: str) -> bool:
-    """Return whether a unit has code for ``value``, or runs on all GPUs of it."""
+    """Return whether a unit has code for ``value`` or runs on all GPUs of the value."""
     named = value in {property_value(target) for target in unit.targets}
     return named or reaches(unit, value)
 

@@ -1,4 +1,4 @@
-"""Wheel names, and reading a few files from a wheel that may be hostile.
+"""Parse wheel names, and read a few files from a wheel that may be hostile.
 
 The size of the list of members, the size of each member and the compression methods are
 limited, whatever the archive states about them.
@@ -64,7 +64,7 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
     """Open the archive of a wheel.
 
     :param source: a path, or an open file, which stays open.
-    :raises InputError: the archive cannot be read; this may be raised inside the
+    :raises InputError: the archive cannot be read; the error may also occur inside the
         ``with`` block.
     """
     with (
@@ -80,9 +80,9 @@ def open_wheel(source: str | IO[bytes]) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Convert the exceptions of `zipfile` to `InputError`.
+    """Convert `OSError` and the exceptions of `zipfile` to `InputError`.
 
-    :raises InputError: the block raised such an exception.
+    :raises InputError: the ``with`` block raised one of these exceptions.
     """
     try:
         yield
@@ -102,7 +102,7 @@ class _Bounded:
 
     `zipfile` reads the whole list of members in one call, with the length from a record
     at the end of the file. Checking this record instead would not be safe: a file can
-    have several, and can hide one.
+    have several such records, and hide one of them.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -119,7 +119,8 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: the read is larger than `MAX_READ`, the limit for lists.
+        :raises InputError: the file has more than `MAX_READ` of the requested bytes,
+            which is the limit for a list of members.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:
@@ -131,7 +132,8 @@ class _Bounded:
 def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
     """Return the bytes of ``*.dist-info/NAME``; ``None`` if the file is missing.
 
-    :raises InputError: the wheel has several such files, or the file is too large.
+    :raises InputError: the wheel has several such files, or the file is too large or
+        compressed with an unusual method.
     """
     pattern = re.compile(rf"[^/]+\.dist-info/{re.escape(name)}")
     members = [m for m in archive.infolist() if pattern.fullmatch(m.filename)]
@@ -158,17 +160,17 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 _BODY = re.compile(r"(?:\A|\n|\r(?!\n))(?![!-9;-~]*:|[ \t]|From )")
-"""Matches the end of the headers: the next line neither is nor continues a header."""
+"""A pattern for the end of all headers: no header, or part of a header, follows."""
 
 _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
-"""Matches the end of a header: an indented next line would continue the header."""
+"""A pattern for the end of one header: an indented next line would continue it."""
 
 
 def parse_requires(metadata: bytes) -> tuple[str, ...]:
     """Return the values of ``Requires-Dist`` in METADATA.
 
-    The result has at most one item more than `MAX_REQUIRES`, by which a caller detects
-    that METADATA has too many.
+    If METADATA has more than `MAX_REQUIRES` values, the result has one more than this
+    limit, so callers can detect the excess.
     """
     # Avoid `email`: importing it takes longer than inflating 15 MB.
     text = metadata.decode("utf-8", "replace")
@@ -223,8 +225,8 @@ def parse_wheel_name(file_name: str) -> WheelName:
         raise InputError(message, path=shown(file_name), hint="rename the wheel")
     stem, extension = os.path.splitext(file_name)
     parts = stem.split("-")
-    # PEP 825: "The Python tag component MUST NOT start with a digit". A build tag
-    # starts with one, which distinguishes the two.
+    # PEP 825: "The Python tag component MUST NOT start with a digit". Every build tag
+    # starts with a digit.
     has_build = len(parts) > 2 and parts[2][:1].isdigit()
     label = parts.pop() if len(parts) == 6 + has_build else None
     if label is not None and not GRAMMARS["label"].fullmatch(label):
@@ -252,10 +254,10 @@ def parse_wheel_name(file_name: str) -> WheelName:
 
 @lru_cache(maxsize=1024)
 def platform_of(text: str) -> str | None:
-    """Return ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for others.
+    """Return ``linux_x86_64``, ``linux_aarch64``, ``win_amd64``, or else ``None``.
 
-    :param text: the platform tag, or the end of a wheel's name from there on, such as
-        ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
+    :param text: the platform tag, or the end of a wheel's name from the platform tag
+        on, such as ``manylinux_2_28_x86_64.manylinux2014_x86_64.whl``.
     """
     for platform in text.removesuffix(".whl").split("."):
         if platform == "win_amd64":
@@ -283,14 +285,14 @@ def is_for_platform(text: str, platform: str) -> bool:
 
     The versions of glibc, musl and macOS are ignored.
 
-    :param text: as for `platform_of`.
-    :param platform: such as ``linux_x86_64`` or ``win_amd64``.
+    :param text: the platform tag, or the end of a wheel's name, as in `platform_of`.
+    :param platform: the platform, such as ``linux_x86_64`` or ``win_amd64``.
     """
     system, _, machine = platform.partition("_")
     for tag in text.removesuffix(".whl").split("."):
         if tag in ("any", platform):
             return True
-        # manylinux_2_28_x86_64, manylinux2014_x86_64, musllinux_1_2_x86_64
+        # such as manylinux_2_28_x86_64, manylinux2014_x86_64, musllinux_1_2_x86_64
         if system == "linux" and "linux" in tag and tag.endswith(f"_{machine}"):
             return True
         if system == tag.partition("_")[0] == "macosx":

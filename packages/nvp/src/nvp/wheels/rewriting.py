@@ -1,8 +1,8 @@
-"""Resolving the variant markers of a wheel while streaming it.
+"""Resolve the variant markers of a wheel while streaming the wheel.
 
 Only METADATA and RECORD change; every other member is copied byte for byte.
-`plan_rewrite` reads these two and the list of members, and plans the parts of the new
-wheel. `Rewriting` then holds only one chunk of the stream in memory. For a wheel with
+`plan_rewrite` reads these two files and the list of members, and plans the parts of the
+new wheel. `Rewriting` then has only one chunk of the stream in memory. For a wheel with
 four members, the plan is::
 
     copy 0-40960         local header and data of demo/_C.so
@@ -44,7 +44,7 @@ _MAX_LIST = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The bytes of the original from ``start`` to before ``end``."""
+    """The bytes of the original from ``start`` up to, but not including, ``end``."""
 
     start: int
     end: int
@@ -54,8 +54,9 @@ class Copy:
 class RewritePlan:
     """The parts of a rewritten wheel.
 
-    :param parts: the parts in the order of the new wheel; original ranges ascend.
-    :param size: the size of the new file in bytes.
+    :param parts: the parts in the order of the new wheel; copied parts have the same
+        order in the original.
+    :param size: the size of the new wheel in bytes.
     :param original: the size of the original in bytes.
     :param metadata: the METADATA of the new wheel.
     """
@@ -112,7 +113,7 @@ def plan_rewrite(
             for entry in entries
         )
         # If possible, pad the new wheel to the length of the original, so a server can
-        # send the length before it has read METADATA.
+        # send the length before reading METADATA.
         room = start + len(listed) - position - len(new_list) - len(tail)
         end = _moved_end(tail, position, len(new_list), room)
     parts.append(new_list + end)
@@ -125,11 +126,11 @@ def plan_rewrite(
 
 
 class Rewriting:
-    """Builds the new wheel from the bytes of the original, as they arrive.
+    """A builder of the new wheel, which receives the original in chunks.
 
     Pass every chunk of the original to ``feed``. ``finish`` returns the end of the new
-    wheel: verify the hash of the original before sending it, because installers reject
-    a wheel without its end.
+    wheel. Verify the hash of the original before sending this end: installers reject a
+    wheel without its end.
     """
 
     def __init__(self, plan: RewritePlan) -> None:
@@ -159,7 +160,7 @@ class Rewriting:
         """
         if self._position != self._plan.original:
             raise _refused(f"it has {self._position} bytes, not {self._plan.original}")
-        # The list of members is the last part: `feed` has yielded all others.
+        # The list of members is the last part: `feed` has yielded all other parts.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""
 
@@ -175,7 +176,7 @@ def _length(part: Copy | bytes) -> int:
 
 
 def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
-    # read_dist_info has checked that the file exists.
+    # The file exists, because `read_dist_info` has returned its content.
     return next(
         info.filename
         for info in infos
@@ -209,7 +210,7 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One record of the list of members of the original.
+    """A record in the original's list of members.
 
     :param place: the position of the offset in ``raw``.
     :param wide: whether the offset has eight bytes (ZIP64).
@@ -256,7 +257,7 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
-    """Return the records of the list of members, and the bytes after the last one."""
+    """Return the records of the list of members, and the bytes after the records."""
     entries = []
     position = 0
     while data[position : position + 4] == b"PK\x01\x02":
@@ -276,8 +277,8 @@ def _entry(raw: bytes, fields: tuple[int, ...], start: int, extra: int) -> _Entr
     place = start
     for kind, block in _extras(raw[start : start + extra]):
         if kind == _ZIP64:
-            # APPNOTE 4.5.3: the fields appear in this order, each only if the record
-            # itself has the maximum value in its place.
+            # APPNOTE 4.5.3: the size, the compressed size and the offset have this
+            # order. Each is present only if the record has the maximum value for it.
             before = 8 * sum(fields[index] == _IN_ZIP64 for index in (9, 8))
             place += 4 + before
             (offset,) = struct.unpack_from("<Q", block, 4 + before)
@@ -292,7 +293,7 @@ def _plan_members(
     start: int,
     changed: dict[str, bytes],
 ) -> tuple[list[Copy | bytes], dict[int, int], dict[int, _Sizes]]:
-    """Return the parts, the new offsets and the new sizes, both by old offset."""
+    """Return parts, ``{old offset: new offset}`` and ``{old offset: new sizes}``."""
     parts: list[Copy | bytes] = []
     offsets: dict[int, int] = {}
     sizes: dict[int, _Sizes] = {}
@@ -307,7 +308,7 @@ def _plan_members(
         if content is None:
             part = Copy(info.header_offset, end)
         else:
-            # The part also replaces a data descriptor after the old content.
+            # The new part also replaces the data descriptor after the content, if any.
             part, sizes[info.header_offset] = _new_member(file, info, content)
         parts.append(part)
         position += _length(part)
@@ -335,7 +336,7 @@ def _new_member(
 def _moved_end(tail: bytes, offset: int, size: int, room: int) -> bytes:
     """Return the end records of an archive whose list of members has moved.
 
-    :param room: the number of bytes to add to the comment, if possible.
+    :param room: the number of spaces to add to the archive's comment, if possible.
     """
     end = bytearray(tail)
     position = 0
@@ -392,7 +393,7 @@ def _settled_fields(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
 
 
 def _split_fields(data: bytes) -> tuple[list[bytes], bytes]:
-    """Return the header fields with their continuation lines, and the rest."""
+    """Return the header fields with their continuation lines, and the other bytes."""
     fields: list[bytes] = []
     position = 0
     while position < len(data):

@@ -1,4 +1,4 @@
-"""Reading ``variant.json``, METADATA and WHEEL of wheels.
+"""Read ``variant.json``, METADATA and WHEEL of wheels.
 
 `combine` merges the metadata of the wheels of one release.
 """
@@ -27,7 +27,7 @@ MAX_TAGS = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelContent:
-    """The metadata files of a wheel, neither parsed nor checked.
+    """The content of the metadata files of a wheel, which is not validated.
 
     :param variant_json: the bytes of ``*.dist-info/variant.json``; ``None`` if the file
         is missing.
@@ -57,7 +57,7 @@ class WheelContent:
 
 
 def read_wheel(source: str | IO[bytes]) -> WheelContent:
-    """Return the contents of the ``*.dist-info`` of a wheel.
+    """Return the content of the metadata files of a wheel.
 
     :param source: a path, or an open file.
     :raises InputError: the archive cannot be read or has no METADATA.
@@ -67,7 +67,7 @@ def read_wheel(source: str | IO[bytes]) -> WheelContent:
 
 
 def read_content(archive: zipfile.ZipFile) -> WheelContent:
-    """Return the contents of the ``*.dist-info`` of an open archive.
+    """Return the content of the metadata files of an open wheel.
 
     :raises InputError: the archive has no METADATA. Callers must handle the exceptions
         of `zipfile` for damaged archives; see `archive.explained`.
@@ -99,12 +99,12 @@ def _metadata_folder(member: str) -> str | None:
 def read_wheel_metadata(
     path: str | os.PathLike[str], label: str, file: IO[bytes] | None = None
 ) -> tuple[VariantsMetadata, Mapping[str, Any]]:
-    """Return the metadata of a wheel, and the document it was read from.
+    """Return the variant metadata of a wheel, and the parsed ``variant.json``.
 
     :param label: the label in the name of the wheel.
     :param file: the open wheel; ``path`` is then used only in messages.
-    :raises InputError: the archive cannot be read, has no ``variant.json``, or has one
-        that is not valid or is for another label.
+    :raises InputError: the archive cannot be read or has no ``variant.json``, or the
+        ``variant.json`` is invalid or for another label.
     """
     name = str(path)
     try:
@@ -133,15 +133,15 @@ def combine(
 ) -> tuple[VariantsMetadata, list[InputError]]:
     """Return the union of the metadata of several wheels, and their contradictions.
 
-    The order of ``parts`` does not matter. If there are errors, the union must not be
-    used.
+    The order of ``parts`` does not matter. If there are contradictions, the union must
+    not be used.
 
     :param parts: the name of each wheel with its metadata; at least one. All wheels
         are of the same release and schema version.
     """
     (first_name, first), *others = sorted(parts, key=lambda part: part[0])
     merged = first
-    # The first wheel with each statement, which the messages name.
+    # The first wheel with each section and key, for the messages.
     origins: dict[tuple[str, str], str] = {}
     longest = first_name
     errors: list[InputError] = []
@@ -174,7 +174,7 @@ def combine(
 def _find_contradictions(
     one: VariantsMetadata, two: VariantsMetadata
 ) -> list[tuple[str, str]]:
-    """Return the section and key of each contradiction between two wheels."""
+    """Return ``(section, key)`` for each contradiction between two wheels' metadata."""
     contradictions: list[tuple[str, str]] = []
     shared = set(one.namespaces) & set(two.namespaces)
     for section, mine, theirs in _sections(one, two):
@@ -183,7 +183,7 @@ def _find_contradictions(
         keys = [key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]]
         contradictions += [(section, key) for key in sorted(keys)]
         if section.startswith("default-priorities"):
-            # Priorities in only one of the two wheels are also a contradiction.
+            # Priorities that only one wheel has for a shared namespace contradict too.
             only_one = (mine.keys() ^ theirs.keys()) & shared
             contradictions += [(section, key) for key in sorted(only_one)]
     return contradictions
@@ -192,7 +192,7 @@ def _find_contradictions(
 def _sections(
     one: VariantsMetadata, two: VariantsMetadata
 ) -> list[tuple[str, Mapping[str, object], Mapping[str, object]]]:
-    """Return the sections of two documents side by side, each with its place."""
+    """Return ``(place, section of one, section of two)`` for each merged section."""
     priorities = "default-priorities"
     return [
         (f"{priorities}.feature", one.feature_priorities, two.feature_priorities),
@@ -203,7 +203,7 @@ def _sections(
 
 
 def _as_sets(variants: Mapping[str, Properties]) -> dict[str, object]:
-    """Return the labels in a form that does not depend on the order of values."""
+    """Return the variants in a form that does not depend on the order of values."""
     return {
         label: {
             namespace: {name: frozenset(values) for name, values in features.items()}
