@@ -8,6 +8,7 @@ comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -17,9 +18,18 @@ sys.path.insert(0, str(ROOT / "tests"))
 from support import generated, sessions  # noqa: E402  # found by the line above
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str] | None = None) -> int:
     """Refresh the pages and say which of them changed."""
-    chosen = [Path(name).resolve() for name in names] or sessions.pages()
+    parser = argparse.ArgumentParser(prog="python -m tools.refresh_docs")
+    parser.description = (
+        "Run the sessions of pages, and write outputs and tables again."
+    )
+    parser.add_argument("page", nargs="*", type=Path, help="a page (default: all)")
+    options = parser.parse_args(words)
+    for page in options.page:
+        if not page.is_file():
+            parser.error(f"{page} is not a file; name a page such as docs/index.md")
+    chosen = [page.resolve() for page in options.page] or sessions.pages()
     for path in chosen:
         text = path.read_text(encoding="utf-8")
         fresh = sessions.refresh(generated.refresh(text))
@@ -30,4 +40,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -10,7 +10,7 @@ import pytest
 from support.sessions import ROOT, blocks, compared, pages, refresh, run_page
 
 from nvp.cli.parsers import COMMANDS
-from tools import pictures
+from tools import pictures, refresh_docs
 
 QUICK = {"README.md", "first-install.md", "api.md"}
 """Pages whose sessions run by default."""
@@ -40,6 +40,22 @@ def test_sessions_show_what_the_commands_print(page: Path) -> None:
                 f"{page.name}:{block.line}: {shown.command} prints something else; "
                 "run: python -m tools.refresh_docs"
             )
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("--help", 0, "usage: python -m tools.refresh_docs"),
+        ("no.md", 2, "no.md is not"),
+    ],
+)
+def test_refresh_docs_explains_itself(
+    word: str, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        refresh_docs.main([word])
+    assert caught.value.code == code
+    assert said in "".join(capsys.readouterr())
 
 
 def test_every_command_is_shown_in_a_session() -> None:

@@ -220,8 +220,8 @@ def test_a_fleet_has_a_column_for_each_group(run: Run, tmp_path: Path) -> None:
 
 
 def fits(lines: list[str], width: int) -> bool:
-    """Whether lines are not wider than asked, but for words that are."""
-    long = [line for line in lines if len(line) > width]
+    """Whether lines are not wider than asked, but for words and commands that are."""
+    long = [x for x in lines if len(x) > width and not x.startswith("  #   nvp ")]
     return all(len(max(line.split(), key=len)) > width - 10 for line in long)
 
 
@@ -248,6 +248,25 @@ def test_suggestions_move_what_belongs_together(run: Run, tmp_path: Path) -> Non
     assert "torch==2.10.0" in found["lines"]
     pasted = write(tmp_path, *found["lines"], name="pasted.txt")
     assert run(pasted, *LINUX, *OLD).code == 0
+
+
+def test_a_suggested_command_is_for_the_machine_that_is_named(
+    run: Run, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "torch==2.15.0")
+    words = (*LINUX, "--offline", "--suggest")
+    for target in (("--cuda-driver", "12.8", "--sm-arch", "8.0"), ("--fleet", NODES)):
+        lines = run(path, *words, *target).out.splitlines()
+        for line in [line for line in lines if "nvp pip" in line]:
+            assert line.startswith("  #   nvp pip download --index-url https://")
+            assert " torch --platform " in line
+            assert "--cuda-driver 12" in line
+            assert "--sm-arch " in line
+    detected = environment("12.8", "8.0").replace(source="nvml")
+    report = api.check(path, environment=detected, offline=True, suggest=True)
+    (found,) = report.suggestions
+    assert found.lines[-1].startswith("#   nvp pip install --index-url https://")
+    assert found.lines[-1].endswith("/cu126 torch")
 
 
 def test_a_suggestion_is_the_newest_that_runs(run: Run, tmp_path: Path) -> None:

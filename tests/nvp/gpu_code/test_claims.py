@@ -21,7 +21,7 @@ from nvp.gpu_code.claims import (
     find_gpus,
     gpus_of,
 )
-from nvp.gpu_code.describe import suggest
+from nvp.gpu_code.describe import legend, suggest
 from nvp.gpu_code.report import LibraryReport, WheelReport
 from nvp.gpu_code.units import ptx_toolkit, split_units
 from nvp.knowledge.tables import gpu_models, toolkits
@@ -253,8 +253,11 @@ def test_jetson_is_listed_for_what_can_be_on_one(
     path: str, form: str, machine: str, *, listed: bool
 ) -> None:
     library = lib("87_real", path="demo/a", format=form or "elf", machine=machine)
-    gpus = how(wheel(library, path=path))
+    report = wheel(library, path=path)
+    gpus = how(report)
     assert ("8.7" in gpus) == listed
+    words = [line.partition(":")[0] for line in legend(find_gpus(report))]
+    assert words == ["native", "no", "unknown"][not listed :]
     # Drivers for CUDA 13.2 take newer code for Orin on desktop GPUs.
     assert (gpus["8.6"], gpus["8.9"]) == (("no", None), ("unknown", None))
 

@@ -324,4 +324,15 @@ def test_standard_input_is_called_stdin(
     path = fixtures / "variants-json" / "torch-2.8.0-variants.json"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
     assert main(["validate", "-"]) == 1
-    assert capsys.readouterr().out.startswith("stdin:2:16: $schema: NV106 error: ")
+    out = capsys.readouterr().out
+    assert out.startswith("stdin:2:16: $schema: NV106 error: ")
+    assert "; rewrite it: nvp upgrade -\n" in out
+
+
+def test_the_command_of_a_hint_names_the_file(fixtures: Path, tmp_path: Path) -> None:
+    path = tmp_path / "a b" / "torch-2.8.0-variants.json"
+    path.parent.mkdir()
+    old = fixtures / "variants-json" / "torch-2.8.0-variants.json"
+    path.write_bytes(old.read_bytes())
+    (found,) = [x for x in api.validate([path]) if x.code == "NV106"]
+    assert found.hint == f"rewrite it: nvp upgrade '{path}'"

@@ -49,6 +49,7 @@ def test_sarif_structure(every_finding: list[Finding]) -> None:
         assert rule["shortDescription"]["text"]
         assert rule["fullDescription"]["text"]
         assert rule["defaultConfiguration"]["level"] in levels
+        assert re.fullmatch(f"https://[^ ]+/rules/#{rule['id']}", rule["helpUri"])
     assert len(run["results"]) == len(findings)
     for result in run["results"]:
         assert result["level"] in levels

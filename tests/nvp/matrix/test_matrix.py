@@ -185,9 +185,9 @@ class TestText:
         assert "-: no driver for this CUDA version supports the GPU" in rest
         total = f"{EXISTING} of {len(PAIRS)} pairs of a driver and a GPU can exist"
         assert total in rest
-        older = "runs that only with a driver for CUDA 13.2 or newer: drivers 12.6-13.1"
+        older = "needs a driver for CUDA 13.2 on this GPU: drivers 12.6-13.1"
         assert older in rest
-        assert f"of builds for CUDA before 13.2: drivers 13.2-{NEWEST}, GPUs" in rest
+        assert f"may not run on this GPU: drivers 13.2-{NEWEST}, GPUs" in rest
 
     def test_marks_are_explained_where_they_occur(self, run: Run, torch: Path) -> None:
         assert "*" not in run(torch).out

@@ -70,7 +70,7 @@ class TestFile:
         outcome = run(tutorial, "-o", out)
         assert (outcome.code, outcome.out) == (
             1,
-            f"{out}: from version 0.0.1 to 0.2.0\n",
+            f"{out}: from version 0.0.1 to 0.2.0\nNext: nvp validate {out}\n",
         )
         assert out.read_text() == text
         # The second run replaces the file with itself, since nothing is left to do.
@@ -182,10 +182,12 @@ class TestIndex:
         outcome = run("--index", tmp_path)
         path = tmp_path / "torch-2.9-variants.json"
         line = f"{path}: made from the wheels, in version 0.2.0\n"
-        assert outcome == Outcome(0, line, "")
+        following = f"Next: nvp validate {tmp_path}\n"
+        assert outcome == Outcome(0, f"{line}{following}", "")
         data = path.read_bytes()
         assert json.loads(data) == TORCH
-        assert run(tmp_path, "--index").out == f"{path}: already in version 0.2.0\n"
+        again = f"{path}: already in version 0.2.0\n{following}"
+        assert run(tmp_path, "--index").out == again
         # variantlib makes the same file from these wheels.
         path.unlink()
         run_command("generate-index-json", "-d", str(tmp_path))

@@ -191,6 +191,24 @@ class TestSavedPages:
         assert "0 projects change and 1 stay the same" in outcome.out
 
 
+@pytest.mark.parametrize("make", [(), ("demo",)])
+def test_an_empty_directory_is_an_index_without_projects(
+    tmp_path: Path, run: Run, make: tuple[str, ...]
+) -> None:
+    publish(tmp_path / "full", "demo", "1.0", cu126=GPU)
+    empty = tmp_path.joinpath("empty", *make)
+    empty.mkdir(parents=True)
+    outcome = run(tmp_path / "full", tmp_path / "empty", "--json")
+    assert outcome.code == 1, outcome.err
+    assert ("lost", "1.0+cu126", None) in changes(
+        json.loads(outcome.out)["data"], "demo"
+    )
+    outcome = run(tmp_path / "empty", tmp_path / "full")
+    assert (outcome.code, "gained" in outcome.out) == (0, True)
+    (empty / "notes.txt").write_text("a directory of something else")
+    assert run(tmp_path / "empty", tmp_path / "full").code == 2
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "code"),
@@ -217,7 +235,7 @@ class TestRefusals:
         release = fixtures / "variants-json" / "torch-2.9.1-variants.json"
         outcome = run(tmp_path, release)
         assert outcome.code == 2
-        assert f"{release}: neither a directory of wheels nor a" in outcome.err
+        assert f"{release}: is not an index, and the other one is; comp" in outcome.err
 
     @pytest.mark.parametrize("words", [("--assume", "amd"), ("--index-url", "x")])
     def test_options_of_releases(

@@ -101,6 +101,16 @@ def test_every_form_of_the_matrix(run: Run, index: Path, form: str) -> None:
     assert "no build of the release runs on the GPU" in outcome.out
 
 
+def test_words_of_the_matrix_are_explained(run: Run, index: Path) -> None:
+    stub_wheel(index / "pure", "pure", "1.0", tag="py3-none-any")
+    write_page(index / "pure")
+    *_, named, why, _ = run("matrix", "pure==1.0", "-i", index).out.splitlines()
+    assert named == "plain: the build without a label"
+    assert why.startswith("pure 1.0 is a wheel for any platform, which has no library")
+    assert "plain: " in run("matrix", "torch==2.15.0", "-i", index).out
+    assert "plain: " not in run("matrix", "torch==2.14.1+cu126", "-i", index).out
+
+
 def test_without_a_version_the_newest_release_counts(run: Run, index: Path) -> None:
     out = run("matrix", "torch", "--index-url", index).out
     assert out.startswith("torch 2.15.0: ")

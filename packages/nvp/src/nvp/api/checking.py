@@ -129,10 +129,11 @@ def check(
     from ..checking.suggesting import suggest as find_suggestions
 
     if offline or python_version is not None:
-        return find_suggestions(report)
+        return find_suggestions(report, platforms=platforms)
     from ..checking.asking import ReleaseFinder
 
-    return find_suggestions(report, ReleaseFinder(environ=environ, indexes=indexes))
+    finder = ReleaseFinder(environ=environ, indexes=indexes)
+    return find_suggestions(report, finder, platforms)
 
 
 def check_installed(

@@ -20,6 +20,9 @@ from .needs import needs_of_name
 from .vendors import Elsewhere
 from .verdicts import Verdict, judge
 
+PLAIN = "plain"
+"""The name of a build without a label in tables and reports."""
+
 _EXTRA = re.compile(r"""extra == ["']([^"']+)""")
 
 _RANKS: dict[Verdict, int] = {
@@ -217,6 +220,14 @@ class ReleaseTable:
             and all(build.file.endswith("-any.whl") for build in chosen.builds)
             and {b.verdict for r in self.releases for b in r.builds}
             <= {"unknown", "cpu"}
+        )
+
+    @property
+    def without_code(self) -> str:
+        """The sentence about a release that `is_for_any_platform`, without a period."""
+        title = f"{self.project} {self.chosen.version}" if self.chosen else self.project
+        return (
+            f"{title} is a wheel for any platform, which has no library with GPU code"
         )
 
     @property

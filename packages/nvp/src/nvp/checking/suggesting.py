@@ -8,6 +8,7 @@ starting with the packages that require the others.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -36,6 +37,9 @@ FindReleases = Callable[[str, Sequence[Environment]], "Iterable[Version] | None"
 """A function that returns the installable releases of a project that run on all of the
 given machines; ``None`` if unknown."""
 
+_DETECTED = ("nvml", "libcuda")
+"""`Environment.source` of this machine, without facts that the user gave."""
+
 _MOST_STEPS = 20_000
 _RUNNING = ("runs", "partly")
 _BRINGING = ("torch", "tensorflow")
@@ -56,12 +60,15 @@ class _Candidate(NamedTuple):
 
 
 def suggest(
-    report: CheckReport, find_releases: FindReleases = lambda *_: None
+    report: CheckReport,
+    find_releases: FindReleases = lambda *_: None,
+    platforms: Sequence[str] = (),
 ) -> CheckReport:
     """Return the report with replacements for pins that cannot run.
 
     :param find_releases: a function that reads the user's indexes; by default, only the
         table of builds is used.
+    :param platforms: the platform tags that the user named; commands contain them.
     """
     found: list[Suggestion] = []
     for file in report.files:
@@ -84,7 +91,14 @@ def suggest(
                     names = {item.pin.name for item in cluster} & waiting.keys()
                     if not names:
                         continue
-                    each = _solve(report, file, cluster, attempt, find_releases)
+                    each = _solve(
+                        report,
+                        file,
+                        cluster,
+                        attempt,
+                        find_releases,
+                        platforms=platforms,
+                    )
                     if each is not None:
                         found.append(each)
                         solved |= names
@@ -147,6 +161,8 @@ def _solve(
     cluster: Sequence[CheckedPin],
     numbers: Sequence[int],
     find_releases: FindReleases,
+    *,
+    platforms: Sequence[str],
 ) -> Suggestion | None:
     environments = [report.machines[number].environment for number in numbers]
     names = {item.pin.name for item in cluster}
@@ -190,7 +206,7 @@ def _solve(
     lines = [candidate.line for candidate in moved]
     lines += _remarks(file, moved, following, bad_items)
     if len(environments) == 1:
-        lines += _elsewhere(file, bad_items, moved, environments[0])
+        lines += _elsewhere(file, bad_items, moved, environments[0], platforms)
     machines = tuple(report.machines[n].names[0] for n in numbers)
     return Suggestion(
         path=file.file.path,
@@ -337,8 +353,12 @@ def _elsewhere(
     broken: Sequence[CheckedPin],
     moved: Sequence[_Candidate],
     environment: Environment,
+    platforms: Sequence[str],
 ) -> Iterator[str]:
-    """Yield comment lines that suggest newer builds from the vendors' own indexes."""
+    """Yield comment lines that suggest newer builds from the vendors' own indexes.
+
+    A command has a line of its own, so it can be copied.
+    """
     versions = {candidate.name: str(candidate.version) for candidate in moved}
     found = [
         each
@@ -353,7 +373,21 @@ def _elsewhere(
         )
         if each.version is not None
     ]
-    yield from (f"# or {sentence}" for sentence in say_elsewhere(found))
+    verb, options = "install", [w for tag in platforms for w in ("--platform", tag)]
+    if options:
+        options += ["--only-binary", ":all:"]
+    if options or environment.source not in _DETECTED:
+        # pip installs builds for another machine only into a directory.
+        verb = "download"
+        options += ["--cuda-driver", str(environment.cuda_driver_version)]
+        for capability in environment.compute_capabilities[:1]:
+            options += ["--sm-arch", str(capability)]
+
+    def command(words: Sequence[str]) -> str:
+        return f"\n#   {shlex.join(['nvp', 'pip', verb, *words, *options])}"
+
+    for sentence in say_elsewhere(found, command):
+        yield from (line.rstrip() for line in f"# or {sentence}".splitlines())
 
 
 def _nothing(

@@ -215,8 +215,11 @@ def _summary(report: CheckReport) -> Iterator[str]:
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """Break a line at spaces, and indent its continuation lines."""
-    if len(line) <= width:
+    """Break a line at spaces, and indent its continuation lines.
+
+    A command in a comment stays in one line, so it can be copied.
+    """
+    if len(line) <= width or line.lstrip().startswith("#   nvp "):
         return [line]
     indent = line[: len(line) - len(line.lstrip())]
     comment = line.lstrip().startswith("# ")

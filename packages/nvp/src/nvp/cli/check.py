@@ -211,7 +211,7 @@ def _document(form: str, report: CheckReport) -> list[str]:
     from ..lint.output import as_github, as_sarif
 
     if form == "sarif":
-        return as_sarif(find_findings(report), RULES)
+        return as_sarif(find_findings(report), RULES, page="how-to/check-lock-files/")
     if form == "github":
         return as_github(find_findings(report))
     return html_lines(report) if form == "html" else []

@@ -129,17 +129,18 @@ def _compare(
 def _are_indexes(old: str, new: str) -> bool:
     """Return whether OLD and NEW are directories of files, or saved pages."""
     others = [path for path in (old, new) if not _is_index(path)]
-    if len(others) == 1:
+    if len(others) == 1 and not _is_empty(others[0]):
         refuse_project(others[0], "releases")
         if not os.path.lexists(others[0]) and not re.search("==|://|^-$", others[0]):
             message = "there is no such file or directory"
             raise InputError(message, path=others[0], hint="check the path")
         raise UsageError(
-            "neither a directory of wheels nor a saved page, unlike the other one",
+            "is not an index, and the other one is",
             path=others[0],
-            hint="compare two states of an index, or two releases",
+            hint="compare two indexes (directories of wheels, or saved pages), or two "
+            "releases",
         )
-    return not others
+    return len(others) < 2
 
 
 def _is_index(path: str) -> bool:
@@ -158,6 +159,11 @@ def _is_index(path: str) -> bool:
         return False
     # Metadata of a release never has the key "files".
     return head.startswith(b"<") or b'"files"' in head
+
+
+def _is_empty(path: str) -> bool:
+    """Return whether a directory has no files, as an index without projects."""
+    return os.path.isdir(path) and not any(names for _, _, names in os.walk(path))
 
 
 def _lists_files(names: list[str]) -> bool:

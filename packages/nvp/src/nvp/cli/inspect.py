@@ -239,7 +239,13 @@ def _aside(
 
 def _text(report: WheelReport) -> list[str | Table]:
     from ..gpu_code.claims import find_claim, find_gpus
-    from ..gpu_code.describe import LEGEND, claim_lines, gpu_rows, library_rows, summary
+    from ..gpu_code.describe import (
+        claim_lines,
+        gpu_rows,
+        legend,
+        library_rows,
+        summary,
+    )
 
     text: list[str | Table] = [summary(report)]
     for title, libraries in (
@@ -255,8 +261,9 @@ def _text(report: WheelReport) -> list[str | Table]:
             ]
     if any(item.has_gpu_code for item in report.own):
         text += ["", *claim_lines(find_claim(report))]
-    if rows := gpu_rows(find_gpus(report)):
-        text += ["", Table(header=rows[0], rows=rows[1:]), "", *LEGEND]
+    gpus = find_gpus(report)
+    if rows := gpu_rows(gpus):
+        text += ["", Table(header=rows[0], rows=rows[1:]), "", *legend(gpus)]
     return text
 
 

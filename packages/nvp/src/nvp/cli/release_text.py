@@ -13,6 +13,7 @@ from packaging.version import Version
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..builds.releases import (
+    PLAIN,
     GpuRequirement,
     ListedBuild,
     ListedRelease,
@@ -160,7 +161,7 @@ def _table(
 ) -> list[str | Table]:
     """Return the table, followed by the reasons that do not fit into it."""
     cuda: dict[tuple[Version, str], str | None] = {
-        (Version(release.version), build.label or "plain"): build.cuda
+        (Version(release.version), build.label or PLAIN): build.cuda
         for release in shown
         for build in release.builds
     }
@@ -238,10 +239,7 @@ def _say_open(
     elif chosen is None:
         return
     elif table.is_for_any_platform:
-        yield (
-            f"{project} {chosen.version} is a wheel for any platform, which has no "
-            "library with GPU code."
-        )
+        yield f"{table.without_code}."
         required = table.gpu_requirements
         wanted = {*table.extras}
         asked = [x for x in required if not x.extras or wanted & {*x.extras}]
@@ -322,7 +320,7 @@ def _row(build: ListedBuild, where: str, *, briefly: bool) -> _Row:
         why = [f"no wheel for {_taker([build], where)}", *known]
     word = _WORDS[build.verdict]
     return _Row(
-        label=build.label or "plain",
+        label=build.label or PLAIN,
         word=f"({word})" if runs and not build.installable else word,
         why="; ".join(dict.fromkeys(why)),
         cuda=build.cuda if runs else None,

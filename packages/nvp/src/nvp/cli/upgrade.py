@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.metadata import versions
 
 from .arguments import add_options, choice, refuse_project
-from .parsers import add_examples
+from .parsers import PROGRAM, add_examples
 from .render import Result
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result: 
         if options.pages:
             return _write_pages(options.path, for_uv=options.for_uv)
         files = api.upgrade_index(options.path, for_uv=options.for_uv)
-        return _result(files, [f"{file.path}: {_describe(file)}" for file in files])
+        text = [f"{file.path}: {_describe(file)}" for file in files]
+        return _result(files, text, written=options.path)
     if options.pages:
         raise UsageError("--pages is for a whole index", hint="add --index")
     if os.path.isdir(options.path):
@@ -90,7 +92,7 @@ def _write_pages(folder: str, *, for_uv: bool) -> Result:
         f"{page.path}: {page.change}, {page.files} file{'' if page.files == 1 else 's'}"
         for page in index.pages
     ]
-    return _result(index.files, text, index=index)
+    return _result(index.files, text, index=index, written=folder)
 
 
 def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
@@ -110,7 +112,7 @@ def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
     if output is None:
         return _result([file], file.text.splitlines(), file.document)
     replace_file(output, file.text)
-    return _result([file], [f"{output}: {_describe(file)}"])
+    return _result([file], [f"{output}: {_describe(file)}"], written=output)
 
 
 def _describe(file: UpgradedFile) -> str:
@@ -138,6 +140,7 @@ def _result(
     text: list[str],
     document: dict[str, Any] | None = None,
     index: StaticIndex | None = None,
+    written: str | None = None,
 ) -> Result:
     findings = any(file.losses or file.problems for file in files)
     data = {"files": [file.to_dict() for file in files], "document": document}
@@ -145,6 +148,13 @@ def _result(
     if index is not None:
         data["pages"] = [page.to_dict() for page in index.pages]
         notes += map(str, index.notes)
+    following = None
+    if text and written is not None and not any(file.problems for file in files):
+        following = shlex.join([PROGRAM, "validate", written])
     return Result(
-        exit_code=FINDINGS if findings else 0, data=data, text=text, notes=notes
+        exit_code=FINDINGS if findings else 0,
+        data=data,
+        text=text,
+        notes=notes,
+        following=following,
     )

@@ -36,13 +36,13 @@ from .report import LibraryReport, WheelReport
 MAX_ROWS = 60
 """The maximum number of listed libraries; some wheels have 16,000."""
 
-LEGEND = (
-    "native: has machine code, which runs with any driver of that CUDA major",
-    "ptx: the driver compiles some of the code, and must be at least that new",
-    "no: the wheel, or one of its libraries, has no code that runs there",
-    "unknown: it has code for a desktop GPU or a Jetson, and nobody says that it runs",
-)
-"""The meaning of the words in the tables of `gpu_rows`."""
+_LEGEND = {
+    NATIVE: "has machine code, which runs with any driver of that CUDA major",
+    PTX: "the driver compiles some of the code, and must be at least that new",
+    "no": "the wheel, or one of its libraries, has no code that runs there",
+    "unknown": "has code for a desktop GPU or a Jetson; whether it runs is unknown",
+}
+"""The meaning of `GpuSupport.how`."""
 
 Rows = tuple[tuple[str, ...], ...]
 """The rows of a table, the header first."""
@@ -199,6 +199,12 @@ def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
     if not any(row[-1] for row in rows):
         return tuple(row[:-1] for row in table)
     return table
+
+
+def legend(gpus: Sequence[GpuSupport]) -> list[str]:
+    """Return the meaning of each word for support that `gpu_rows` shows."""
+    used = {gpu.how for gpu in gpus}
+    return [f"{how}: {words}" for how, words in _LEGEND.items() if how in used]
 
 
 def _generation(gpu: GpuSupport) -> str:

@@ -7,6 +7,7 @@ check the parts that could be read.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,13 +93,13 @@ class Document:
 
     :param fields: the parsed JSON.
     :param checked: the defects, and the parts that could be read.
-    :param in_wheel: whether the document is the ``variant.json`` of a wheel.
+    :param path: the file of the document; a wheel if it is a ``variant.json``.
     """
 
     fields: Mapping[str, Any]
     checked: CheckedDocument
     scope: Scope
-    in_wheel: bool
+    path: str
 
     @property
     def version(self) -> SchemaVersion:
@@ -147,7 +148,7 @@ def check_document(
         fields=document,
         checked=checked,
         scope=scope,
-        in_wheel=collector.path.endswith(".whl"),
+        path=collector.path,
     )
     DOCUMENT_CHECKS.run(subject, collector)
     check_meaning(
@@ -189,9 +190,12 @@ def check_nv106(document: Document) -> Iterator[Problem]:
 
 
 def _rewrite(document: Document) -> str:
-    if document.in_wheel:
+    path = document.path
+    if path.endswith(".whl"):
         return "build the wheel again, with metadata of a newer version"
-    return "rewrite it: nvp upgrade FILE"
+    if "://" in path:
+        return f"download it, and rewrite it: nvp upgrade {path.rpartition('/')[2]}"
+    return f"rewrite it: nvp upgrade {'-' if path == 'stdin' else shlex.quote(path)}"
 
 
 @DOCUMENT_CHECKS.rule("NV114")

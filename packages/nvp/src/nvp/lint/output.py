@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import __version__
+from ..files import page_url
 from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
 from .findings import RULES, Finding, Rule
@@ -71,17 +72,21 @@ def _data(text: str) -> str:
 
 
 def as_sarif(
-    findings: Sequence[Finding], rules: Mapping[str, Rule] = RULES
+    findings: Sequence[Finding],
+    rules: Mapping[str, Rule] = RULES,
+    page: str = "rules/",
 ) -> list[str]:
     """Return the lines of a SARIF log.
 
     :param rules: maps codes to rules; it must have the rule of each finding.
+    :param page: the page of the site that explains the rules.
     """
+    url = page_url(page)
     used = sorted({finding.code for finding in findings})
     driver = {
         "name": "nvidia-variant-provider",
         "version": __version__,
-        "rules": [_rule(rules[code]) for code in used],
+        "rules": [_rule(rules[code], f"{url}#{code}") for code in used],
     }
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -98,12 +103,13 @@ def as_sarif(
     return json.dumps(log, indent=2).splitlines()
 
 
-def _rule(rule: Rule) -> dict[str, Any]:
+def _rule(rule: Rule, url: str) -> dict[str, Any]:
     return {
         "id": rule.code,
         "name": rule.name,
         "shortDescription": {"text": rule.title},
         "fullDescription": {"text": f"{rule.what} {rule.effect}"},
+        "helpUri": url,
         "help": {"text": rule.as_text(), "markdown": rule.as_markdown()},
         "defaultConfiguration": {"level": rule.severity},
     }

@@ -353,24 +353,15 @@ def _risks_of_tegra(
     if any(gpu_models()[code].tegra for code in crossings):
         kind = "a Jetson"
     if known is None and crossings:
-        yield (
-            "the build's machine code is for desktop GPUs, and by PyTorch's own tables "
-            "no such code runs on this Jetson"
-        )
+        yield "machine code for desktop GPUs does not run on this Jetson"
     elif known is None:
-        yield (
-            "the build's machine code matches by number only: CUDA does not run code "
-            "for a Jetson on other GPUs"
-        )
+        yield "machine code for a Jetson does not run on other GPUs"
     elif cell.cuda < known[0]:
-        yield (
-            f"the build's machine code is for {kind}, and this GPU runs that only with "
-            f"a driver for CUDA {known[0]} or newer"
-        )
+        yield f"machine code for {kind} needs a driver for CUDA {known[0]} on this GPU"
     else:
         yield (
-            f"the build's machine code is for {kind}, and it is unknown whether this "
-            f"GPU runs that of builds for CUDA before {known[1]}"
+            f"machine code for {kind}, built with CUDA before {known[1]}, may not run "
+            "on this GPU"
         )
 
 

@@ -19,7 +19,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError, UsageError, shown
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.releases import ListedBuild, ReleaseTable
+from ...builds.releases import PLAIN, ListedBuild, ReleaseTable
 from ...builds.vendors import Elsewhere, find_elsewhere
 from ...fleet.serving import Selected
 from ...matrix.cells import (
@@ -54,9 +54,6 @@ from .rows import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .reading import Inspect, Sources, Watch
-
-PLAIN = "plain"
-"""The name of a build without a label in tables and reports."""
 
 _DEADLINE = 30.0
 """The time limit of a page in seconds, because the user is waiting."""
@@ -277,13 +274,18 @@ class ProjectJudge:
             for pair in judged.tables
             for build in judged.builds(pair)
         }
-        notes = {note for table in judged.tables.values() for note in table.notes}
+        tables = judged.tables.values()
+        notes = {note for table in tables for note in table.notes}
+        notes |= {table.without_code for table in tables if table.is_for_any_platform}
+        cells = tuple(map(judged.cell, judged.tables))
+        if any(cell.label == PLAIN for cell in cells):
+            notes.add(f"{PLAIN}: the build without a label")
         return Matrix(
             metadata=None,
             title=judged.title,
             builds=descriptions,
             notes=tuple(sorted(notes)),
-            cells=tuple(map(judged.cell, judged.tables)),
+            cells=cells,
             left_out=count - len(judged.tables),
             minor_version_compatibility=False,
         )

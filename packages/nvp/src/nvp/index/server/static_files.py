@@ -236,19 +236,23 @@ def read_index(path: str) -> dict[str, list[model.File]]:
 
     :param path: a saved page; or a directory that has pages or files, also in its
         subdirectories. If a directory has a page, files that the page does not list are
-        ignored.
-    :raises InputError: a page or directory cannot be read, or has no file.
+        ignored. A directory without any file is an index without projects.
+    :raises InputError: a page or directory cannot be read, or has only other files.
     """
-    files: list[model.File] = []
     if os.path.isdir(path):
+        pages: list[str] = []
         listed: list[str] = []
         for folder, names in list_folders(path):
             page = next((name for name in reversed(PAGES) if name in names), None)
             if page is not None:
-                files += _read_page(os.path.join(path, folder, page))
+                pages.append(os.path.join(path, folder, page))
             else:
-                listed += [os.path.join(path, folder, name) for name in names]
-        files += [_local_file(name) for name in listed if os.path.isfile(name)]
+                paths = [os.path.join(path, folder, name) for name in names]
+                listed += filter(os.path.isfile, paths)
+        if not pages and not listed:
+            return {}
+        files = [file for page in pages for file in _read_page(page)]
+        files += map(_local_file, listed)
     else:
         files = _read_page(path)
     projects: dict[str, dict[str, model.File]] = {}
