@@ -97,7 +97,7 @@ class BlockingClient:
     def read(self, url: str, *, page: str | None = None) -> bytes:
         """Read a metadata file of at most `MAX_BYTES`.
 
-        :param page: the URL of the page that names the file.
+        :param page: the URL of the page that links to the file.
         :raises UpstreamError: the file cannot be read.
         """
         client, thread, bare = self._prepare(url, page)
@@ -116,8 +116,7 @@ class BlockingClient:
     ) -> Iterator[tuple[str, RemotePage | UpstreamError]]:
         """Yield each URL with its page, or with the error, in the order of ``urls``.
 
-        :param at_once: the maximum number of pages that are requested, and of bodies
-            that are in memory, at the same time.
+        :param at_once: the maximum number of pages requested or in memory at any time.
         """
         waiting: deque[tuple[str, Future[CompleteResponse]]] = deque()
         try:
@@ -151,7 +150,7 @@ class BlockingClient:
     ) -> RangeFile:
         """Open a file that is read by range requests.
 
-        :param page: the URL of the page that names the file.
+        :param page: the URL of the page that links to the file.
         :param whole: the maximum number of bytes to download from a server without
             range support; 16 MiB by default.
         :param until: the deadline of all reads, by `time.monotonic`.
@@ -179,7 +178,7 @@ class BlockingClient:
         """Write a whole file to ``target``, and return its SHA-256.
 
         :param limit: the maximum size in bytes.
-        :param page: the URL of the page that names the file.
+        :param page: the URL of the page that links to the file.
         :param progress: called after each piece.
         :param arrived: called with the number of bytes of each piece.
         :param until: the deadline, by `time.monotonic`.
@@ -281,7 +280,7 @@ class BlockingClient:
         """Create the client on the first call, and store the credentials in ``url``.
 
         :param page: the URL of the page that links to ``url``.
-        :returns: the client, its thread, and the URL without credentials.
+        :returns: the client, its thread, and the bare URL.
         :raises UpstreamError: the URL is invalid, or its server is in a private network
             that the page must not refer to.
         """

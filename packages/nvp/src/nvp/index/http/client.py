@@ -64,8 +64,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AskCredentials = Callable[[str], "tuple[str, str] | None"]
-"""Returns the user name and password for a URL from the user's keyring or netrc file,
-or ``None``."""
+"""Returns user name and password for a URL from the keyring or netrc file, if any."""
 
 _REDIRECTS = 10
 
@@ -406,5 +405,5 @@ class LoopThread:
 
 
 def is_running() -> bool:
-    """Return whether a `LoopThread` is running, for example one that was abandoned."""
+    """Return whether a `LoopThread` is running, for example an abandoned thread."""
     return any(thread.name == _NAME for thread in threading.enumerate())

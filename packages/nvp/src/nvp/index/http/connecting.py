@@ -90,7 +90,7 @@ class NearnessFinder:
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the addresses of a host, unless it has moved to a more local address.
 
-        :raises OSError: the host has no address, or has moved to a more local one.
+        :raises OSError: the host has no address, or has a more local one than before.
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)

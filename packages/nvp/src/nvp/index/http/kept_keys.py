@@ -50,11 +50,10 @@ _JSON: Any = type(_WITHOUT[KEPT_KEY])
 def private_keys(
     item: Mapping[str, Any], known: Collection[str], url: str | None = None
 ) -> model.PrivateMetadataMapping:
-    """Return the private keys of an object, with its unknown keys under `KEPT_KEY`.
+    """Return the private keys in a part of a page, and unknown keys under `KEPT_KEY`.
 
-    :param item: an object of a JSON page, such as a file.
     :param known: the keys that the model has.
-    :param url: the base of relative URLs in the object.
+    :param url: the base of relative URLs in the part.
     """
     private, kept = {}, {}
     for key, value in item.items():
@@ -66,7 +65,7 @@ def private_keys(
     if "provenance" in kept and url is not None:
         kept["provenance"] = absolute_url(kept["provenance"], url)
     if not private and kept.keys() == _NOT_ATTESTED.keys():
-        # Shortcut: a page may have many files, most of them without another such key.
+        # Shortcut: a page may have many files, most of which have no other key to keep.
         if kept == _NOT_ATTESTED:
             return _WITHOUT
         return model.PrivateMetadataMapping({KEPT_KEY: _JSON(kept)})

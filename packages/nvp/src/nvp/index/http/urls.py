@@ -1,4 +1,4 @@
-"""URLs: which ones may be read, errors about them, and the files that they name.
+"""URLs: rules for reading URLs, errors about URLs, and the files that they name.
 
 This module imports little, because commands that read no URL also import it.
 """
@@ -149,7 +149,7 @@ def file_name(url: str) -> str:
         return name
     try:
         return unquote(urlsplit(url).path.rpartition("/")[2])
-    except ValueError:  # such as "http://[::1"
+    except ValueError:  # for example, in "http://[::1"
         return ""
 
 

@@ -176,9 +176,9 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
-    """Find the dependencies because of which each project has an old release.
+    """Find the dependencies that hold each installed project back at an old release.
 
-    The project does not cause old releases of these. Keys: ``NAME VERSION requires ``.
+    The project does not hold these back in turn. Keys: ``NAME VERSION requires ``.
     """
     steps: dict[str, set[str]] = {}
     for item in run.installed:

@@ -274,7 +274,7 @@ class LockCopies:
                     self.local_index.locks.judge(number, package.name)
 
     def add(self, text: str) -> str | None:
-        """Add a lock file, and return the path for pip; ``None`` if it is another file.
+        """Add a lock file, and return its path for pip; ``None`` for any other file.
 
         `fill` writes the copy later, when the local index is serving.
 

@@ -1,7 +1,7 @@
 """The user's pip: let it interpret a command line, and run it.
 
 The probe runs pip's own code, so arguments, environment variables and configuration
-files have their exact meaning for that version of pip.
+files are interpreted exactly as by that version of pip.
 
 For a small package, loading pip takes longer than the rest of its work. If possible,
 pip therefore runs in the process of the probe, where it is already loaded.
@@ -39,8 +39,7 @@ _PROBE = ("index", "pip", "probe.py")
 _SIGN, _NO_PIP = "pip_probe", 66
 
 _TIMEOUT = 120.0
-"""The time limit of the probe in seconds, long because a keyring may prompt the
-user."""
+"""The long time limit of the probe in seconds: a keyring may prompt the user."""
 
 _CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, which `_WarmPip` requires."""

@@ -140,8 +140,7 @@ def redirect(
         variables[_USER_DATA] = f"{own} {token}" if own else token
     for option, values in replaced.items():
         # Prefer variables: they override configuration files, and other users of this
-        # machine can read arguments. pip splits variables at spaces, so values with
-        # spaces become arguments.
+        # machine can read arguments. pip splits the values of variables at spaces.
         plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
         if plain:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
@@ -207,7 +206,7 @@ class FileCopies:
     _marked: set[str] = field(default_factory=set)  # files with a byte order mark
 
     def replace(self, path: str) -> str:
-        """Return the path that pip should read: ``path``, or that of a changed copy.
+        """Return the path for pip: ``path``, or the path of a changed copy.
 
         Included files are also replaced. For an unreadable file, return ``path``, so
         pip reports the error.
@@ -271,7 +270,7 @@ class FileCopies:
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # A path relative to the file precedes one in the current directory.
+                # Like pip, prefer a path relative to the file to the current directory.
                 inner = _resolve(path, text)
                 is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
                 words.append(self.links(inner if is_inner else text))

@@ -285,7 +285,7 @@ def _is_file(path: str) -> bool:
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
-        return True  # pip creates it or reports the error
+        return True  # pip creates the file or reports an error
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
@@ -316,7 +316,7 @@ def _entry(file: model.File, hashes: Mapping[str, str]) -> dict[str, Any]:
 def _find_uncovered(
     release: LockableRelease, versions: Versions, locked: str
 ) -> dict[str | None, str]:
-    """Map each label whose requirements the lock file does not meet to the reason.
+    """Return a reason for each label whose requirements the lock file does not meet.
 
     pip installs only packages that are in the lock file.
     """

@@ -222,7 +222,7 @@ def make_table(
     *,
     only_selected: bool = False,
 ) -> ReleaseTable:
-    """Join the pages of all indexes; take each build from the first that has it.
+    """Join the pages of all indexes; the first page with a build takes precedence.
 
     :param only_selected: count a release as running only if its selected build runs,
         because the user requested a label that other builds lack.

@@ -8,9 +8,8 @@ of the file passes a test of its range support. If a range request fails anyway,
 whole wheel is read.
 
 PEP 825, "Evaluating variant markers": the markers "MUST NOT take part in selecting a
-wheel", and they are evaluated for the selected label. An installer that does not
-support markers gets METADATA with resolved markers, and a wheel that contains this
-METADATA.
+wheel", and they are evaluated for the selected label. An installer without support for
+markers gets METADATA with resolved markers, also inside the wheel.
 """
 
 from __future__ import annotations

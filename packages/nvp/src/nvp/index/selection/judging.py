@@ -155,8 +155,7 @@ class PageJudge:
     ) -> tuple[list[Build], Required]:
         """Judge the wheels of a page.
 
-        :param asked_by: the projects that led to this one by requiring it, to avoid
-            cycles.
+        :param asked_by: the projects that require ``project``, to avoid cycles.
         :param asks: whether METADATA may be read.
         :returns: the wheels, newest release first, and the requirements of releases
             whose METADATA was read.
@@ -338,7 +337,7 @@ class PageJudge:
         return not_asked("a newer release may run")
 
     def _inspected(self, group: Sequence[OrdinaryWheel]) -> Needs | None:
-        """Return the cached inspection result of any wheel of a build."""
+        """Return the first cached inspection result for the wheels of a build."""
         for wheel in group:
             needs = self._find_inspected(wheel.file)
             if needs is not None:

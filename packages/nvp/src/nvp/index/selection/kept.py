@@ -1,7 +1,7 @@
 """Caches of data from files, in memory and in the user's cache directory.
 
 METADATA from range requests is verified only when an installer downloads the wheel,
-because the hash on the page is that of the whole wheel.
+because the hash on the page is for the whole wheel.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Kept:
 
 
 class MetadataStore:
-    """A cache of METADATA, keyed by the wheel's SHA-256 and URL, for a month.
+    """A cache of METADATA for a month, keyed by the wheel's SHA-256 and URL.
 
     The URL matters, because a page can claim the hash of another index's wheel for its
     own METADATA.

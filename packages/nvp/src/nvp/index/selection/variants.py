@@ -1,6 +1,6 @@
-"""The variants of a release: read and order them, and select those for a machine.
+"""Read and order the variants of a release, and select the variants for a machine.
 
-The metadata is in a file beside the wheels or, without one, in the wheels.
+The metadata is in a file beside the wheels or, without such a file, in the wheels.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class PageVerdicts:
             if each is None or each.action == "show":
                 shown.append(file)
             elif each.action != "hide":
-                # Keep the reason of an index that yanked the file for all users.
+                # Keep the reason given by an index that yanked the file for all users.
                 shown.append(replace(file, yanked=file.yanked or each.reason))
         return shown
 
