@@ -1,4 +1,4 @@
-"""Check pinned or installed releases against machines."""
+"""Check whether pinned or installed releases run on machines."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check(
     environ: Mapping[str, str] | None = None,
     watch: Watch | None = None,
 ) -> CheckReport:
-    """Check whether the releases that files pin run on machines.
+    """Check whether pinned releases run on machines.
 
     The function runs no code of a package. It uses the table of builds first, and reads
     METADATA of other builds by HTTP range requests.

@@ -115,9 +115,9 @@ def matrix(
     """Return the build of a release that each driver-GPU pair gets.
 
     Drivers are CUDA versions such as 12.9, and GPUs are compute capabilities such as
-    9.0, from the tables of `knowledge`. Values of other namespaces count as supported,
-    except for the hardware of other vendors (`matrix.cells.OTHER_MAKERS`). The user's
-    ``variants.toml`` is ignored.
+    9.0, from the tables of `knowledge`. Values of other namespaces are treated as
+    supported, except for the hardware of other vendors (`matrix.cells.OTHER_MAKERS`).
+    The user's ``variants.toml`` is ignored.
 
     :param variants_json: the metadata of the release; see `Release`.
     :param project: a release on an index instead, such as ``torch==2.15.0``; without a
@@ -220,7 +220,7 @@ def diff_of_indexes(
     :param all_pairs: this and the following parameters are as for `matrix`.
     :return: ``projects`` has the `diff` of each project whose files differ. The change
         is also ``"lost"`` for a machine that gets an older release.
-    :raises InputError: one of the two cannot be read, or has no file.
+    :raises InputError: ``old`` or ``new`` cannot be read, or has no file.
     """
     judge = _judge_on(None, environ, minor_version_compatibility)
     return judge.compare_indexes(os.fspath(old), os.fspath(new), all_pairs=all_pairs)

@@ -1,4 +1,4 @@
-"""The target of a build, and its requirements, from each kind of evidence.
+"""Derive the target and the requirements of a build from each kind of evidence.
 
 Indexes such as PyTorch's name the builds of a release by a local version label
 (``2.10.0+cu128``) or by a directory (``.../cu128/``). Only labels with the same
@@ -319,7 +319,7 @@ def parse_backend(label: str | None) -> Backend | None:
             return None
         for key, value in match.groupdict().items():
             if value is not None:
-                # A build is for one kind of hardware, one torch version and one ABI.
+                # Reject a label with two kinds of hardware, torch versions or ABIs.
                 part = key.rpartition("_")[2]
                 if part in (known.rpartition("_")[2] for known in parts):
                     return None

@@ -1,4 +1,4 @@
-"""Decide which builds of a project an installer may select, and why not the others.
+"""Decide which builds of a project are shown to installers, and give the reasons.
 
 An installer without knowledge of GPUs selects the newest release and its highest local
 version. Two measures lead it to a build that runs: a *yanked* file (PEP 592) is
@@ -31,9 +31,9 @@ class Build:
 
     :param version: the version with the local version label.
     :param backend: the target of the build, from its label or its directory; ``None``
-        without a label, or if the label has no meaning here.
+        without a label, or if the label is not understood.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
-        any other, and for wheels that run anywhere.
+        other platforms, and for wheels for any platform.
     :param pythons: the minor versions of Python 3 for which an installer could select
         the wheel if GPUs did not matter; only one if the client's Python is known.
     """
@@ -86,7 +86,7 @@ _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendo
 class PageVisibility:
     """The visibility of all wheels of a page.
 
-    :param files: the visibility by file name.
+    :param files: the visibility of each wheel, keyed by file name.
     :param newest: the newest release with a build that runs, or ``None``.
     :param backends: the chosen backend of each release whose builds have labels.
     :param note: why no GPU will be used, if the machine has a driver but no build of

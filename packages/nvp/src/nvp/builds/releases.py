@@ -243,7 +243,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether the newest release uses no GPU, and no other release is known to."""
+        """Whether the newest release uses no GPU, and none is known to use a GPU."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 

@@ -114,9 +114,9 @@ def follow(
 def _for_torch(
     own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
 ) -> Backend | None:
-    """Return the backend for the newest runnable torch that the companion has one for.
+    """Return the companion's backend for torch, trying the newest runnable torch first.
 
-    The backend also has the CUDA version of torch, or at least the same CUDA major.
+    The backend must also have the CUDA version of that torch, or at least its major.
     """
     running = {
         build.release: build.judgement.cuda
@@ -138,7 +138,7 @@ def _for_torch(
 def find_strays(
     visibility: PageVisibility, followed: Mapping[Version, Backend]
 ) -> dict[Version, tuple[Backend, Backend]]:
-    """Find the releases that are shown with a different backend than required.
+    """Find the releases that are shown with a backend other than the required one.
 
     :returns: for each of these releases, the shown and the required backend.
     """

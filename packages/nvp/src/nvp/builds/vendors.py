@@ -223,7 +223,7 @@ def newest_in_table(
 
 
 def say_source_build(project: str, torch: str | None, cuda: object = None) -> str:
-    """Describe the needs of a build of a project from source; empty if unknown.
+    """Describe the requirements for building a project from source; empty if unknown.
 
     :param torch: the torch to build for, if known.
     :param cuda: the CUDA version of that torch.

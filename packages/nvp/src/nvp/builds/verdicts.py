@@ -392,7 +392,7 @@ def find_lacking(
 def leave_out(
     judgement: Judgement, lacking: Mapping[ComputeCapability, str]
 ) -> Judgement:
-    """Add the GPUs for which a required project has no code to a judgement.
+    """Add GPUs to ``judgement.lacking``: a required project has no code for them.
 
     :param lacking: for each such GPU, the required project without code for it.
     """

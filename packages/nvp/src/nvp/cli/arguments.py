@@ -1,4 +1,4 @@
-"""Arguments of several commands: a release as FILE, a machine, and shared options.
+"""Arguments that several commands share: a release as FILE, a machine, and options.
 
 Options have the same names as in pip, if pip has them.
 """
@@ -104,8 +104,8 @@ def add_options(
     """Add the options of a table, in its order.
 
     The table has a line ``-o, --output FILE`` for each option, and its help in indented
-    lines below. An option without a value is a switch, one with ``FILE...`` may be
-    given several times, and one without help has the shared help.
+    lines below. An option without a value is a switch. An option with ``FILE...`` may
+    be given several times. An option without help has the shared help.
 
     :param settings: further arguments of ``add_argument``, keyed by name of option.
     """
@@ -131,7 +131,7 @@ def add_options(
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
-    """Yield, for each option of a table, its names with the METAVAR, and its help."""
+    """Yield the names and the METAVAR of each option of a table, and its help."""
     for row in re.split(r"\n(?=\S)", table.strip()):
         head, *lines = row.splitlines()
         yield head.replace(",", "").split(), " ".join(map(str.strip, lines))
@@ -268,7 +268,7 @@ def read_releases(
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
-"""The lowest major version of a driver: CUDA will not reach it for years."""
+"""Major versions from here on are drivers: CUDA will not reach them for years."""
 
 _WINDOWS = 5
 """How far a driver for Windows may be above its branch: 553 belongs to branch 550."""
@@ -330,7 +330,7 @@ def find_later(
     """Return a function that calls `find_environment` later.
 
     Commands that may not need a machine thus avoid querying the driver. Options are
-    checked immediately, so a wrong one fails early.
+    checked immediately, so a wrong option fails early.
     """
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
     if words_of(options) or any(forced):
@@ -396,7 +396,7 @@ def _find_cuda(text: str) -> str:
     if branch is not None:
         complain(f"driver {text} is for CUDA {known[branch]}")
         return str(known[branch])
-    if major >= 100 and text.isdigit():  # the provider explains numbers such as 128
+    if major >= 100 and text.isdigit():  # such as 128: the provider reports the error
         return text
     raise OverrideError(
         f"{shown(text)} is neither a CUDA version nor the number of a known driver",

@@ -217,7 +217,7 @@ def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
 
 
 def _why_not_newest(item: InstalledBuild) -> str | None:
-    """Explain why newer releases were skipped, or why the build may not run."""
+    """Explain skipped newer releases, or why it is unknown whether the build runs."""
     judgement = item.build.judgement
     name = f"{item.project} {item.version}{_cuda(item.build)}"
     if item.passed_over:

@@ -37,7 +37,7 @@ similar to one of nvp."""
 _PIPS_TOO = ("--help", "--json", "--python", "--verbose")
 
 _FOR_PEOPLE = ("install", "download", "wheel")
-"""Commands of pip that print messages to stdout; others such as ``list`` print data."""
+"""Commands of pip that print messages to stdout; ``list`` and others print data."""
 
 
 _OPTIONS = """

@@ -226,7 +226,7 @@ class BuildRecord:
         PyPI, which has no label.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
     :param needs: the needs of the build, shortened by `needs_in_table`.
-    :param wheels: the SHA-256 of each inspected file, by file name.
+    :param wheels: the SHA-256 of each inspected file, keyed by name.
     :param source: ``inspected``; or evidence from METADATA, such as ``METADATA requires
         torch==2.9.1``; or the documentation of the build.
     :param date: the date of the evidence, such as ``2026-11-21``.

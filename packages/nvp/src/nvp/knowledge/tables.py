@@ -85,7 +85,7 @@ class GpuDrivers:
 
 @cache
 def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
-    """Return the GPUs by compute capability, ascending.
+    """Return the GPUs, keyed by compute capability, ascending.
 
     The oldest are those for which wheels were built in 2018, although variant
     properties can name GPUs only from 5.0.
@@ -109,7 +109,7 @@ def gpu_models() -> Mapping[ComputeCapability, GpuModel]:
 
 @cache
 def toolkits() -> Mapping[CudaVersion, Toolkit]:
-    """Return the toolkits since CUDA 9.0 by version, ascending.
+    """Return the toolkits since CUDA 9.0, keyed by version, ascending.
 
     CUDA 12.7 is missing, because only drivers were published for it. Data before 11.7
     is from documentation, because no package index has these toolkits; the rest is
@@ -356,7 +356,7 @@ class VendorIndex:
     :param url: the template of the URL. ``{backend}`` is a backend, ``{version}`` a
         release of the project, and ``{torch}`` the minor release of torch for the
         build.
-    :param kind: ``simple``, or ``links`` for a page for pip's ``--find-links``.
+    :param kind: ``simple``, or ``links`` for a page of links (pip's ``--find-links``).
     :param platforms: the platforms of the wheels, such as ``win_amd64``.
     :param complete: whether the index has all dependencies, so that no other index is
         needed.
@@ -424,7 +424,7 @@ class VendorIndex:
 
 @cache
 def vendor_indexes() -> tuple[VendorIndex, ...]:
-    """Return all vendor indexes; the first one of a project takes precedence."""
+    """Return all vendor indexes; for each project, the first takes precedence."""
     records = json.loads(read_resource("knowledge", "vendor_indexes.json"))
     for record in records:
         record["gpus"] = map(ComputeCapability.parse, record.get("gpus", ()))

@@ -180,7 +180,7 @@ class _Handlers:
         return respond_with(page, form, self._failures.warn)
 
     async def add_slash(self, request: Request) -> Response:
-        """Redirect to the URL of a page with its slash."""
+        """Redirect to the URL of a page, which ends with a slash."""
         name = canonicalize_name(request.path_params["project"])
         return RedirectResponse(f"{quote(name)}/", status_code=301, headers=HEADERS)
 

@@ -1,4 +1,4 @@
-"""Hashes of files on indexes that provide none."""
+"""Compute the hashes of files on indexes that provide none."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class HashingRepository(RepositoryContainer):
         return replace(page, files=tuple(files))
 
     async def _hash(self, project: str, file: model.File) -> str | None:
-        """Return the SHA-256 of a file; ``None`` if unreadable."""
+        """Return the SHA-256 of a file; ``None`` if the file cannot be read."""
         if (known := self._known.get(file.url)) is not None:
             return known
         logger.info("%s: downloading it for its hash", file.filename)

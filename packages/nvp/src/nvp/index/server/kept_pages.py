@@ -238,7 +238,7 @@ class KeptPages:
 
 
 def note(until: float) -> None:
-    """Record for `KeptPages.make` how long a page is fresh."""
+    """Record for `KeptPages.make` until when a page is fresh."""
     if (times := _TIMES.get(None)) is not None:
         times.append(until)
 

@@ -146,10 +146,10 @@ class LocalIndex:
         return self._add(url, pair, links=False)
 
     def add_links(self, location: str, pair: tuple[str, str] | None = None) -> str:
-        """Add a page of links, and return its local URL; ``location`` without builds.
+        """Add a page of links, and return its local URL.
 
         :param location: the value of pip's ``--find-links``: a directory, a file or a
-            URL.
+            URL. A directory without builds is returned unchanged.
         """
         if not is_http(location):
             try:
@@ -295,7 +295,7 @@ class LocalIndex:
         return None if original is None else split_credentials(original)[0]
 
     def read_lockable(self, url: str) -> LockableRelease | None:
-        """Read the information for a lock file about the release of a local URL.
+        """Read the information that a lock file needs about the release of a wheel.
 
         :returns: ``None`` if the URL does not belong to a variant wheel.
         """

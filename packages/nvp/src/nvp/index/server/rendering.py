@@ -27,7 +27,7 @@ from .responses import HEADERS, break_off
 _HIDDEN = (KEPT_KEY, CUT_KEY)
 
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
-"""A key that can be a part of the name of an attribute."""
+"""A key that can be a part of the name of an HTML attribute."""
 
 
 def find_format(request: Request) -> Format:
@@ -89,7 +89,7 @@ def _json_file(file: model.File) -> dict[str, Any]:
     time = file.upload_time
     values = {
         "requires-python": file.requires_python,
-        "core-metadata": file.dist_info_metadata,  # the name in PEP 714
+        "core-metadata": file.dist_info_metadata,  # renamed by PEP 714
         "gpg-sig": file.gpg_sig,
         "yanked": file.yanked,
         "size": file.size,
@@ -105,7 +105,7 @@ def _json_file(file: model.File) -> dict[str, Any]:
 
 
 def _others(item: model.Meta | model.ProjectDetail | model.File) -> dict[str, Any]:
-    """Return the private keys, and the keys for newer clients, of a JSON object."""
+    """Return the private keys of an item, and its keys for newer clients."""
     private = item.private_metadata
     if not private:
         return {}

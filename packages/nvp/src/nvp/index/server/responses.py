@@ -299,7 +299,7 @@ LOOPBACK_NAMES = (
     "host.docker.internal",
     "host.containers.internal",
 )
-"""The names by which clients may call a server on the loopback interface."""
+"""The host names that clients may use for a server on the loopback interface."""
 
 ANY_HOST = ("*",)
 
@@ -332,7 +332,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """An upstream on the server.
+    """An upstream, and the settings with which the server serves it.
 
     :param path: the path on the server, such as ``/0``; may be empty.
     :param url: the URL of the upstream, without credentials.

@@ -64,9 +64,9 @@ class LockFiles:
         """The results of `judge`."""
 
     def add(self, files: Mapping[str, Sequence[model.File]]) -> int:
-        """Serve the files of a lock file; return the number for the other methods.
+        """Serve the files of a lock file; return its number, for the other methods.
 
-        :param files: the files of each project, by its normalized name.
+        :param files: the files of each project, keyed by normalized name.
         """
         self._upstreams.append(ListedUpstream(files))
         return len(self._upstreams) - 1
@@ -206,8 +206,8 @@ class LockableWheel:
 class LockableRelease:
     """The files of a release, and their requirements.
 
-    :param wheels: wheels with fitting labels in order, then other labels, and finally
-        the non-variant wheels.
+    :param wheels: first the wheels with fitting labels, best first, then wheels with
+        other labels, and finally the non-variant wheels.
     :param metadata: the metadata of the variants.
     :param requires: the requirements for each label; the key ``None`` is for the
         non-variant wheel. Labels with unreadable requirements are missing.
@@ -221,7 +221,7 @@ class LockableRelease:
 async def read_lockable(
     repository: VariantRepository, project: str, name: str
 ) -> LockableRelease | None:
-    """Read the information about a wheel's release for a lock file.
+    """Read the information that a lock file needs about the release of a wheel.
 
     :param name: the name on the page.
     :returns: ``None`` for a wheel that is not a variant.

@@ -66,10 +66,10 @@ _NO_WAITING = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """``struct linger``: close a connection immediately with a reset."""
 
 _MOST = 512
-"""The maximum number of connections, if the system allows as many descriptors."""
+"""The maximum number of connections, if the system allows enough descriptors."""
 
 _RESERVED = 128
-"""Descriptors reserved for indexes and for Python itself."""
+"""File descriptors reserved for indexes and for Python itself."""
 
 
 def reachable_url(url: str) -> str:
@@ -219,7 +219,7 @@ class Server:
 
 
 def _most_connections() -> int:
-    """Return how many connections the descriptors of this process allow.
+    """Return how many connections the file descriptors of this process allow.
 
     A stream needs two: one to the client, and one to the index.
     """
@@ -241,7 +241,7 @@ class _Crowd:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # The limit for each remote address. Local programs share theirs: no limit.
+        # Only remote addresses have this limit: local programs share one address.
         self._most_of_client = max(8, most // 4)
         self._members: set[_BoundedProtocol] = set()
 
@@ -299,7 +299,7 @@ class _BoundedProtocol(H11Protocol):
     @property
     def waits_for_client(self) -> bool:
         """Whether the client must send a request, or does not read its response."""
-        if self.transport.is_closing():  # closes after its last bytes are sent
+        if self.transport.is_closing():  # the connection is already being closed
             return False
         if self.is_writing:
             return self.loop.time() - self.since >= _STALLED
@@ -307,7 +307,7 @@ class _BoundedProtocol(H11Protocol):
 
     @property
     def is_writing(self) -> bool:
-        """Whether the client must read more of a response."""
+        """Whether the server waits for the client to read a response."""
         return self.flow.write_paused
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

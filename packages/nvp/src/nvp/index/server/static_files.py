@@ -295,7 +295,7 @@ def without_ignored(
 
 
 def _metadata_of(name: str) -> str | None:
-    """Return the name of the metadata of a variant; ``None`` for another file."""
+    """Return the name of the metadata file of a variant; ``None`` for other files."""
     with suppress(InputError):
         wheel = parse_wheel_name(name)
         if wheel.label is not None:
@@ -319,7 +319,7 @@ def _read_page(path: str) -> list[model.File]:
 
 
 def _beside(file: model.File, folder: str) -> model.File:
-    """Return a file of a saved page, as a local file if it has been saved."""
+    """Return a file of a saved page, with the URL of its saved copy, if any."""
     path = os.path.join(folder, os.path.basename(file.filename))
     if not os.path.isfile(path):
         if is_http(file.url) or not os.path.isfile(path_of_file_url(file.url)):

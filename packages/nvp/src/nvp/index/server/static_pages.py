@@ -183,7 +183,7 @@ def _remove(paths: list[str]) -> None:
         logger.info("removing %s", path)
         with suppress(OSError):
             os.unlink(path)
-        with suppress(OSError):  # The directory has other files.
+        with suppress(OSError):  # fails if there are other files
             os.rmdir(os.path.dirname(path))
 
 
@@ -368,7 +368,7 @@ class _Index:
                 pages[path] = data
 
     def find_stale(self, folders: Mapping[str, list[str]]) -> Iterator[str]:
-        """Yield METADATA files of missing wheels that nvp wrote; note all others."""
+        """Yield METADATA files that nvp wrote for missing wheels; note others."""
         last = {name: x for old in self.old.values() for name, x in old.files.items()}
         for folder, names in folders.items():
             present = set(names)

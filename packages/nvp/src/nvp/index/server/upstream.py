@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 _FORBIDDING = "pytorch.org"
 """The domain whose 403 means a missing project to uv, which then uses the next index
-(``IndexStatusCodeStrategy`` in its sources). Behind this server, uv cannot see it."""
+(``IndexStatusCodeStrategy`` in its sources). This server hides the domain from uv."""
 
 _PAGES = 128
 """The number of pages whose files are cached, for requests right after the page."""
@@ -276,7 +276,7 @@ class LinksUpstream(Upstream):
 class ListedUpstream(Upstream):
     """A repository of known files, such as those of a lock file.
 
-    :param files: the files of each project, by its normalized name.
+    :param files: the files of each project, keyed by normalized name.
     """
 
     def __init__(self, files: Mapping[str, Sequence[model.File]]) -> None:
