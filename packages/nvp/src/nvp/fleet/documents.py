@@ -1,4 +1,4 @@
-"""Documents about a fleet, and for its machines.
+"""Documents about a fleet, and documents for its machines.
 
 The table of the fleet is in Markdown, CSV or HTML. The commands and manifests are for
 one group of machines and its selected build.
@@ -165,8 +165,8 @@ def dockerfile_lines(
     """Return lines for an image that may be built without a GPU.
 
     :param requirement: the requirement, such as ``torch==2.10.0``.
-    :param index_url: the index, unless it is configured. Its password is left out, and
-        a directory is not named, because the build of an image cannot read it.
+    :param index_url: the index, unless it is configured. A password in it is left out.
+        A directory is also left out, because the build of an image cannot read it.
     :raises InputError: the requirement is invalid, for example because it was made from
         the name of a renamed release file.
     """

@@ -212,7 +212,8 @@ def choose(
         ``None``, no build is selected.
     :param with_compatibility: like ``select``, but with minor-version compatibility,
         for machines without a GPU build.
-    :param of_other_releases: like ``with_compatibility``, but among all releases.
+    :param of_other_releases: like ``select``, but among all releases, for these
+        machines.
     """
     if select is None:
         return Fleet(served=tuple(Served(group=g, selection=None) for g in groups))
