@@ -119,7 +119,7 @@ def resolve(
         len(metadata.variants),
         resolution.selected,
     )
-    if _logger.logs_debug():  # building the reasons is slow
+    if _logger.logs_debug():  # building the reasons is slow: skip it if possible
         for label, reasons in resolution.rejected.items():
             causes = "; ".join(reason.sentence for reason in reasons)
             _logger.debug("%s does not fit: %s", label, causes)

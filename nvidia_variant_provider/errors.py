@@ -86,7 +86,7 @@ class UsageError(ProviderError):
 
 
 class MissingExtraError(ProviderError):
-    """A feature needs a package that is not installed, usually one from an extra."""
+    """A feature needs a missing package, usually a package from an extra."""
 
     exit_code = 2
 
@@ -146,7 +146,7 @@ def redacted(url: str) -> str:
     The user, the password, and the values after a question mark or a semicolon are
     replaced: the query of a signed URL is as secret as a password.
     """
-    import re  # late, because installers load this module
+    import re  # import late, because installers load this module
 
     def without_values(word: re.Match[str]) -> str:
         # A single pattern would take quadratic time on a malicious URL.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The largest metadata file, in bytes. Published files have up to 5 KB, and one with
+"""The largest metadata file, in bytes. Published files have up to 5 KB, and a file with
 10,000 labels has 2 MB."""
 
 LARGE_BYTES = 64 * 1024 * 1024
@@ -35,7 +35,7 @@ bytes."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Prefixes of paths that the shell has already opened. Searching a directory never
-finds such a path. A user who gives one expects that reading waits for the pipe."""
+finds such a path: the user gave it, so reading may wait for the pipe."""
 
 
 _NOT_METADATA = "this is not variant metadata"
@@ -102,8 +102,8 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """Open a regular file for reading; reject a file that makes readers wait.
 
-    :raises OSError: the file is not regular, such as a named pipe, cannot be opened, or
-        has no data yet, such as ``/proc/kmsg``.
+    :raises OSError: the file is not regular (such as a named pipe), cannot be opened,
+        or has no data yet (such as ``/proc/kmsg``).
     :raises ValueError: the path has a NUL byte.
     """
     if str(path).startswith(_OPENED):
@@ -115,7 +115,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
         status = os.fstat(file.fileno())
         _check_regular(status.st_mode)
         if not status.st_size and not file.peek(1):
-            # The file is empty, or it has no data yet: then this call raises an error.
+            # This call raises an error if the file has no data yet, but is not empty.
             os.read(file.fileno(), 1)
     except BaseException:
         file.close()
@@ -130,7 +130,7 @@ def _open_at_once(path: str, flags: int) -> int:
 def _check_regular(mode: int) -> None:
     # Accept a directory: the system's own message about directories is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        import errno  # late, because installers load this module
+        import errno  # import late, because installers load this module
 
         raise OSError(errno.EINVAL, "not a regular file")
 

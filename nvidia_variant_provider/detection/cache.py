@@ -35,7 +35,7 @@ _LIFE_WITH_PROBLEMS = 600
 _MAX_BYTES = 1024 * 1024
 _AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
-"""Flags for `os.open`; 0 for those that the platform does not have."""
+"""Flags for `os.open`; 0 for flags that the platform does not have."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/ns/mnt"
@@ -44,7 +44,7 @@ _MOUNTS = "/proc/self/ns/mnt"
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the cached result, or ``None`` if caching is impossible.
 
-    The directory is the same as ``platformdirs.user_cache_dir`` returns, but importing
+    The directory is that of ``platformdirs.user_cache_dir``, but importing
     `platformdirs` would take twice as long as starting Python. Results are cached on
     Linux only: other systems have no identifier for each boot.
     """
@@ -128,8 +128,8 @@ def why_no_cache(folder: str) -> str | None:
     """Return why a directory cannot hold a cache, or ``None`` if it can.
 
     The rule is that of pip's `check_path_owner`: with ``sudo -E``, or in a mounted
-    home, the directory belongs to another user, who could plant files in it. It must
-    not be writable by other users either.
+    home, the directory belongs to another user, who could plant files in it. The
+    directory must not be writable by other users either.
 
     :param folder: an absolute path. A missing directory is accepted if its nearest
         existing parent allows creating it.

@@ -70,7 +70,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
         # GPU is not from NVIDIA.
         environment = environment.replace(reason=reasons.NO_DEVICE)
     if environment.reason is None and not environment.compute_capabilities:
-        # If no GPU can be read, all usually have the same reason: use the first.
+        # If no GPU can be read, the GPUs usually have the same reason: use the first.
         gpus = environment.gpus
         environment = environment.replace(
             reason=gpus[0].reason if gpus else reasons.NO_GPU
@@ -85,7 +85,7 @@ def probe(environ: Mapping[str, str], traces: Sequence[str]) -> Environment:
 def _better(nvml: Environment, libcuda: Environment) -> Environment:
     """Return the more useful of two results; the result of NVML is incomplete."""
     if libcuda.cuda_driver_version is None:
-        # If NVML has no useful reason, use that of libcuda, unless libcuda is missing.
+        # If NVML has no useful reason, use libcuda's reason, unless libcuda is missing.
         if nvml.reason in _SILENT and libcuda.reason != reasons.NO_USER_DRIVER:
             return nvml.replace(reason=libcuda.reason)
         # libcuda distinguishes causes for which NVML has only one code, such as a

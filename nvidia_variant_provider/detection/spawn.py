@@ -105,7 +105,7 @@ if sys.platform != "win32":
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ]
             words = tuple(command)
-            if group:  # a new group, whose id is that of the child
+            if group:  # start a new group, whose id is the child's process id
                 pid = os.posix_spawn(
                     words[0], words, variables, file_actions=actions, setpgroup=0
                 )

@@ -309,8 +309,8 @@ def is_failure(reason: str | None) -> TypeGuard[str]:
 def forced_cuda_version(environ: Mapping[str, str]) -> CudaVersion | None:
     """Return the forced CUDA version of the driver, or ``None``.
 
-    The variable holds a PEP 440 version. Only its major and minor matter: ``12.9`` and
-    ``12.9.1`` mean 12.9, and ``12`` means 12.0.
+    The variable is a PEP 440 version, of which only the first two numbers matter:
+    ``12.9`` and ``12.9.1`` mean 12.9, and ``12`` means 12.0.
 
     :raises OverrideError: the text is not a version, or is the version of a driver.
     """

@@ -62,7 +62,7 @@ def find_answers(
 ) -> dict[str, Answer]:
     """Return the answer for each namespace that a label of ``metadata`` uses.
 
-    :param supported: answers from the user, which replace those of plugins.
+    :param supported: answers from the user, which replace the answers of plugins.
     :param enable_optional: the namespaces whose optional providers are enabled, or
         ``True`` for all.
     """
@@ -144,7 +144,7 @@ def ask_plugins(namespaces: Sequence[str]) -> dict[str, Answer]:
     Plugins are third-party code. An exception becomes the ``why_not`` of the answer,
     and output goes to stderr, because stdout may carry a report.
     """
-    # This module is slow to import, and only documents with other providers need it.
+    # importlib.metadata is slow to import; only documents with other providers need it.
     from importlib.metadata import entry_points
 
     installed: dict[str, list[EntryPoint]] = {}
@@ -159,7 +159,7 @@ def _ask(points: Sequence[EntryPoint]) -> Answer:
         return Answer(why_not="no provider plugin for it is installed")
     if len(endpoints) > 1:
         # PEP 817: attempting to load multiple plugins for one namespace "MUST
-        # result in a fatal error". This package only ignores the namespace.
+        # result in a fatal error". Instead of failing, ignore the namespace.
         names = ", ".join(sorted(endpoints))
         return Answer(why_not=f"several installed plugins claim it: {names}")
     (point,) = endpoints.values()
@@ -213,7 +213,7 @@ def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool |
 
     ``None`` means that the marker is invalid, or compares incompatible values.
 
-    :param platform: variables that replace those of this machine.
+    :param platform: marker variables to use instead of the values of this machine.
     """
     from packaging.markers import Marker
 

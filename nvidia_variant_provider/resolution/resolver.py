@@ -179,7 +179,7 @@ def resolve_metadata(
 ) -> Resolution:
     """Filter and order the labels of ``metadata`` for ``environment``.
 
-    :param supported: answers from the user, which replace those of plugins.
+    :param supported: answers from the user, which replace the answers of plugins.
     :param every_gpu: keep only labels that have a supported ``sm_arch`` value for each
         readable GPU, and labels without nvidia properties.
     :param enable_optional: the namespaces whose optional providers are enabled, or
@@ -370,7 +370,7 @@ def _is_unknown(mismatch: Mismatch) -> bool:
 
 
 def _outlook(environment: Environment, relaxed: Sequence[Mismatch]) -> str:
-    """Return a clause: would minor-version compatibility help? It may be empty."""
+    """Return a clause on the effect of minor-version compatibility; may be empty."""
     if not relaxed:
         return (
             "; its machine code would run under CUDA's minor-version compatibility "

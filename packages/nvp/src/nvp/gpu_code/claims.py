@@ -46,8 +46,8 @@ class TrueClaim(Reported):
     :param exact: values with code for only one GPU (``90a``). They are true as long as
         no other known GPU supports the value: only 9.0 supports ``90_real``.
     :param compiled: further ``_virtual`` values, which are true because of PTX for
-        lower targets: only 8.x supports ``80_virtual``, but drivers compile such PTX on
-        9.0 too.
+        lower targets: only 8.x supports ``80_virtual``, but drivers compile such PTX
+        for 9.0 too.
     :param unnamed: targets that no value can name, such as ``90a_virtual``.
     :param lacking: for each library, the targets that only other libraries cover.
     :param strict: the lowest ``cuda_version_lower_bound`` under the provider's strict
@@ -324,7 +324,7 @@ def _compiled_values(units: Sequence[Unit], values: Sequence[str]) -> tuple[str,
 def _relaxed_values(
     units: Sequence[Unit], relaxed: Bound, values: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return those of the values that are still true with the relaxed bound."""
+    """Return the values that are still true with the relaxed bound."""
     if relaxed.version is None:
         return ()
     newest = newest_ptx(units)
@@ -334,7 +334,7 @@ def _relaxed_values(
 
 
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
-    """Return, for each unit, the values that it does not cover, but other units do."""
+    """Return ``{name of a unit: values that only other units cover}``."""
     loaded = _loaded(units)
     values = {property_value(t) for unit in loaded for t in unit.targets}
     named = [value for value in values if value is not None and gpus_of(value)]

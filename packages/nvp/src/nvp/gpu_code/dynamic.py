@@ -1,4 +1,4 @@
-"""The parts of an ELF file for the loader: libraries, symbols, and data sections.
+"""The parts of an ELF file that loaders use: libraries, symbols, and data sections.
 
 Installed libraries allow seeking, so only the tables are read: for the symbols of
 torch's largest library, 7 MB of 520 MB.
@@ -105,7 +105,7 @@ def read_needed() -> Reader[tuple[str, ...]]:
 
 
 def read_dynamic() -> Reader[Dynamic]:
-    """Read the information of an ELF file for the loader.
+    """Read the dynamic section of an ELF file, which a loader uses.
 
     :raises ValueError: the file is not ELF, or its tables cannot be read.
     """
@@ -221,7 +221,7 @@ def _counts(kind: int, flags: int) -> bool:
 
 
 class Symbol(NamedTuple):
-    """A symbol that a file provides to others or needs from them.
+    """A symbol that a file provides to other files or needs from them.
 
     Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 

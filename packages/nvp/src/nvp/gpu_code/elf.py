@@ -1,8 +1,8 @@
-"""ELF files: the machine and the sections; and cubins, which are ELF files for a GPU.
+"""Read the machine and the sections of ELF files, such as cubins, which are for GPUs.
 
-pyelftools needs a seekable file. The members of a wheel are streams, and converting one
-to a file takes its size in memory or on disk. This reader needs only three tables;
-`ranges` explains how it works on a stream.
+pyelftools needs a seekable file. The members of a wheel are streams, and writing each
+of them to a file would take memory or disk space. This reader needs only three tables;
+`ranges` explains how a reader works on a stream.
 
 Generic ABI: https://gabi.xinuos.com, chapters 2, 5 and 8. NVIDIA documents neither the
 flags of a cubin's header nor its sections: this module was checked against the output
@@ -68,9 +68,9 @@ class Sections:
 
     Names are searched on demand: a wheel can have 10,000 cubins with many sections.
 
-    :param rows: the offset of the name, type, offset and size of each section.
-    :param names: the texts of the names, each with a zero byte after it; empty if they
-        could not be read.
+    :param rows: ``(offset of the name, type, offset, size)`` for each section.
+    :param names: the bytes of all names, each with a zero byte at its end; empty if the
+        names could not be read.
     """
 
     __slots__ = ("_names", "_rows")
@@ -263,7 +263,7 @@ def text_of(data: bytes) -> str:
 
 
 def has_kernels(data: bytes) -> bool:
-    """Return whether a cubin has code; bytes that are not a cubin count as code."""
+    """Return whether a cubin has code; ``True`` also for bytes that are not a cubin."""
     # Without this prefix of section names, there is no code, so return early.
     if _TEXT not in data:
         return not data.startswith(MAGIC)

@@ -241,7 +241,7 @@ class Scanner:
         return body
 
     def _find_texts(self, data: bytes, start: int, end: int) -> None:
-        """Search for texts between two offsets, or begun in the previous piece."""
+        """Search a range for the texts, which may also begin in the previous piece."""
         joint = self._before + data[start : min(end, start + self._longest)]
         self._before = b""
         for text in self._texts[:]:

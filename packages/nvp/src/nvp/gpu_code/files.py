@@ -94,7 +94,10 @@ class Listing:
             self._unlisted += 1
 
     def defects(self, more: Iterator[Defect]) -> tuple[Defect, ...]:
-        """Return the sorted defects with ``more``; the last may count omitted ones."""
+        """Return the defects and ``more``, sorted.
+
+        If there are too many defects, the last one states how many are omitted.
+        """
         defects = [*self._defects, *more]
         defects.sort(key=lambda item: (item.path, item.message))
         unlisted = self._unlisted + len(defects[MAX_DEFECTS:])
@@ -151,7 +154,7 @@ class Listing:
         :param file_name: the name of the archive, which begins with its project.
         :param prefix: the prefix of the names of the members.
         :param requires: read ``Requires-Dist`` from the METADATA of the archive.
-        :param look: reads more from the open archive: opening it again would be slow.
+        :param look: called with the open archive, to read more from it.
         """
 
         def read(archive: zipfile.ZipFile) -> None:

@@ -97,7 +97,7 @@ _IMPORTS, _DELAYED = 1, 13
 """The indexes of the data directories for imported DLLs and for delay-loaded DLLs."""
 
 _DESCRIPTORS = (struct.Struct("<12xI4x"), struct.Struct("<4xI24x"))
-"""The position of the address of a DLL's name in a descriptor, for each directory."""
+"""The forms of a descriptor in the two directories; only an address is unpacked."""
 
 MAX_SECTIONS = 96
 """The maximum number of sections that Windows accepts."""

@@ -36,7 +36,7 @@ _STEP = 256 * 1024
 """The number of bytes to read at once from a file on disk, if nothing was skipped."""
 
 _SHORT = 4 * 1024
-"""The number of bytes to read after skipping; the header of an entry has 64 or more."""
+"""The number of bytes to read after skipping; entries have headers of 64 bytes."""
 
 _NO_END = 1 << 64
 
@@ -104,7 +104,7 @@ class Counts:
             self.defects.append(Defect(path=self.path, place=place, message=message))
 
     def totals(self) -> dict[str, Any]:
-        """Return the fields of `report.LibraryReport` that count entries."""
+        """Return the fields of `report.LibraryReport` that summarize the entries."""
         if not self._entries:  # shortcut: most files have no entries
             return {}
         targets: dict[str, int] = defaultdict(int)

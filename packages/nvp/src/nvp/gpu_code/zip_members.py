@@ -101,8 +101,8 @@ class Member:
     def pieces(self, source: Source) -> Iterator[bytes]:
         """Yield the content in pieces, and verify the checksum at the end.
 
-        :raises BrokenError: the member is unreadable or invalid, such as longer than
-            claimed: at most the claimed number of bytes is yielded.
+        :raises BrokenError: the member is unreadable or invalid. If it is longer than
+            claimed, only the claimed number of bytes is yielded.
         """
         try:
             data = self._data(source.read)
@@ -230,7 +230,7 @@ def list_members(
 ) -> tuple[list[Member], list[Defect]]:
     """Return the readable files of an archive, and the defects of the other files.
 
-    :param look: reads more from the open archive: opening it again would be slow.
+    :param look: called with the open archive, because opening it again would be slow.
     :raises InputError: the archive cannot be read.
     """
     with open_wheel(source) as archive:

@@ -119,8 +119,8 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: the file has more than `MAX_READ` of the requested bytes,
-            which is the limit for a list of members.
+        :raises InputError: more than `MAX_READ` bytes, the limit for a list of members,
+            would be read.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:
@@ -160,7 +160,7 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 _BODY = re.compile(r"(?:\A|\n|\r(?!\n))(?![!-9;-~]*:|[ \t]|From )")
-"""A pattern for the end of all headers: no header, or part of a header, follows."""
+"""A pattern for the end of the headers: the next line neither is nor continues one."""
 
 _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
 """A pattern for the end of one header: an indented next line would continue it."""
