@@ -212,8 +212,7 @@ def choose(
         ``None``, no build is selected.
     :param with_compatibility: like ``select``, but with minor-version compatibility,
         for machines without a GPU build.
-    :param of_other_releases: like ``select``, but among all releases, for these
-        machines.
+    :param of_other_releases: like ``select``, for these machines, among all releases.
     """
     if select is None:
         return Fleet(served=tuple(Served(group=g, selection=None) for g in groups))

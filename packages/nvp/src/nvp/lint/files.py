@@ -124,8 +124,7 @@ class OpenFile:
 
     :param source: the path, or a seekable file.
     :param sha256: the hash; ``None`` if it was not computed.
-    :param unhashed: why the hash was not computed, although the page gives one to
-        compare; ``None`` otherwise.
+    :param unhashed: why the hash was not computed, although the page gives a hash.
     :param jobs: the number of members that are read in parallel.
     """
 
