@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from typing import Any
 
@@ -265,34 +265,25 @@ def load_priorities() -> Priorities:
 
 
 def _read(path: str) -> Priorities:
-    loads = _toml_loads(path)
+    hint = "correct the file or remove it"
     try:
-        return _priorities(loads(read_bytes(path).decode("utf-8")))
-    except InputError as error:
-        raise ConfigurationError(
-            error.message, path=path, place=error.place, hint=error.hint
-        ) from None
-    except (ValueError, RecursionError) as error:
-        # TOMLDecodeError and UnicodeDecodeError are both ValueErrors.
-        message = f"not TOML: {str(error).splitlines()[0]}"
-        hint = "correct the file or remove it"
-        raise ConfigurationError(message, path=path, hint=hint) from None
-
-
-def _toml_loads(path: str) -> Callable[[str], dict[str, Any]]:
-    try:
-        if sys.version_info >= (3, 11):
-            from tomllib import loads
-        else:
-            from tomli import loads
+        from ..strict_toml import parse_toml
     except ImportError:
         raise MissingExtraError(
             "reading this file needs tomli on Python 3.10",
             path=path,
             hint="pip install tomli",
         ) from None
-    reader: Callable[[str], dict[str, Any]] = loads
-    return reader
+    try:
+        return _priorities(parse_toml(read_bytes(path).decode("utf-8")))
+    except InputError as error:
+        raise ConfigurationError(
+            error.message, path=path, place=error.place, hint=error.hint or hint
+        ) from None
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError and UnicodeDecodeError are both ValueErrors.
+        message = f"not TOML: {str(error).splitlines()[0]}"
+        raise ConfigurationError(message, path=path, hint=hint) from None
 
 
 def _priorities(document: Mapping[str, Any]) -> Priorities:

@@ -58,6 +58,9 @@ class TestVariantsToml:
         ("text", "message"),
         [
             ("x = ", "not TOML: "),
+            # The key would take 1.6 GB; Python cannot print the number.
+            (f"a{20_000 * '.a'} = 1", "has keys of too many parts"),
+            (f"x = 0x{3_600 * 'f'}", "has a number of more than 3500 digits"),
             ("priorities = []", "priorities: unknown key"),
             (
                 'namespace_priorities = "nvidia"',
@@ -77,6 +80,8 @@ class TestVariantsToml:
 
     def test_python_310_without_tomli(self, monkeypatch: pytest.MonkeyPatch) -> None:
         modern = sys.version_info >= (3, 11)
+        parser = "nvidia_variant_provider.strict_toml"
+        monkeypatch.delitem(sys.modules, parser, raising=False)
         monkeypatch.setitem(sys.modules, "tomllib" if modern else "tomli", None)
         with pytest.raises(MissingExtraError) as caught:
             self.order("")

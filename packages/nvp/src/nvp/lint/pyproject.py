@@ -9,22 +9,16 @@ build and does not become part of the metadata.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nvidia_variant_provider.errors import join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
+from nvidia_variant_provider.strict_toml import TOMLDecodeError, parse_toml
 
-from ..pins.toml_text import check_toml
 from .documents import PROVIDER_CHECKS, Scope, check_document
 from .findings import Collector, Position, Problem, positions_at
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 NAME = "pyproject.toml"
 _SECTION = "variant"
@@ -38,7 +32,7 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     """Check the bytes of a ``pyproject.toml``, and return the findings about it."""
     collector = Collector(path, document=data, locate=find_places)
     try:
-        document = _load(data.decode("utf-8"))
+        document = parse_toml(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         given = getattr(error, "message", str(error))
         message = _AT.sub("", given) or "nested too deeply"
@@ -102,16 +96,6 @@ _KEY = re.compile(rf"[ \t]*(?:[A-Za-z0-9_-]+|{_QUOTED})[ \t]*")
 _SCALAR = re.compile(rf"{_LONG}|{_QUOTED}|[^,\]}}#\n]+", re.DOTALL)
 
 
-def _load(text: str) -> dict[str, Any]:
-    """Return the value of a TOML text.
-
-    :raises ValueError: the text is not TOML, or would need too much memory or time.
-    """
-    check_toml(text)
-    document: dict[str, Any] = tomllib.loads(text)
-    return document
-
-
 def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
     """Return the positions of places in a TOML text, as `findings.find_positions` does.
 
@@ -119,11 +103,11 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
     """
     wanted = list(places)
     try:
-        _load(text)
+        parse_toml(text)
         offsets = {"": (0, 0)}
         for place, key, value in _Walk(text).places():
             offsets.setdefault(place, (key, value))
-    except tomllib.TOMLDecodeError as error:
+    except TOMLDecodeError as error:
         match = _AT.search(str(error))
         lines = text.split("\n")
         end = len(lines), len(lines[-1]) + 1
@@ -174,7 +158,7 @@ class _Walk:
         """Yield the parts of a dotted key."""
         while match := _KEY.match(self._text, self._at):
             self._at = match.end()
-            yield next(iter(tomllib.loads(f"{match[0]} = 0")))
+            yield next(iter(parse_toml(f"{match[0]} = 0")))
             if self._text[self._at] != ".":
                 return
             self._at += 1

@@ -9,32 +9,13 @@ with other lines, so the result is the same as with `tomllib` alone.
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
 
+from nvidia_variant_provider import strict_toml
 from nvidia_variant_provider.errors import InputError, shown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 AGAIN = "make the lock file again"
 
-_MOST_SIGNS = 500_000
-"""The maximum number of characters that begin a value, outside the lists of files: each
-value costs memory and time. A lock file of 200 packages has 30,000 of them."""
-
-_DEEPEST = 50
-"""The maximum number of parts of a dotted key: `tomllib` needs quadratic time."""
-
-_LONGEST = 4000
-"""The maximum number of digits in a number. Python reads longer numbers only in
-hexadecimal form, and cannot print them. `tomllib` takes 150 bytes per digit."""
-
-_DIGITS = re.compile("[0-9A-Fa-f_]+")
-_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
-_DOTTED = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
 _TEXT = r'"[^"\\\x00-\x08\x0a-\x1f\x7f]*"'
 _SIMPLE = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}})"
 _FLAT = rf"\{{ ?{_SIMPLE}(?:, {_SIMPLE})* ?\}}"
@@ -67,9 +48,10 @@ def parse_toml(text: str) -> dict[str, Any]:
     # Do not replace a list if it may be part of a multi-line string.
     plain = '"""' in text or "'''" in text or "set aside" in text
     rest = text if plain else _LIST.sub(set_aside, text)
-    check_toml(rest)
     try:
-        document: dict[str, Any] = tomllib.loads(rest)
+        document = strict_toml.parse_toml(rest)
+    except InputError as error:
+        raise InputError(error.message, hint=AGAIN) from None
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         reason = "nested too deeply" if deep else (str(error).splitlines() or [""])[0]
@@ -77,31 +59,6 @@ def parse_toml(text: str) -> dict[str, Any]:
     if lists:
         _put_back(document, lists)
     return document
-
-
-def check_toml(text: str) -> None:
-    """Refuse a text for which `tomllib` would need too much memory or time.
-
-    :raises InputError: the text is refused.
-    """
-    if sum(map(text.count, "{[,=.")) > _MOST_SIGNS:
-        raise InputError("has too many values", hint=AGAIN)
-    if _has_deep_keys(text):
-        raise InputError("has keys of too many parts", hint=AGAIN)
-    if _has_long_numbers(text):
-        raise InputError(f"has a number of more than {_LONGEST} digits", hint=AGAIN)
-
-
-def _has_deep_keys(text: str) -> bool:
-    lines = (line for line in text.splitlines() if line.count(".") > _DEEPEST)
-    keys = (match[0] for line in lines for match in _DOTTED.finditer(line))
-    return any(len(re.findall(_PART, key)) > _DEEPEST for key in keys)
-
-
-def _has_long_numbers(text: str) -> bool:
-    lines = (line for line in text.splitlines() if len(line) > _LONGEST)
-    numbers = (match[0] for line in lines for match in _DIGITS.finditer(line))
-    return any(len(number) > _LONGEST for number in numbers)
 
 
 def _read_table(text: str) -> dict[str, Any] | None:
