@@ -1,7 +1,7 @@
 """The checks of ``doctor`` that need no GPU, one function for each code.
 
-ND1xx machine, ND2xx builds, ND3xx libraries, ND4xx toolchain, ND5xx ABI. Importing this
-package declares them all in `CHECKS`.
+ND1xx is for the machine, ND2xx for builds, ND3xx for libraries, ND4xx for the
+toolchain, ND5xx for the ABI. The import of this package declares all these checks.
 """
 
 from ..model import CHECKS

@@ -30,7 +30,7 @@ from .replacing import install_extra
 
 _MASK = "CUDA_VISIBLE_DEVICES"
 _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
-"""The variable that each sandbox sets, with the sandbox's name and its directory."""
+"""The variable that each sandbox sets, and the sandbox's name and directory."""
 
 _FIRST_NEAR = Version("0.49")
 """The first bitsandbytes that accepts a library for another CUDA minor version."""
@@ -54,10 +54,10 @@ _CONTAINER_FILES = (".dockerenv", "run/.containerenv")
 
 _DRIVER = "libcuda.so.1"
 _SMALLEST_DRIVER = 1024 * 1024
-"""A smaller file is a stub: stubs have about 60 kB, and drivers' libraries 20 MB."""
+"""The minimum size in bytes of a driver's library: stubs have 60 kB, drivers 20 MB."""
 
 _CONSUMER = ("GeForce", "TITAN")
-"""GPUs without support for cuda-compat. CUDA Compatibility: "The forward compatible
+"""Names of GPUs without cuda-compat. CUDA Compatibility: "The forward compatible
 upgrade is supported on data center GPUs and on select NGC-Ready RTX boards"."""
 
 _PART = re.compile(r"jax-cuda([0-9]+)-(plugin|pjrt)")
@@ -89,7 +89,7 @@ def _find_other_driver(stack: Stack) -> Iterator[Finding]:
     """Report a libcuda that is not from the same driver release as the kernel module.
 
     CUDA then returns the error 803, or 804 on GPUs without forward compatibility. NVML
-    may be from the right driver and work.
+    may work, because it may be from the matching driver release.
     """
     path, loaded = _first_driver(stack), stack.environment.kernel_driver_version
     real = "" if path is None else os.path.realpath(path)
@@ -179,7 +179,7 @@ def _is_container(stack: Stack) -> bool:
 
 
 def _first_driver(stack: Stack) -> str | None:
-    """Return the libcuda that programs of this machine load, if any."""
+    """Return the path of the libcuda that programs on this machine load, if any."""
     return find_in_system(stack, _DRIVER) if stack.is_here else None
 
 
@@ -204,7 +204,7 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
             hint=f"start it with --gpus all, or with -e {_GIVEN}=all",
         )
     python = stack.installation.python or ""
-    # Check both paths: the interpreter is a link to the one that created it.
+    # Check both paths: the interpreter of a virtual environment is often a link.
     paths = (python, os.path.realpath(python))
     for variable, (name, folder) in _SANDBOXES.items():
         inside = stack.environ.get(variable) and any(f"/{folder}/" in x for x in paths)
@@ -220,7 +220,7 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
 
 
 def _hides_all(mask: str, count: int) -> bool:
-    """Return whether a mask hides all GPUs.
+    """Return whether a value of ``CUDA_VISIBLE_DEVICES`` hides all GPUs.
 
     CUDA C++ Programming Guide: only devices before the first invalid index are visible.
     """
@@ -261,7 +261,7 @@ def find_missing_backends(stack: Stack) -> Iterator[Finding]:
 def _check_jax(stack: Stack) -> Iterator[Finding]:
     jaxlib = stack.distributions.get("jaxlib")
     others = [n for n in stack.distributions if n.startswith(_OTHER_PLUGINS)]
-    # Skip other backends, and a jaxlib with its own GPU code, from before the plug-ins.
+    # Skip stacks with another backend, or with an old jaxlib that has its own GPU code.
     if jaxlib is None or others or "cuda" in jaxlib.version or find_form(jaxlib):
         return
     parts: dict[int, dict[str, Distribution]] = {}
@@ -331,7 +331,7 @@ def _say_two_plugins(stack: Stack, plugins: Mapping[int, Distribution]) -> Findi
 
 
 def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:
-    """Return the command that adds a plug-in, of jaxlib's release if possible."""
+    """Return the command that adds a plug-in, for jaxlib's release if possible."""
     driver = stack.environment.cuda_driver_version
     platform = platform_of_wheel(jaxlib)
     running: dict[Version, int] = {}
@@ -381,7 +381,7 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
 def _other_bitsandbytes(
     stack: Stack, own: Distribution, cuda: CudaVersion
 ) -> str | Command:
-    """Return the command for a release with a library for the CUDA of torch."""
+    """Return the command to install a release with a library for torch's CUDA."""
     having: dict[Version, bool] = {}
     for row in build_records().get(own.name, ()):
         pieces = [code.name for piece in row.needs.pieces or () for code in piece]

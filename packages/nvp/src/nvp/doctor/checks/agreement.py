@@ -36,10 +36,10 @@ from .replacing import find_companions, replace_extension
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _LONGEST = 64 * 1024 * 1024
-"""The largest file to hash in order to find its owner, in bytes."""
+"""The maximum size in bytes of a file that is hashed to find its owner."""
 
 _MOST_HASHED = 4
-"""The maximum number of files to hash for the distributions that share them."""
+"""The maximum number of files that are hashed for a set of distributions."""
 
 
 @check("ND304", "error")
@@ -71,7 +71,7 @@ def _find_unmet(
 def _unmet(
     stack: Stack, counts: Callable[[str], bool]
 ) -> Iterator[tuple[Need, Distribution | None]]:
-    """Yield requirements that the installed distributions do not meet."""
+    """Yield each unmet requirement with the installed distribution, if any."""
     for need in stack.requirements:
         if counts(need.name):
             installed = stack.distributions.get(need.name)
@@ -126,14 +126,15 @@ def _agree(
 ) -> Advice:
     """Return advice to replace the dependents, or the installed distribution.
 
-    Only wheels of the dependents are allowed: any release fits if built from source.
+    Only wheels of dependents are allowed, or pip would build some release from source.
     """
     name = installed.name
     kept = f"{name}=={installed.public_version}"
     only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
     others = [x for x in find_companions(stack, name) if x.name not in users]
-    # Keep the installed release: another may not fit all dependents, or not run here.
+    # Keep the installed release: another may not run here, or may not fit all
+    # dependents.
     if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
         return Advice(f"{keep}, which keeps {name}", (keep,))
     follow = stack.pip("install", *wanted)
@@ -141,7 +142,7 @@ def _agree(
 
 
 def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
-    """Return whether a required release may run on this machine, by the table."""
+    """Return whether a required release may run here, according to the table."""
     needed = parse_requirement(wanted)
     rows = [
         row
@@ -180,7 +181,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         remove = stack.pip("uninstall", "--yes", *names)
         wanted = max(names, key=lambda name: _suitability(stack, name))
         install = stack.pip("install", _required_text(stack, wanted))
-        # Files of only one distribution work, but a CPU build leaves the GPU unused.
+        # If all files are from one distribution, they work, but may not use the GPU.
         suits = _suitability(stack, wanted)[:2]
         unsuitable = any(_suitability(stack, name)[:2] < suits for name in winners)
         broken = len(winners) > 1 or (stack.has_gpu and unsuitable)
@@ -201,7 +202,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
 def _find_winner(
     path: str, pairs: Iterable[tuple[Distribution, RecordedFile]]
 ) -> Distribution | None:
-    """Return the distribution whose RECORD has the file's hash; ``None`` if unknown."""
+    """Return the distribution whose RECORD has the hash of the file, if any."""
     (first, _), *_ = pairs
     try:
         with open_regular(path) as file:
@@ -225,10 +226,10 @@ def _find_winner(
 
 
 def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
-    """Return a sort key of how well a distribution fits this machine; best is last.
+    """Return a sort key for how well a distribution fits this machine, best last.
 
-    :return: whether the driver supports its CUDA; whether it uses the GPU, or, without
-        a driver, only the CPU; and a tiebreaker.
+    :returns: whether the driver supports its CUDA; whether it uses the GPU (only the
+        CPU if there is no driver); and a tiebreaker.
     """
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch
@@ -317,7 +318,7 @@ def find_missing_symbols(stack: Stack) -> Iterator[Finding]:
 
 
 def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
-    """Yield one library with symbols of a kind for each distribution."""
+    """Yield each distribution's first library with symbols in the field ``kind``."""
     seen: set[str] = set()
     for extension in stack.extensions:
         name = extension.distribution.name
@@ -327,7 +328,7 @@ def _first_of_each(stack: Stack, kind: str) -> Iterator[Extension]:
 
 
 def _is_extension(stack: Stack, distribution: Distribution, label: Backend) -> bool:
-    # METADATA is not enough: torch-scatter and its siblings do not require torch there.
+    # METADATA is not enough: torch-scatter and its siblings do not declare torch.
     if label.torch is not None or "torch" in distribution.required:
         return True
     return bool(torch_libraries(stack, distribution))
@@ -338,10 +339,10 @@ def _differences(stack: Stack, label: Backend) -> Iterator[str]:
     if torch is None:
         return
     installed = _release(torch.version)
-    # Patch releases of torch keep the ABI of their minor release.
+    # Compare minor releases of torch, because patch releases keep the ABI.
     if label.torch is not None and installed not in (None, label.torch):
         yield f"torch {label.torch[0]}.{label.torch[1]} ({torch.version} is installed)"
-    # Minor-version compatibility holds for libraries of one CUDA major version.
+    # Compare major versions of CUDA, because minor versions are compatible.
     if label.cuda is not None and torch.is_known:
         named = label.cuda
         if torch.cuda is None:
@@ -363,7 +364,7 @@ def _release(version: str) -> tuple[int, int] | None:
 
 
 def _labels(distribution: Distribution) -> Iterator[str]:
-    """Yield the local version labels of a distribution and of its wheel."""
+    """Yield the local version labels of a distribution and of its original wheel."""
     _, _, label = distribution.version.partition("+")
     if label:
         yield label

@@ -45,11 +45,11 @@ class _Piece(NamedTuple):
 
 
 def _of_programs(find: Find) -> Find:
-    """Omit a finding about a library if one is about a program that requires it.
+    """Decorate a check to omit libraries that are required by reported programs.
 
     Replacing the program also replaces NVIDIA's libraries. One command replaces the
-    programs of several findings, because most require each other; beyond
-    `_MOST_TOGETHER`, each has its own command.
+    programs of several findings, because most programs require each other; beyond
+    `_MOST_TOGETHER` programs, each finding has its own command.
     """
 
     @wraps(find)
@@ -257,7 +257,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
 
 def _replace_cpu_build(stack: Stack, distribution: Distribution) -> Advice:
     torch = stack.toolchain.torch
-    # An extension must fit the installed torch, so look for a build for that release.
+    # An extension must fit the installed torch, so look for a build for its release.
     if torch is not None and torch.cuda is not None:
         linked = torch_libraries(stack, distribution)
         if linked and distribution.name not in PROJECTS:
@@ -301,7 +301,7 @@ def find_refused(stack: Stack) -> frozenset[str]:
 
 
 def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
-    """Yield the readable distributions with GPU code, with their requirements."""
+    """Yield each readable distribution with GPU code, and what the code needs."""
     for distribution, _ in stack.with_gpu_code():
         needs = stack.needs_of(distribution)
         if needs is not None and needs.gpu:
@@ -314,8 +314,8 @@ def _pieces_by_gpu(
     """Yield, for each build and GPU, how the GPU runs the pieces of the build.
 
     A build that cannot start with the driver is left out, with its libraries. NVIDIA's
-    own libraries select kernels from several files at run time, such as a file of cuDNN
-    only for Blackwell, so their best file counts.
+    libraries select kernels from several files at run time, such as a file of cuDNN
+    only for Blackwell, so only the file that the GPU runs best is yielded.
     """
     driver = stack.environment.cuda_driver_version
     if driver is None:

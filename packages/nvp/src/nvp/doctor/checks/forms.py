@@ -1,4 +1,4 @@
-"""CPU-only distributions of projects that also have one for GPUs."""
+"""Find CPU-only distributions of projects that also have a distribution for GPUs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..model import Finding, Stack, platform_of_wheel
 
 @cache
 def _forms() -> Mapping[str, Mapping[str, Any]]:
-    """Return the table of CPU-only distributions, by project.
+    """Return the table of CPU-only distributions, keyed by project.
 
-    ``gpu`` is the requirement for GPUs; if it is missing, ``advice`` has the hint.
+    ``gpu`` is the requirement for GPUs; in rows without it, ``advice`` is the hint.
     """
     rows = json.loads(read_resource("knowledge", "cpu_forms.json"))
     return {row["project"]: row for row in rows}
 
 
 def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
-    """Return the row of a CPU-only distribution; ``None`` for any other."""
+    """Return the row of a CPU-only distribution; ``None`` for other distributions."""
     row = _forms().get(distribution.name)
     if row is None or row.get("platform") not in (
         None,
@@ -36,7 +36,7 @@ def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
     allowed = SpecifierSet(row.get("releases", ""))
     try:
         fits = allowed.contains(distribution.public_version, prereleases=True)
-    except ValueError:  # InvalidVersion from packaging before 26
+    except ValueError:  # raised by packaging before 26
         return None
     return row if fits else None
 

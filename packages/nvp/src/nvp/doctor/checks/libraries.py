@@ -33,7 +33,7 @@ from .builds import find_refused
 from .replacing import replace_builds
 
 _PATHFINDER = "cuda-pathfinder"
-"""The project that other programs use to find NVIDIA's libraries on demand."""
+"""The project with which programs find NVIDIA's libraries on demand."""
 
 
 @check("ND301", "error")
@@ -48,7 +48,7 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         # Report the owner of the library once, for all programs that load the library.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
-            # Skip optional plug-ins of NVIDIA's libraries, such as those for networks.
+            # Skip optional plug-ins of NVIDIA's libraries, such as network plug-ins.
             continue
         severity = _severity_of_missing(stack, owner, loading, failure)
         place = find_installed(stack, failure.name)
@@ -156,7 +156,7 @@ def _entry(folder: str) -> str:
 
 
 def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
-    """Yield failures to load libraries, without consequences of other failures."""
+    """Yield failures to load libraries, except consequences of other failures."""
     loadings = stack.libraries.loadings
     paths = {(x.distribution.name, x.library.path): x for x in loadings}
     torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")
@@ -174,12 +174,12 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
 
 
 def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | None:
-    """Return the library that a program selects among those for several CUDA versions.
+    """Return the library that a program selects from libraries for several CUDAs.
 
-    The program selects the loadable one for its CUDA. If none can be loaded, the newest
-    that the driver supports is the one to fix.
+    The program selects a library that can be loaded. If none can be loaded, the newest
+    library that the driver supports is returned, because it is the one to fix.
 
-    :returns: ``None`` if none is for the CUDA of torch, which is another finding.
+    :returns: ``None`` if no library is for torch's CUDA, which another finding reports.
     """
     driver, torch = stack.environment.cuda_driver_version, stack.toolchain.torch
     program = alternatives[-1].distribution
@@ -199,7 +199,7 @@ def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | 
 
 
 def _search_outcome(stack: Stack, failures: Sequence[Failure]) -> str:
-    """Return a clause on why libraries are not loaded, all for the same reason."""
+    """Return a clause on why libraries are not loaded; all have the same reason."""
     if failures[0].reason:
         return failures[0].reason
     places = [find_installed(stack, failure.name) for failure in failures]
@@ -216,7 +216,7 @@ def _severity_of_missing(
     if need_of(stack, failure.name, owner) is not None or failure.reason:
         return "error"
     if find_installed(stack, failure.name) is not None:
-        # A program that is imported earlier may load the library.
+        # Another program that is imported earlier may load the library.
         return "warning"
     other = _find_other_cuda(stack, owner, loading.failures)
     if other is None and not stack.is_here:
@@ -264,7 +264,7 @@ def _hint_for_missing(
         )
     install = stack.pip("install", *sorted(texts))
     if not any(needs) and not owner.is_library:
-        # Without a requirement, the program may not search NVIDIA's distributions.
+        # A program without the requirement may not search NVIDIA's distributions.
         later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
         path = os.pathsep.join(dict.fromkeys(later))
         added = f", and add its directory to LD_LIBRARY_PATH: {shlex.quote(path)}"
@@ -286,7 +286,7 @@ def _has_recorded(distribution: Distribution, name: str) -> bool:
 
 
 def _say_preloading(owner: Distribution) -> str:
-    # ONNX Runtime has had this function since 1.21.
+    # ONNX Runtime has had preload_dlls() since 1.21.
     package = owner.name.partition("-")[0]
     if "\ndef preload_dlls(" in read_head(owner.locate(f"{package}/__init__.py")):
         return f"call {package}.preload_dlls() first, which loads them, or import torch"
@@ -294,7 +294,7 @@ def _say_preloading(owner: Distribution) -> str:
 
 
 class _OtherCuda(NamedTuple):
-    """A mismatch of a build's CUDA with that of torch or of the driver.
+    """A mismatch between the CUDA of a build and that of torch or the driver.
 
     :param names: the distributions to replace.
     :param runs: whether the build runs anyway, with libraries for its own CUDA.
@@ -325,7 +325,7 @@ def _find_other_cuda(
             f"{owner.name} is a build for CUDA, and torch {torch.version} for CPUs"
         )
         return _OtherCuda(f"{sentence}: take a torch for CUDA", ("torch",), runs=False)
-    # A project for one CUDA has no build for another.
+    # A project with a CUDA version in its name has no builds for another CUDA.
     if wanted is None or owner.name == "torch" or needs_of_name(owner.name) is not None:
         return None
     if torch and torch.cuda and extends:

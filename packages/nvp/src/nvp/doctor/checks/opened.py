@@ -1,9 +1,9 @@
 """ND307: whether programs find the libraries that they open by name.
 
 TensorFlow, CTranslate2 and others open NVIDIA's libraries at first use, and run without
-the GPU if one is missing. The loader searches the directories of ``LD_LIBRARY_PATH``
-and the system. Programs with cuda-pathfinder first search NVIDIA's distributions, and
-use a library from there whatever its CUDA version.
+the GPU if a library is missing. The loader searches the directories of
+``LD_LIBRARY_PATH`` and the system. Programs with cuda-pathfinder first search NVIDIA's
+distributions, and use a library from there whatever its CUDA version.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ _NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
 
 _PIECE = 1024 * 1024
 _OVERLAP = 64
-"""The overlap of two pieces in bytes, for a name that spans them."""
+"""The overlap of consecutive pieces in bytes, to find names that span two pieces."""
 
 _MOST_NAMES = 1000
-"""The maximum number of names in a file; programs contain about ten."""
+"""The maximum number of names read from a file; programs contain about ten."""
 
 _LARGEST = ("cublas", "cudnn")
-"""The only libraries of CTranslate2 to check: the others that its code names belong to
-these, or to other programs."""
+"""The only libraries to check for CTranslate2: other names in its code belong to parts
+of these libraries, or to libraries of other programs."""
 
 
 class _Record(NamedTuple):
-    """The libraries that programs open, and where they search.
+    """The libraries that programs open, and the locations that they search.
 
     :param projects: the projects of the programs.
     :param source: the source of this record.
     :param extra: the extra whose requirements contain the libraries.
-    :param opens: the names of the libraries; empty if they must be found in the code.
-    :param looks: the locations, in order: ``wheels``, ``conda``, ``system`` and
-        ``toolkit``. Programs with cuda-pathfinder search all of them.
-    :param install: a requirement with the placeholders ``{project}`` and ``{cuda}``.
+    :param opens: the names of the libraries; empty if only the code contains the names.
+    :param looks: the searched locations, in order: ``wheels``, ``conda``, ``system``
+        and ``toolkit``. Programs with cuda-pathfinder search all four.
+    :param install: the requirement to install, with ``{project}`` and ``{cuda}``.
     """
 
     projects: list[str]
@@ -168,7 +168,7 @@ def _find_missing(
 def _places(stack: Stack, library: Library, wanted: str, place: str) -> Iterator[str]:
     """Yield the files of a library in one kind of location, in search order.
 
-    The locations are those in cuda-pathfinder's search_steps.py: site-packages, then
+    The locations are from cuda-pathfinder's search_steps.py: site-packages, then
     CONDA_PREFIX, then the loader, then CUDA_PATH or CUDA_HOME, and the toolkit whose
     libcudart the loader finds.
     """
@@ -238,7 +238,7 @@ def _advise(
 
 
 def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[_Opened]:
-    """Yield the missing libraries of an extra."""
+    """Yield the missing and wrong libraries that an extra requires."""
     variables = stack.installation.marker_variables()
     for requirement in parse_requirements(own, lambda x: x.startswith("nvidia-")):
         if not _is_of_extra(requirement, extra, variables):
@@ -271,7 +271,7 @@ _SONAMES: Mapping[str, str] = {
     "nvidia-nccl": "nccl",
     "nvidia-cudnn": "cudnn",
 }
-"""The library of each project that an extra requires."""
+"""The library in each project that an extra may require."""
 
 
 def _is_of_extra(
@@ -293,7 +293,7 @@ def _missing_of_names(stack: Stack, own: Distribution) -> Iterator[_Opened]:
     for item in own.files:
         if ".so" in item.path:
             named.update(_names_in(own, item.path))
-    # Parts of cuDNN come together, so one name is enough.
+    # Parts of cuDNN are installed together, so check one name for each purpose.
     first = {purpose_of(name): name for name in sorted(named, reverse=True)}
     for purpose, name in sorted(first.items(), key=str):
         if purpose in _LARGEST and not _is_in_system(stack, name):

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 
 def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
-    """Return advice to replace builds, which names newer builds on vendors' indexes.
+    """Return advice to replace builds, including newer builds on vendors' indexes.
 
-    Companions of exactly these releases are replaced too. A vendor's index is named if
-    it has a newer runnable build than PyPI, or if no build on PyPI is known to run.
+    Companions built for exactly these releases are replaced too. A vendor's index is
+    named if it has a newer runnable build than PyPI, or if no PyPI build is known to
+    run.
 
-    :param beside: further projects to select again, which may remain unchanged.
+    :param beside: further projects to reinstall, whose releases may remain the same.
     """
     installed = [x for name in names if (x := stack.distributions.get(name))]
     if any(item.installer == "conda" for item in installed):
@@ -86,7 +87,7 @@ def _elsewhere(
 ) -> Advice:
     """Return advice on indexes with builds, and the command for the first index.
 
-    :param instead: the requirements that replace plain names of projects, by name.
+    :param instead: requirements to use instead of plain project names, keyed by name.
     :param also: further requirements.
     """
     from ...builds.vendors import say_elsewhere
@@ -170,7 +171,7 @@ _FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
 
 
 def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
-    """Return advice for projects without a runnable release: siblings, if any."""
+    """Return advice for projects without a runnable release, such as a sibling."""
     driver = stack.environment.cuda_driver_version
     others: dict[str, str] = {}
     for item in stuck:
@@ -199,19 +200,18 @@ def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
 def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
     """Return the command that adds an extra to a program, and keeps its version.
 
-    :param wanted: such as ``jax[cuda12]``.
-    :param part: the distribution with the program's version, if the program itself is
-        not installed.
+    :param wanted: the program with the extra, such as ``jax[cuda12]``.
+    :param part: an installed distribution with the same version as the program.
     """
     program = stack.distributions.get(wanted.partition("[")[0], part)
     return stack.pip("install", f"{wanted}=={program.public_version}")
 
 
 def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
-    """Return the advice to replace an extension with one for the installed torch.
+    """Return advice to replace an extension with a build for the installed torch.
 
-    If a project has a vendor's index, PyPI usually has only the source, which needs a
-    compiler: PyPI is suggested only if the table lists its wheels.
+    If a project has a vendor's index, PyPI usually has only its source, which needs a
+    compiler, so PyPI is suggested only if the table lists wheels of the project.
     """
     from ...builds.vendors import say_source_build
 
@@ -248,7 +248,7 @@ def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
 
 
 def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
-    """Return the URL of the wheel for a torch and the environment's Python, if any."""
+    """Return the URL of the wheel for a torch release and the environment's Python."""
     build, minor = stack.toolchain.torch, _minor(torch)
     cuda = None if build is None else build.cuda
     python = _minor(stack.installation.version or "")
@@ -273,6 +273,6 @@ def _find_file(stack: Stack, index: VendorIndex, torch: str) -> str | None:
 
 
 def _minor(version: str) -> tuple[int, int] | None:
-    """Return a minor release, such as ``(2, 8)``; ``None`` if malformed."""
+    """Return the minor release of a version, such as ``(2, 8)``, if well-formed."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})(?![0-9t])", version)
     return (int(match[1]), int(match[2])) if match else None

@@ -34,12 +34,12 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
     triton = stack.toolchain.triton
     for assembler in stack.toolchain.assemblers:
         program = assembler.used
-        # The program may be torch's own, which takes precedence over Triton's.
+        # The program may be torch's ptxas, which takes precedence over Triton's.
         owner = stack.distributions.get(program.named_by)
         if triton is None or owner is None:
             continue
         if program.problem is not None:
-            # If another machine is checked, its platform may be that of the program.
+            # A program that is foreign on this machine may run on the checked machine.
             elsewhere = program.failure == "foreign" and not stack.is_here
             if assembler.gpus and not elsewhere:
                 yield Finding.of(
@@ -146,13 +146,13 @@ def _listed(capabilities: Iterable[ComputeCapability]) -> str:
 
 
 def _needed(capabilities: list[ComputeCapability]) -> str:
-    """Return the CUDA versions that support the GPUs, in words."""
+    """Return the CUDA versions that support the GPUs, such as ``12.8 or newer``."""
     last = [
         model.last_toolkit
         for gpu in capabilities
         if (model := gpu_models().get(gpu)) is not None
     ]
-    # CUDA 13 has dropped GPUs before 7.5.
+    # CUDA 13 has dropped GPUs below compute capability 7.5.
     ended = [version for version in last if version is not None]
     if ended:
         return f"{min(ended)} or older"
@@ -247,7 +247,7 @@ def find_left_out_gpus(stack: Stack) -> Iterator[Finding]:
 def _has_nvrtc(stack: Stack) -> bool:
     """Return whether torch bundles NVRTC, or requires an installed distribution of it.
 
-    ND304 reports a required one that is missing or has the wrong version.
+    ND304 reports a required distribution that is missing or has the wrong version.
     """
     torch = stack.distributions["torch"]
     if any(item.path.startswith("torch/lib/libnvrtc") for item in torch.files):
@@ -331,7 +331,7 @@ def _newer_nvcc(
 def _only_ptx(
     stack: Stack, cuda: CudaVersion, driver: CudaVersion
 ) -> list[ComputeCapability]:
-    """Return the GPUs for which extensions built here have only PTX."""
+    """Return the GPUs for which extensions built on this machine have only PTX."""
     architectures = stack.toolchain.architectures
     if architectures is None:
         return _newer_gpus(stack, cuda)
