@@ -43,8 +43,7 @@ def run() -> int:
 def _flush_stderr() -> None:
     """Flush stderr, and drop text that cannot be written, such as to a full disk.
 
-    Otherwise Python would flush again at exit, and its failure would replace the exit
-    code.
+    Otherwise Python would flush at exit, and a failure would change the exit code.
     """
     try:
         sys.stderr.flush()

@@ -123,8 +123,7 @@ class GpuRequirement:
 
     :param extras: the extras with this requirement, such as ``cuda12``; empty if no
         extra is needed.
-    :param reason: why the name of the project shows that it cannot run on the machine;
-        ``None`` if it may run.
+    :param reason: why the project cannot run, judged by its name; ``None`` if it may.
     """
 
     project: str

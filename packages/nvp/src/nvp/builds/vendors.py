@@ -272,8 +272,7 @@ def _find_backends(
 ) -> list[_Candidate]:
     """Return a candidate of unknown version for each backend that may run.
 
-    :param cuda: the preferred CUDA version; other backends are returned only if the
-        index has none for it.
+    :param cuda: the preferred CUDA version; without a backend for it, return all.
     :param torch: the torch that the builds must be for, if the builds are known.
     """
     names = index.backends or (project.rpartition("-")[2],)

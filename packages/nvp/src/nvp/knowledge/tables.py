@@ -358,8 +358,7 @@ class VendorIndex:
         build.
     :param kind: ``simple``, or ``links`` for a page of links (pip's ``--find-links``).
     :param platforms: the platforms of the wheels, such as ``win_amd64``.
-    :param complete: whether the index has all dependencies, so that no other index is
-        needed.
+    :param complete: whether the index has all dependencies, so no other is needed.
     :param leader: the project, such as torch, that the other projects of the record are
         built for. The table of builds has this project.
     :param needs: projects of other records that the builds require, for the same CUDA.

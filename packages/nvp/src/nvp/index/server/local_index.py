@@ -286,8 +286,7 @@ class LocalIndex:
     def original_url(self, url: str) -> str | None:
         """Return the original URL behind a URL of this index, without credentials.
 
-        Original URLs are recorded only for an installer on this machine; without a
-        record, the result is ``None``.
+        Original URLs are recorded only for an installer on this machine.
         """
         if not url.startswith(self._server.url):
             return None
