@@ -1,18 +1,17 @@
-"""Run code on one GPU. This module runs in a child process only, see `processes`.
+"""Run code on one GPU. This module runs only in a child process; see `processes`.
 
 The driver may hang, crash, or break the process for later calls. Therefore the child
-announces each task before it starts, and prints the outcome after it. Each line of its
-output is a JSON object:
+announces each task before it starts the task, and then prints the outcome. Each line of
+the output is a JSON object:
 
 - ``{"ready": "13.4.4"}``, with the version of cuda-python, before the driver is called;
 - ``{"begin": NAME}``, before a task;
-- ``{"end": NAME, "error": null, "code": 0, "seconds": 0.1, ...}``, after it;
+- ``{"end": NAME, "error": null, "code": 0, "seconds": 0.1, ...}``, after the task;
 - ``{"done": true}`` after the last task, or ``{"done": false}`` after a failed kernel,
-  which makes the context unusable (CUDA driver API: "This leaves
-  the process in an inconsistent state and any further CUDA work will return the same
-  error").
+  which makes the context unusable (CUDA driver API: "This leaves the process in an
+  inconsistent state and any further CUDA work will return the same error").
 
-Functions and numbers are those of the CUDA driver API.
+The functions and the error numbers are those of the CUDA driver API.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _CudaError(Exception):
     """A failed call of the driver.
 
     :param text: the name of the error, such as ``CUDA_ERROR_OUT_OF_MEMORY``.
-    :param code: the number of the error; -1 for an error that is not the driver's.
+    :param code: the number of the error; -1 if the error is not from the driver.
     """
 
     def __init__(self, text: str, code: int) -> None:
@@ -47,11 +46,11 @@ class _CudaError(Exception):
 
 
 class _BrokenContextError(_CudaError):
-    """A kernel has failed, so nothing else can run in this process."""
+    """A kernel has failed, so this process cannot run further tasks."""
 
 
 def main(index: int, seconds: int, file: str) -> None:
-    """Run the tasks of a file on a GPU, and end the process.
+    """Run the tasks in a file on a GPU, and end the process.
 
     :param index: the number of the GPU.
     :param seconds: the time limit of this process, slightly longer than the parent's.
@@ -91,7 +90,7 @@ def _version() -> str:
 def _carry_out(
     index: int, tasks: list[Mapping[str, str]], say: Callable[..., None]
 ) -> bool:
-    """Run the tasks on a GPU; return false if a failed kernel has prevented some."""
+    """Run the tasks on a GPU; return ``False`` if a failed kernel ended them early."""
     count = -1
 
     def make_context() -> dict[str, object]:
@@ -100,8 +99,8 @@ def _carry_out(
         _call(driver.cuInit, 0)
         count = _call(driver.cuDeviceGetCount)
         device = _call(driver.cuDeviceGet, index)
-        # Use the primary context, as programs of the CUDA runtime do: the signature of
-        # cuCtxCreate changed from CUDA 12 to 13.
+        # Use the primary context, like the CUDA runtime, because the signature of
+        # cuCtxCreate changed in CUDA 13.
         context = _call(driver.cuDevicePrimaryCtxRetain, device)
         _call(driver.cuCtxSetCurrent, context)
         _call(driver.cuCtxSynchronize)
@@ -154,7 +153,7 @@ def _run_task(kind: str, path: str) -> dict[str, object]:
 def _run_ptx(text: bytes) -> dict[str, object]:
     started = time.monotonic()
     # PTX text must end with a zero byte. The parent has disabled the driver's cache, so
-    # this measures the compiler.
+    # the duration is that of the compiler.
     module = _call(_driver().cuModuleLoadDataEx, text + b"\0", 0, [], [])
     seconds = time.monotonic() - started
     _run_kernel(module)
@@ -219,7 +218,7 @@ def _driver() -> Any:
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:
-    """Call the driver, and return its value, or the tuple of its values."""
+    """Call a driver function; return its only value, or a tuple of its values."""
     error, *values = function(*arguments)
     if int(error):
         raise _CudaError(getattr(error, "name", str(error)), int(error))

@@ -32,7 +32,7 @@ _HINTS = {
     # CUDA_ERROR_JIT_COMPILER_NOT_FOUND
     221: "install the driver's library libnvidia-ptxjitcompiler; in a container, start "
     "it with -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-    # CUDA may return these codes while NVML works.
+    # CUDA may return the following codes although NVML works.
     802: reasons.explain(reasons.NOT_READY)[1],
     803: reasons.explain(reasons.DRIVER_MISMATCH)[1],
     804: "remove the libraries of cuda-compat from the loader path; where there are "
@@ -43,7 +43,7 @@ _WAIT = "give it more time with --live-timeout; if nvidia-smi hangs as well, res
 
 
 def find_live(stack: Stack, proof: Proof) -> Iterator[Finding]:
-    """Yield the findings, in the order of their codes."""
+    """Yield the findings of a live proof: first the GPUs, then torch."""
     yield from _find_contexts(stack, proof)
     yield from _find_refused(stack, proof)
     for gpu in proof.gpus:
@@ -121,7 +121,7 @@ def _find_blocked(
             needed = unit.jit_toolkit(capability)
             if needed is not None and ptx_versions()[needed] >= oldest:
                 blocked.append((unit.libraries[0].path, needed))
-        # An NVIDIA library selects among its files: it fails only if all are blocked.
+        # An NVIDIA library selects among its files, so it fails only if all fail.
         if not blocked or (distribution.is_library and len(blocked) < len(units)):
             continue
         path, needed = blocked[0]
@@ -140,7 +140,7 @@ def _find_blocked(
 
 
 def _find_kernels(item: GpuProof) -> Iterator[Finding]:
-    """ND603: the kernel of doctor does not run."""
+    """ND603: the test kernel does not run."""
     if item.machine_code.failed:
         yield _broken("machine code that the driver linked", item, item.machine_code)
     # Report versions with the same error together: they usually have one cause.
@@ -178,7 +178,7 @@ def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
 
 
 def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
-    """ND603: torch does not run its kernels."""
+    """ND603: a step of torch fails, or torch finds no GPU."""
     torch = stack.distributions["torch"]
     for name, trial in steps.items():
         if trial.failed:

@@ -1,8 +1,8 @@
 """Watch the memory in use on each GPU. This module runs only in a child process.
 
-`processes.watch_memory` starts the child. The child prints a line of JSON at the
-start and whenever a peak has grown; the last complete line counts. The child ends with
-its parent, or after its time limit.
+`processes.watch_memory` starts the child. The child prints a line of JSON at the start
+and whenever a peak has grown; the parent reads the last complete line. The child ends
+with its parent, or after its time limit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def main(seconds: float) -> None:
         pynvml.nvmlInit()
         gpus = list(_readable_gpus(pynvml.nvmlDeviceGetCount()))
     except pynvml.NVMLError as error:
-        # Do not use str(error): for an unknown code it calls the library once more.
+        # Do not use str(error), which calls the library again for an unknown code.
         _print({"error": int(error.value)})
         return
     documents = [gpu for gpu, _ in gpus]
     _print({"gpus": documents})
     while time.monotonic() < end and os.getppid() == parent:
         time.sleep(_INTERVAL)
-        # Sample every GPU, even after one whose memory has grown.
+        # Sample every GPU: any() would stop at the first new peak.
         if sum(_grows(gpu, handle) for gpu, handle in gpus):
             _print({"gpus": documents})
 
@@ -66,7 +66,7 @@ def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
 
 
 def _grows(gpu: dict[str, int], handle: object) -> bool:
-    """Take a sample, and return whether it is a new peak."""
+    """Update the peak of a GPU from a sample, and return whether the peak has grown."""
     try:
         used = _used(handle)
     except pynvml.NVMLError:

@@ -1,8 +1,8 @@
-"""The child processes of `doctor`, and their reports.
+"""Start the child processes of ``nvp doctor``, and read their reports.
 
 One child runs code on a GPU, one runs torch, and one watches the memory of the GPUs.
-The process of `doctor` itself loads neither the driver nor torch. A child that hangs,
-crashes or prints garbage is an outcome like any other.
+The main process loads neither the driver nor torch. If a child hangs, crashes or prints
+garbage, this is reported as its outcome.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Stop = Literal["timeout", "crashed"]
 class Task:
     """A task for the child on a GPU.
 
-    :param kind: ``ptx`` and ``link`` run the kernel of `proof`, and ``load`` loads
-        machine code.
+    :param kind: ``ptx`` and ``link`` run the test kernel, and ``load`` loads machine
+        code.
     :param path: the file with the PTX or the machine code.
     """
 
@@ -69,9 +69,9 @@ class ChildReport:
     """The report of a child.
 
     :param first: the first line of the child.
-    :param ends: the lines of the steps that ended, by the name of the step.
-    :param unfinished: the step that began and did not end.
-    :param done: false if the child must be started again for the other steps.
+    :param ends: the lines of the steps that ended, keyed by the name of the step.
+    :param unfinished: the step that began but did not end.
+    :param done: ``False`` if a new child must be started for the remaining steps.
     :param stopped: why the child did not finish; ``None`` if it did.
     """
 
@@ -114,7 +114,7 @@ def bindings_folders() -> list[str]:
             "--live needs the extra live: cuda-python is not installed",
             hint="pip install 'nvp[live]'",
         )
-    # cuda.bindings imports cuda.pathfinder, a separate distribution.
+    # cuda.bindings imports cuda.pathfinder, which is in another distribution.
     return list(dict.fromkeys([folder, _folder_of("cuda.pathfinder") or folder]))
 
 
@@ -137,11 +137,11 @@ def ask_driver(
     seconds: float,
     folder: str,
 ) -> ChildReport:
-    """Start a child that creates a context on a GPU, and runs tasks there.
+    """Start a child that creates a context on a GPU and runs tasks; return its report.
 
     :param index: the number of the GPU, in the order of the PCI bus.
-    :param seconds: the deadline.
-    :param folder: the directory for the list of tasks.
+    :param seconds: the time limit of the child.
+    :param folder: the directory for the file with the tasks.
     """
     descriptor, path = tempfile.mkstemp(".json", dir=folder)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -190,7 +190,7 @@ def _ask(
 ) -> ChildReport:
     end = time.monotonic() + seconds
     try:
-        # End the whole group, because the compilers of torch start programs.
+        # End the whole process group, because torch's compilers start programs.
         output, in_time = run(command, variables, seconds, group=True)
     except (OSError, ValueError) as error:
         logger.info("the child process cannot be started: %s", error)
@@ -200,7 +200,7 @@ def _ask(
 
 
 def _parse(output: bytes, stopped: Stop) -> ChildReport:
-    """Parse the lines of a child, and skip other output.
+    """Parse the JSON lines from a child, and skip other output.
 
     :param stopped: why the child ended, if its last line is missing.
     """
@@ -240,12 +240,12 @@ _START = 5
 start can take longer."""
 
 _LATE = 60
-"""The seconds by which a forgotten child outlives its deadline."""
+"""A forgotten child ends this number of seconds after its deadline."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Memory:
-    """The memory usage from NVML, complete after the context of `watch_memory`.
+    """The memory usage from NVML, set when the context of `watch_memory` ends.
 
     :param gpus: for each GPU its ``index``, and the bytes that all programs together
         used: ``before`` at the start, and ``peak`` as the maximum. ``None`` without a
@@ -259,7 +259,7 @@ class Memory:
 
 @contextlib.contextmanager
 def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]:
-    """Sample the memory in use of each GPU while the context lasts.
+    """Sample the memory in use on each GPU until the context ends.
 
     :param seconds: the maximum duration of the context.
     """

@@ -1,10 +1,10 @@
-"""Trials on each GPU: a context, a kernel in each form, the cubins of libraries.
+"""Try each GPU: create a context, run a kernel, and load cubins of libraries.
 
 The kernel is tried as PTX of every version. This package contains no machine code: the
-driver's linker (``cuLink...``) makes it from the PTX for the actual GPU. Cubins from a
-toolkit would be binaries without reviewable source, only for GPUs that the toolkit
-supports, and only for drivers of the same or a newer CUDA major version. Loading one
-cubin of each installed library tries machine code from toolkits too.
+driver's linker (``cuLink...``) makes the code from PTX for the actual GPU. Cubins from
+a toolkit would be binaries without reviewable source, only for GPUs that the toolkit
+supports, and only for drivers of the same or a newer CUDA major version. One cubin of
+each installed library is loaded to try machine code from toolkits.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ptx_of(isa: str, capability: ComputeCapability) -> str:
 class Library:
     """A library and the cubin to load from it.
 
-    :param path: the library, in its distribution.
+    :param path: the path of the library in its distribution.
     :param target: the target of the cubin; ``None`` if there is no cubin to load.
     :param task: the task that loads the cubin; ``None`` if there is none.
     :param why: why there is no cubin to load.
@@ -68,7 +68,7 @@ class Library:
 def find_libraries(
     stack: Stack, capability: ComputeCapability, folder: str
 ) -> Iterator[Library]:
-    """Yield a library, with its cubin, for each unit of GPU code in a stack.
+    """Yield one library with a cubin for each unit of GPU code in a stack.
 
     :param folder: the directory for the cubins.
     """
@@ -87,7 +87,7 @@ def _library(
     capability: ComputeCapability,
     path: str,
 ) -> Library:
-    """Extract a fitting cubin from a library, and write it to ``path``."""
+    """Extract a cubin for a GPU from a unit's library, and write it to ``path``."""
     driver = stack.environment.cuda_driver_version
 
     def fits(target: str) -> bool | None:
@@ -108,7 +108,7 @@ def _library(
         library = (supported or fitting)[0]
     place = distribution.locate(library.path)
     try:
-        # If no cubin is known to fit, try one that may.
+        # If no cubin is known to fit, try a cubin that may fit.
         cubin = extract_cubin(place, lambda target: fits(target) is True)
         cubin = cubin or extract_cubin(place, lambda target: fits(target) is None)
         if cubin is not None:
@@ -145,7 +145,7 @@ class Trial:
     """The outcome of a trial.
 
     :param status: the kind of outcome; ``refused`` if the PTX is newer than the driver.
-    :param error: the name of the driver's error, or a clause; ``None`` if it passed.
+    :param error: the name of the driver's error, or a clause; ``None`` without error.
     :param code: the number of the driver's error; -1 for other errors.
     :param seconds: the duration; ``None`` if the trial did not end.
     """
@@ -158,7 +158,7 @@ class Trial:
 
     @property
     def failed(self) -> bool:
-        """Whether the trial found a problem; ``refused`` and ``skipped`` are none."""
+        """Whether the trial found a problem, unlike ``refused`` and ``skipped``."""
         return self.status in ("failed", "timeout", "crashed")
 
     def to_dict(self) -> dict[str, object]:
@@ -170,10 +170,10 @@ class Trial:
 class GpuProof:
     """The trials on one GPU.
 
-    :param count: the number of GPUs that the driver shows; ``None`` if unknown.
+    :param count: the number of GPUs that CUDA reports; ``None`` if unknown.
     :param bindings: the version of cuda-python; ``None`` if the child did not report
         it.
-    :param ptx: the trials of the kernel as PTX, by version of PTX, ascending.
+    :param ptx: the trials of the kernel as PTX, keyed by PTX version, ascending.
     """
 
     gpu: Gpu
@@ -215,9 +215,9 @@ class GpuProof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """All trials.
+    """All trials of a live proof.
 
-    :param torch: the steps of torch by name; ``None`` if torch is not installed.
+    :param torch: the trials of torch, keyed by step; ``None`` without torch.
     """
 
     gpus: tuple[GpuProof, ...]
@@ -225,7 +225,7 @@ class Proof:
     seconds: float
 
     def to_dict(self) -> dict[str, object]:
-        """Return ``live`` of the JSON report."""
+        """Return the value of ``live`` in the JSON report."""
         bindings = next((gpu.bindings for gpu in self.gpus if gpu.bindings), None)
         return {
             "cuda_python": bindings,
@@ -236,13 +236,13 @@ class Proof:
 
 
 def time_of(line: Mapping[str, Any], name: str) -> float | None:
-    """Return the seconds in a line of a child; ``None`` if invalid."""
+    """Return a number of seconds from a line of a child; ``None`` if invalid."""
     value = line.get(name)
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 
 def _torch_dict(trials: Mapping[str, Trial]) -> dict[str, object]:
-    """Return the valid parts of torch's report."""
+    """Return the valid values from torch's report, and the trial of each step."""
     told: dict[str, Any] = {}
     for step, name, kind in (
         ("import", "version", str),
@@ -267,7 +267,7 @@ _MOST_STARTS = 8
 remaining tasks need a new child."""
 
 _STEP = re.compile("import|arch_list|available|matmul [0-9]{1,4}|compile|end")
-"""The steps of `torch_program`, and ``end``, which stands for the exit after them."""
+"""The steps of `torch_program`, and ``end`` for its exit after the steps."""
 
 _LONGEST = 500
 """The maximum length of an error in characters."""
@@ -276,7 +276,7 @@ _LONGEST = 500
 def prove(stack: Stack, seconds: float) -> Proof:
     """Run code on each GPU of this machine.
 
-    :param seconds: the deadline for each GPU, and for torch.
+    :param seconds: the time limit for each GPU, and for torch.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(
@@ -378,7 +378,7 @@ def _run(
 def _trials(
     report: ChildReport, expected: Sequence[str], seconds: float
 ) -> dict[str, Trial]:
-    """Return the trials of a child by name.
+    """Return the trials of a child, keyed by name.
 
     :param expected: the tasks with which every child begins.
     """

@@ -1,4 +1,4 @@
-"""Run a few lines of torch. The interpreter of the stack runs this file as a program.
+"""Run torch on the GPUs. The interpreter of the stack runs this file as a program.
 
 The program imports only torch and the standard library. Each line of its output is a
 JSON object, as in `child`: ``{"begin": STEP}`` before a step, and ``{"end": STEP,
@@ -97,7 +97,7 @@ def _run(say: Any) -> None:
 
 
 def _multiply(index: int) -> dict[str, Any]:
-    """Multiply two matrices of small integers, which every format holds exactly."""
+    """Multiply two matrices of small integers, which are exact in every format."""
     import torch
 
     left = (torch.arange(_SIZE * _SIZE) % 7).reshape(_SIZE, _SIZE).float()

@@ -79,7 +79,7 @@ class Comparison:
 
     @property
     def counts(self) -> dict[Change, int]:
-        """The number of facts with each change."""
+        """The number of facts for each kind of change."""
         return {
             change: sum(fact.change == change for fact in self.facts)
             for change in CHANGES
@@ -87,13 +87,13 @@ class Comparison:
 
     @property
     def has_lost_workloads(self) -> bool:
-        """Whether a workload that passed before now fails."""
+        """Whether a workload that passed before now fails, or was not run again."""
         return any(
             fact.kind == "workload" and fact.change == "lost" for fact in self.facts
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the JSON report of ``diff``."""
+        """Return the ``data`` of the JSON report of ``nvp diff``."""
         return {"receipt_facts": [asdict(fact) for fact in self.facts]}
 
 
@@ -105,7 +105,7 @@ def compare(old: Receipt, new: Receipt) -> Comparison:
     """
     before, after = dict(_facts(old)), dict(_facts(new))
     keys = list(dict.fromkeys((*before, *after)))
-    # Place facts of only one receipt beside the others of their kind.
+    # Place facts that are in only one receipt next to facts of the same kind.
     kinds = list(dict.fromkeys(kind for kind, _ in keys))
     keys.sort(key=lambda key: kinds.index(key[0]))
     facts = [_fact(*key, before.get(key), after.get(key)) for key in keys]
@@ -180,7 +180,7 @@ def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def _without_prefix(text: str, prefix: str) -> str:
-    """Return a text that does not depend on the path of the environment."""
+    """Replace the path of the environment in a text with ``{environment}``."""
     return text.replace(prefix, "{environment}") if prefix else text
 
 
@@ -189,7 +189,7 @@ def _distribution(item: Mapping[str, Any]) -> str:
     if item["label"] and not text.endswith(f"+{item['label']}"):
         text += f" ({item['label']})"
     if item["record"]:
-        # Twelve digits are enough to distinguish builds of one version.
+        # Twelve digits of the hash are enough to distinguish builds of a version.
         text += f" {item['record'][:19]}"
     return text
 
@@ -221,7 +221,7 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
 def _name_of(item: object) -> str | None:
     """Return a name that identifies an item of a list independently of its position.
 
-    Otherwise a new item would make all items after it different.
+    With positions as names, a new item would change the names of all later items.
     """
     if not isinstance(item, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""Receipts as Markdown and as text."""
+"""Format receipts and comparisons as Markdown, JSON or text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_target(path: str) -> None:
 
 
 def to_text(receipt: Receipt, path: str) -> str:
-    """Return a receipt as Markdown or as JSON, by the suffix of ``path``."""
+    """Return a receipt as Markdown or as JSON, depending on the suffix of ``path``."""
     if path.lower().endswith(_MARKDOWN):
         return "\n".join(receipt_lines(receipt)) + "\n"
     # Use ASCII, because a command line need not be valid UTF-8.
@@ -198,7 +198,7 @@ def _cells(*values: object) -> tuple[str, ...]:
 
 
 def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the facts as text, most severe first."""
+    """Return the facts as lines of text, sorted by change, most severe first."""
     lines: list[str] = []
     for fact in _sorted(comparison, with_same=with_same):
         lines.append(f"{fact.change}: {fact.kind} {printable(fact.name)}")
@@ -214,7 +214,7 @@ def comparison_lines(comparison: Comparison, *, with_same: bool) -> list[str]:
 
 
 def comparison_markdown(comparison: Comparison, *, with_same: bool) -> list[str]:
-    """Return the facts as a Markdown table, most severe first."""
+    """Return the facts as a Markdown table, sorted by change, most severe first."""
     rows = [
         _cells(fact.change, fact.kind, fact.name, fact.old, fact.new, fact.reason)
         for fact in _sorted(comparison, with_same=with_same)

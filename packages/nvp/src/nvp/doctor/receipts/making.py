@@ -76,7 +76,7 @@ class Reasons:
     """The reasons for the content of a stack.
 
     :param general: the reasons for the whole stack.
-    :param of: the reasons for single distributions and environment variables, by name.
+    :param of: the reasons for single distributions and variables, keyed by name.
     """
 
     general: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ def make_receipt(
 
     :param workloads: the result of `run_workloads`.
     :param earlier: an earlier receipt, whose reasons apply to unchanged facts.
-    :param now: the time of the receipt, by default that of the clock.
+    :param now: the time of the receipt; by default, the current time.
     """
     reasons = reasons or Reasons()
     if earlier is not None and not reasons.general:
@@ -221,7 +221,7 @@ def record_hash(distribution: Distribution) -> str | None:
     Two installations of a wheel have the same hash, because scripts, compiled files and
     files of the installer are left out.
 
-    :returns: such as ``sha256:...``; ``None`` without a RECORD.
+    :returns: the hash, such as ``sha256:...``; ``None`` without a RECORD.
     """
     rows = sorted(
         f"{file.path},{file.digest}\n"
@@ -262,7 +262,7 @@ def _abi(stack: Stack) -> dict[str, object] | None:
 
 
 MAX_RECEIPT = 32 * 1024 * 1024
-"""The largest receipt in bytes. A workload with all possible details has 500 kB."""
+"""The maximum size of a receipt in bytes. A workload with all details has 500 kB."""
 
 _HINT = "give a receipt that doctor --receipt FILE.json has written"
 
@@ -368,9 +368,9 @@ def _deadline(value: object, place: str) -> float:
 
 
 _Shape: TypeAlias = "Callable[[object, str], object] | list[_Shape] | dict[str, _Shape]"
-"""A function that rejects values of another type, the shape of each item of a list, or
-the shapes of an object by key. The value of a key with ``?`` may be null. Unknown keys
-are allowed, because later versions add some."""
+"""A function that rejects values of another type; a list with the shape of its items;
+or a mapping from keys to shapes, where a key with ``?`` may have the value null.
+Unknown keys are allowed, because later versions may add keys."""
 
 _PLACE: dict[str, _Shape] = {
     "path?": as_string,
