@@ -71,8 +71,7 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # Timeouts are cached too, so the deadline is part of the key: a driver that missed
-    # this deadline may meet a longer one.
+    # Timeouts are cached too, and a driver may meet a longer deadline than this one.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     # The package imports this module, so an import of the package would be circular.

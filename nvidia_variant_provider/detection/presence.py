@@ -39,8 +39,7 @@ def find_traces(environ: Mapping[str, str]) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         names = []
     except OSError:
-        # The directory exists but cannot be read: treat it as a trace, so the
-        # libraries are queried.
+        # Treat an unreadable directory as a trace, so the libraries are queried.
         return [devices]
     nodes = [
         os.path.join(devices, name)

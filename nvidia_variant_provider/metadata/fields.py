@@ -413,10 +413,7 @@ class ProviderReader:
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str
     ) -> Provider:
-        """Return the provider with its static answer, if the document has one.
-
-        Versions 0.0.x store the answer in another section.
-        """
+        """Return the provider, with an answer that 0.0.x stores in another section."""
         answer: Features | None = None
         known = self._schema.provider_keys
         if "plugin-use" in known and fields.get("plugin-use", "all") != "all":

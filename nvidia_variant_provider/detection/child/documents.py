@@ -44,8 +44,7 @@ def fill_gpus(
 ) -> Iterator[dict[str, Any]]:
     """Query ``count`` GPUs; yield the same ``document`` repeatedly, with new facts.
 
-    :param ask_gpu: a function that receives the entry of a GPU with its ``index``, and
-        sets the other keys of the entry.
+    :param ask_gpu: receives the entry of a GPU with its ``index``, and sets other keys.
     """
     if not 0 <= count <= _MAX_GPUS:
         document["reason"] = document["reason"] or reasons.UNKNOWN_ERROR

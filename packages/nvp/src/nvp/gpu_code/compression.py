@@ -45,8 +45,7 @@ class Budget:
 
     There is no lock: with two simultaneous threads, a count is off by one step at most.
 
-    ``searched`` is the limit of bytes to search in long files on disk; by default, it
-    is infinite.
+    ``searched`` is the limit of bytes to search in long files, infinite by default.
 
     :param parts: divide the limits by this number.
     """

@@ -259,8 +259,7 @@ def suggest(
     """Suggest a declaration; ``None`` if properties can name none of the GPU code.
 
     :param path: the path or URL of the wheel for the command.
-    :param kind: the kind of the report; unless it is ``wheel``, the command has a
-        placeholder for the path.
+    :param kind: the kind of the report; only for ``wheel``, the command has the path.
     :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
     # Include `90_real` for `90a` code: the value is true as long as only 9.0 supports

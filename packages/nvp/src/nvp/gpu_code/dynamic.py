@@ -225,8 +225,7 @@ class Symbol(NamedTuple):
 
     Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 
-    :param is_defined: whether the file provides the symbol; otherwise, the file needs
-        the symbol.
+    :param is_defined: whether the file provides the symbol, instead of needing it.
     :param is_weak: whether the file can be loaded if no library defines it.
     """
 

@@ -55,8 +55,7 @@ _CUBIN_NAMES = b"\0.shstrtab\0"
 """The length of a cubin's ELF header, and the start of its section names."""
 
 _OLD_ABI = 0x33
-"""``EI_OSABI`` of cubins from CUDA up to 12.x for GPUs up to sm_90. Other cubins have
-0x41 and other flags."""
+"""``EI_OSABI`` of cubins up to CUDA 12.x and sm_90; later ones have other flags too."""
 
 _BLACKWELL = 100
 _RELEASE = re.compile(rb"Cuda compilation tools, release ([0-9]{1,3})\.([0-9]{1,3}),")
@@ -308,8 +307,7 @@ def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
     """Return the CUDA version that built a loose cubin, as far as it is known.
 
     :param tkinfo: the content of the section ``.note.nv.tkinfo``.
-    :returns: the version in ``tkinfo``; without one, 13.0 for the form of cubins that
-        CUDA 13 introduced, and ``None`` for an older form.
+    :returns: the version in ``tkinfo``, else 13.0 for the form of CUDA 13, or ``None``.
     """
     if release := _RELEASE.search(tkinfo):
         return int(release[1]), int(release[2])

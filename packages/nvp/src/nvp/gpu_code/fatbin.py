@@ -107,8 +107,7 @@ class Scanner:
     :param on_container: called with the offset of each container.
     :param on_entry: called with each entry, including those before a broken one.
     :param on_defect: called with the offset of a defect, and a clause about the defect.
-    :param texts: texts to search for outside of containers; found texts are added to
-        `texts_found`.
+    :param texts: texts to search for outside of containers, for `texts_found`.
     """
 
     def __init__(

@@ -94,10 +94,7 @@ class Listing:
             self._unlisted += 1
 
     def defects(self, more: Iterator[Defect]) -> tuple[Defect, ...]:
-        """Return the defects and ``more``, sorted.
-
-        If there are too many defects, the last one states how many are omitted.
-        """
+        """Return all defects, sorted; the last may state the number of omitted ones."""
         defects = [*self._defects, *more]
         defects.sort(key=lambda item: (item.path, item.message))
         unlisted = self._unlisted + len(defects[MAX_DEFECTS:])

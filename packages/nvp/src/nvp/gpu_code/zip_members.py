@@ -181,8 +181,7 @@ class Member:
 class ReadAhead:
     """The pieces of a file, which a thread starts to read before they are needed.
 
-    The first call of the object returns the pieces from the thread; every further call
-    reads the file from its start.
+    The first call returns these pieces; every further call reads the file again.
 
     :param pieces: a function that reads the file.
     """

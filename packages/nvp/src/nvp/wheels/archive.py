@@ -119,8 +119,7 @@ class _Bounded:
     def read(self, size: int = -1) -> bytes:
         """Return at most ``size`` bytes.
 
-        :raises InputError: more than `MAX_READ` bytes, the limit for a list of members,
-            would be read.
+        :raises InputError: more than `MAX_READ` bytes would be read.
         """
         left = max(0, self._size - self._file.tell())
         if (left if size < 0 else min(size, left)) > MAX_READ:

@@ -54,8 +54,7 @@ class Copy:
 class RewritePlan:
     """The parts of a rewritten wheel.
 
-    :param parts: the parts in the order of the new wheel; copied parts have the same
-        order in the original.
+    :param parts: the parts in the same order as in the original.
     :param size: the size of the new wheel in bytes.
     :param original: the size of the original in bytes.
     :param metadata: the METADATA of the new wheel.
