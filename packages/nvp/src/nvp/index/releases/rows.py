@@ -68,7 +68,7 @@ def name_of(version: str, build: ListedBuild) -> str:
 
 
 def find_selected(table: ReleaseTable) -> Selected:
-    """Return the selected build, and the builds of all releases that run."""
+    """Return the selected build, and which builds of all releases run."""
     runs: list[str] = []
     gpu: list[str] = []
     rejected: dict[str, Sequence[str]] = {}
@@ -124,7 +124,7 @@ def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
         return Pick(cell=cell, version=Version(release.version), is_variant=True)
     build = next((item for item in release.builds if item.file == file), None)
     if build is None or (build.verdict == "unknown" and file.endswith("-any.whl")):
-        # The wheel is for any platform and has no GPU code of its own.
+        # An unjudged wheel for any platform has no GPU code of its own.
         build = ListedBuild(
             file=file, label=None, cuda=None, verdict="cpu", how=None, evidence=None
         )

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""The key that marks a file whose METADATA this server sends, not the upstream."""
+"""The key that marks a file whose METADATA is from this server, not the upstream."""
 
 
 class Announcer:

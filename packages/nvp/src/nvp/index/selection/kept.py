@@ -175,7 +175,7 @@ class MetadataStore:
     def hand_out(self, file: model.File) -> None:
         """Record that METADATA is sent to an installer, to verify the wheel later.
 
-        :raises UpstreamError: the wheel failed its verification minutes ago.
+        :raises UpstreamError: the wheel recently failed its verification.
         """
         self.find_unverified(file.url, file.filename)
         kept = self.find(file)
@@ -187,7 +187,7 @@ class MetadataStore:
         """Return an unverified file, and the parts to compare it with; or ``None``.
 
         :param name: the name of the wheel on the index.
-        :raises UpstreamError: the wheel failed its verification minutes ago.
+        :raises UpstreamError: the wheel recently failed its verification.
         """
         refusal = self._refused.get((place_of(url), name))
         if refusal is not None:

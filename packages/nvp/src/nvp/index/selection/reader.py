@@ -207,7 +207,7 @@ class Reader:
         """Return a resource that compares the file with the parts read for METADATA.
 
         :param name: the name of the file on the index.
-        :raises UpstreamError: the wheel failed its verification minutes ago.
+        :raises UpstreamError: the wheel recently failed its verification.
         """
         resource = self.find_copy(resource)
         if not isinstance(resource, model.HttpResource):
