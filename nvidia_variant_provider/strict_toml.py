@@ -1,6 +1,6 @@
 """Parse TOML, and refuse texts that would need too much memory or time.
 
-`tomllib` has no limits: a key of 20,000 parts, which has 40 kB, takes 1.6 GB.
+`tomllib` has no limits: a key of 20,000 parts has 40 kB, but takes 1.6 GB of memory.
 """
 
 from __future__ import annotations

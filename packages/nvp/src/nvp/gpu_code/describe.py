@@ -42,7 +42,7 @@ _LEGEND = {
     "no": "the wheel, or one of its libraries, has no code that runs there",
     "unknown": "has code for a desktop GPU or a Jetson; whether it runs is unknown",
 }
-"""The meaning of `GpuSupport.how`."""
+"""The meaning of each value of `GpuSupport.how`."""
 
 Rows = tuple[tuple[str, ...], ...]
 """The rows of a table, the header first."""
@@ -202,7 +202,7 @@ def gpu_rows(gpus: Sequence[GpuSupport]) -> Rows:
 
 
 def legend(gpus: Sequence[GpuSupport]) -> list[str]:
-    """Return the meaning of each word for support that `gpu_rows` shows."""
+    """Return a line for each kind of support in the table of `gpu_rows`."""
     used = {gpu.how for gpu in gpus}
     return [f"{how}: {words}" for how, words in _LEGEND.items() if how in used]
 
