@@ -1,6 +1,6 @@
 """Check whether packages that are pinned together are compatible.
 
-The rules are those of doctor's checks of installed distributions: ND302, ND304 to
+The rules are the same as for installed distributions in ``nvp doctor``: ND302, ND304 to
 ND306, ND403 and ND502.
 """
 
@@ -87,7 +87,7 @@ def _counts(name: str) -> bool:
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
-    """Yield libraries for two CUDA majors, and extensions that do not match torch's."""
+    """Yield libraries for two CUDA majors, and extensions for the wrong CUDA major."""
     libraries: dict[str, dict[int, Known]] = {}
     for item in builds:
         if item.is_library and item.named and item.named.cuda:

@@ -311,7 +311,7 @@ def _listed(project: str, platform: str | None) -> Mapping[Version, list[Needs]]
 
 
 def _backend_of(pin: Pin) -> Backend | None:
-    """Return the backend from the version label, or else from the index URL's end."""
+    """Return the backend from the version label, or else from the index URL."""
     if pin.version is not None and pin.version.local:
         return parse_backend(pin.version.local)
     parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]

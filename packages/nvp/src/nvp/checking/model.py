@@ -40,7 +40,7 @@ class CheckedPin:
 
     @property
     def pin(self) -> Pin:
-        """The package."""
+        """The pinned package."""
         return self.known.pin
 
     @property

@@ -38,7 +38,7 @@ FindReleases = Callable[[str, Sequence[Environment]], "Iterable[Version] | None"
 given machines; ``None`` if unknown."""
 
 _DETECTED = ("nvml", "libcuda")
-"""`Environment.source` of this machine, without facts that the user gave."""
+"""The values of `Environment.source` for this machine without forced values."""
 
 _MOST_STEPS = 20_000
 _RUNNING = ("runs", "partly")
@@ -68,7 +68,7 @@ def suggest(
 
     :param find_releases: a function that reads the user's indexes; by default, only the
         table of builds is used.
-    :param platforms: the platform tags that the user named; commands contain them.
+    :param platforms: the user's platform tags, for the commands in comments.
     """
     found: list[Suggestion] = []
     for file in report.files:
@@ -357,7 +357,7 @@ def _elsewhere(
 ) -> Iterator[str]:
     """Yield comment lines that suggest newer builds from the vendors' own indexes.
 
-    A command has a line of its own, so it can be copied.
+    Each command has its own line, so it can be copied.
     """
     versions = {candidate.name: str(candidate.version) for candidate in moved}
     found = [
@@ -377,7 +377,7 @@ def _elsewhere(
     if options:
         options += ["--only-binary", ":all:"]
     if options or environment.source not in _DETECTED:
-        # pip installs builds for another machine only into a directory.
+        # pip cannot install builds for another machine into an environment.
         verb = "download"
         options += ["--cuda-driver", str(environment.cuda_driver_version)]
         for capability in environment.compute_capabilities[:1]:

@@ -90,7 +90,7 @@ def qualified_name(name: bytes) -> str:
 
 
 def _end_of_name(name: bytes) -> int | None:
-    """Return the offset after a nested name; ``None`` unless it is all identifiers."""
+    """Return the offset after a nested name that has only identifiers, or ``None``."""
     match = _NESTED.match(name)
     if match is None:
         return None

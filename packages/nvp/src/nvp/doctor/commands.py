@@ -1,8 +1,8 @@
-"""The commands that fix findings: single commands in hints, merged ones in reports.
+"""The commands that fix findings: single in hints, merged in reports.
 
 If the commands of all findings ran one by one, a later command could undo an earlier
 one: pip replaces torch for one extension, and the next extension no longer fits.
-Therefore conflicts are uninstalled first, and few commands install everything else.
+Therefore conflicting packages are removed first, and few commands install the rest.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
             names.append(name)
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
     if ("--force-reinstall",) in options:
-        # Leave out NVIDIA's libraries and Triton: pip reinstalls them with programs.
+        # Leave out NVIDIA's libraries and Triton: pip reinstalls them as dependencies.
         brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
         for name in brought[: len(names) - 1]:
             names.remove(name)

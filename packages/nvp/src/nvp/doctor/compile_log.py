@@ -283,7 +283,7 @@ class CompileLog:
 
 
 def split_prefix(line: str) -> tuple[str, str]:
-    """Return the process in torch's prefix of a line, and the text after the prefix."""
+    """Return the process ID in a line's prefix from torch, and the remaining text."""
     if match := _PREFIX.match(line):
         return match["process"], line[match.end() :]
     # The prefix of torch 2.1 and 2.2 does not contain the process.

@@ -43,7 +43,7 @@ _FOLDER = re.compile(rf"(?P<name>{_NAME})-(?P<version>[^-]+)\.dist-info")
 _OLD_FOLDER = re.compile(r"(?P<name>.+?)-[0-9][^-]*(?:-py[0-9.]+)?\.egg-info")
 _PROJECT = re.compile(rf"\s*({_NAME})(?![A-Za-z0-9._-])")
 _LEFT = re.compile(r"~.+\.dist-info")
-"""A pattern for directories that pip renames to remove, and leaves if interrupted."""
+"""A pattern for directories that pip has renamed, but not removed."""
 
 BUILT_FOR = PROJECTS | {"jax", "jaxlib", "numpy"}
 """Projects, besides NVIDIA's and Triton, that other builds pin to one release."""

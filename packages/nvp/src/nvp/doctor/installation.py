@@ -274,7 +274,7 @@ class Limits:
     def take(self, kind: str, amount: int = 1, *, of: str) -> bool:
         """Use up an amount of a kind of work, and return whether that much was left.
 
-        :param of: what is skipped at the limit, such as a distribution, for a note.
+        :param of: the distribution or file that a note names if the limit is reached.
         """
         if amount <= self._left[kind]:
             self._left[kind] -= amount
@@ -284,7 +284,7 @@ class Limits:
         return False
 
     def is_used_up(self, kind: str) -> bool:
-        """Return whether the limit of a kind has been reached."""
+        """Return whether the limit of a kind of work has been reached."""
         return kind in self._without
 
     def notes(self) -> Iterator[str]:

@@ -212,7 +212,7 @@ class Process:
                 yield "default", os.path.join(folder, name)
 
     def _folders(self, user: Loaded | None) -> Iterator[tuple[str, str]]:
-        """Yield the directories to search before the cache, each after its source."""
+        """Yield the sources and directories to search before the cache, as pairs."""
         # ld.so(8): "Using the directories specified in the DT_RPATH dynamic section
         # attribute of the binary if present and DT_RUNPATH attribute does not exist."
         # DT_RPATH "is applied to searches for all children in the dependency tree".

@@ -65,8 +65,8 @@ def load_torch(process: Process, folders: Sequence[str]) -> list[Failure]:
         if failures:
             return failures
     elif any("libcudart" in item.path for item in process.loaded):
-        # torch then preloads libraries, which take precedence over other copies. In
-        # older releases, ``_load_global_deps`` itself lists these libraries.
+        # After libcudart, torch preloads libraries, which take precedence over other
+        # copies. In older releases, ``_load_global_deps`` itself lists these libraries.
         if "_preload_cuda_deps(required=False)" not in loading:
             listed = _pairs(loading)
         _load_listed(process, folders, layout, listed)

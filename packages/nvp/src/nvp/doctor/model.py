@@ -159,7 +159,7 @@ class Finding(findings.Finding):
 
 
 def in_order(reported: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Sort findings: most severe first, and those of the same severity by code."""
+    """Sort findings: most severe first, then by code."""
     rank = findings.SEVERITIES.index
     return tuple(sorted(reported, key=lambda item: (rank(item.severity), item.code)))
 
@@ -173,7 +173,7 @@ class Check(NamedTuple):
 
     :param severity: the default severity of the findings.
     :param title: the condition for a finding, in one sentence.
-    :param find: the function that checks; ``None`` if it needs more than a stack.
+    :param find: the check's function; ``None`` if the check needs more than a stack.
     """
 
     code: str

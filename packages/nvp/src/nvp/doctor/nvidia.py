@@ -158,8 +158,8 @@ def project_for(
     """Return a requirement that installs a library, such as ``nvidia-cublas``.
 
     :param user: the distribution that is linked with the library.
-    :param cuda: the CUDA major version of the library; ``None`` to use that of the
-        distribution, of torch or of the driver.
+    :param cuda: the CUDA major version of the library; ``None`` to use the version of
+        ``user``, torch or the driver.
     :returns: ``None`` if unknown.
     """
     if is_of_torch(name):
@@ -189,6 +189,6 @@ def folder_of(stack: Stack, name: str, cuda: int | None) -> str | None:
 
 
 def find_in_system(stack: Stack, name: str) -> str | None:
-    """Return the path at which the loader finds the name of a library, if any."""
+    """Return the path that the loader finds for the name of a library, if any."""
     folders = split_library_path(stack.environ.get(LIBRARY_PATH, ""))
     return stack.libraries.system.find(name, folders if stack.is_here else ())

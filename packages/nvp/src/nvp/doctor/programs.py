@@ -339,7 +339,7 @@ class _Run:
         self._pieces.append(self._stream.read(_MOST))
 
     def wait(self, latest: float) -> None:
-        """Wait until the output is complete or long enough, or the time ``latest``."""
+        """Wait until all or enough output has been read, or until ``latest``."""
         self._reader.join(max(0.0, latest - time.monotonic()))
 
     def output(self) -> bytes | None:

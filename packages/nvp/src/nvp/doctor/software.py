@@ -95,8 +95,8 @@ _PARTS = 2
 """All distributions share the budget of a single report, divided by this number."""
 
 _SEARCHED = 4 << 30
-"""The limit on searched bytes. GPU code, holes of files, and parts of libraries that
-programs cannot pass to CUDA do not count. torch's libraries have 400 MB that count."""
+"""The limit on searched bytes, excluding GPU code, holes of files, and parts of
+libraries that programs cannot pass to CUDA. torch's libraries have 400 MB to search."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Takes the name of a distribution; returns a context with a progress function."""
@@ -143,7 +143,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The inspection parses these to find a CUDA version, so count their cost.
+        # The inspection parses requirements to find a CUDA version: count the cost.
         texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
         cost = sum(map(cost_of, texts[:MAX_PARSED]))
         limits = distribution.limits

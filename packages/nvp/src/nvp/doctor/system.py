@@ -38,7 +38,7 @@ _DEADLINE = 10.0
 
 
 class LibraryError(Exception):
-    """A file at which the loader fails; the message is the reason."""
+    """A file that the loader rejects; the message is the reason."""
 
 
 class System:
@@ -129,7 +129,7 @@ class System:
 
     @property
     def is_searched(self) -> bool:
-        """Whether all searches were complete; if not, a note names missed files."""
+        """Whether all searches were complete; if not, a note names affected files."""
         return not self._limits.is_used_up(SEARCHES)
 
     def has_folder(self, folder: str) -> bool:
@@ -182,7 +182,7 @@ class System:
         return result
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
-        """Return the path at which the loader finds the name of a library, if any.
+        """Return the path that the loader finds for the name of a library, if any.
 
         :param library_path: the directories of ``LD_LIBRARY_PATH``.
         """
@@ -234,7 +234,7 @@ def read_cache(
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{program} cannot be run: {error}") from None
     if done.returncode:
-        # For example, "/sbin/ldconfig: File is not a cache file."
+        # An example of the output: "/sbin/ldconfig: File is not a cache file."
         text = " ".join(done.stderr.split()).removeprefix(f"{program}: ")
         raise ValueError(f"{program} says: {text.rstrip('.')}")
     wanted = _PROCESSORS.get(machine)

@@ -86,7 +86,7 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
 def environment_of(
     environ: Mapping[str, str], *, prefix: str, python: str | None
 ) -> dict[str, str]:
-    """Return the variables that activate a workload's environment, and torch's logs.
+    """Return variables that activate a workload's environment and enable torch's logs.
 
     :param prefix: the directory of the environment.
     :param python: the environment's interpreter; its directory comes first in ``PATH``.

@@ -33,7 +33,7 @@ _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
 """The variable that each sandbox sets, and the sandbox's name and directory."""
 
 _FIRST_NEAR = Version("0.49")
-"""The first bitsandbytes that accepts a library for another CUDA minor version."""
+"""The first bitsandbytes release that uses a library for any CUDA minor version."""
 
 _INSTALLED = {"Snap": "/snap/", "Flatpak": "/var/lib/flatpak/"}
 _GIVEN = "NVIDIA_VISIBLE_DEVICES"

@@ -126,7 +126,7 @@ def _agree(
 ) -> Advice:
     """Return advice to replace the dependents, or the installed distribution.
 
-    Only wheels of dependents are allowed, or pip would build some release from source.
+    Only wheels of dependents are allowed, or pip might build a release from source.
     """
     name = installed.name
     kept = f"{name}=={installed.public_version}"

@@ -174,7 +174,7 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
 
 
 def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | None:
-    """Return the library that a program selects from libraries for several CUDAs.
+    """Return the library that a program selects from copies for several CUDA versions.
 
     The program selects a library that can be loaded. If none can be loaded, the newest
     library that the driver supports is returned, because it is the one to fix.
