@@ -316,6 +316,31 @@ def test_uv_and_an_index_that_forbids_what_it_does_not_have(
     assert through == alone == Result(installed is None, installed)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("Transfer-Encoding", "gzip, chunked"), ("A B", "c")]
+)
+def test_a_reply_that_only_this_program_rejects(
+    name: str,
+    value: str,
+    environ: dict[str, str],
+    pips: dict[str, Environment],
+    tmp_path: Path,
+) -> None:
+    """pip reads more than h11 does, and never goes on to the next index there."""
+    page = Answer(body=json_page(INNER), kind=JSON, headers={name: value})
+    second = Answer(body=json_page(OUTER), kind=JSON)
+    with (
+        serve_answers({PAGE: page}) as inner,
+        serve_answers(answers(OUTER, second, stub_wheel(tmp_path, "kern", OUTER))) as o,
+    ):
+        case = Case([f"{inner.url}/simple/", f"{o.url}/simple/"], environ, tmp_path)
+        python = pips[PIPS[-1]].python
+        nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
+        words = ("--index-url", case.urls[0], "--extra-index-url", case.urls[1])
+        through = case.run(*nvp, "install", *words, target="through")
+    assert through == Result(True, None)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_users_of_two_indexes_on_one_server(
     is_first: bool,

@@ -34,6 +34,10 @@ OWN = {"Nvp-Process": secrets.token_hex(16)}
 its own client. Otherwise, an upstream index that refers back to the server would make
 it request pages from itself until it has no free connections."""
 
+_UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
+"""The start of the errors of httpcore and h11 about replies that pip cannot read
+either, because they are incomplete or not HTTP."""
+
 _FIRST = 0.5
 """Seconds before the first retry; the pause doubles with each further retry."""
 
@@ -179,8 +183,11 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # A redirect without a valid URL is also a `TransportError`, but not temporary.
-    if isinstance(error, httpx.TransportError) and "location header" not in reason:
+    # pip may be able to read a reply that h11 rejects. It must not use the next index
+    # instead, as it does if an index cannot be reached.
+    is_rejected = isinstance(error, httpx.ProtocolError)
+    is_rejected = is_rejected and not str(error).startswith(_UNREADABLE)
+    if isinstance(error, httpx.TransportError) and not is_rejected:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
 
