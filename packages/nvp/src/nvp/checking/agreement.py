@@ -65,11 +65,9 @@ def _find_unmet(
         variables = {**target.variables, "extra": ""}
         if not holds(requirement, variables):
             continue
-        # Requirements from the file come first: skip those from the table on the same
-        # package.
+        # The first requirement on a package is from the file: skip the table's.
         said.add(name)
-        # One matching version is enough: a file may pin several, for machines that the
-        # check cannot tell apart.
+        # One match is enough: a file may pin several versions for similar machines.
         met = any(allows(requirement, str(version)) for version in versions)
         if met:
             continue

@@ -68,8 +68,7 @@ class Known:
     :param needs: evidence from the table, the label, an inspection or METADATA.
     :param named: evidence from the name of the project.
     :param requires: the requirements as texts; those in ``needs`` may be more precise.
-    :param is_named: whether there is other evidence for GPU use than the size of the
-        wheel.
+    :param is_named: whether there is evidence for GPU use besides the wheel's size.
     :param is_listed: whether the table contains the build.
     :param stands_in: whether ``wheel`` is for a Python other than the target's.
     """
@@ -203,8 +202,7 @@ def find_known(
     :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
-    # If no wheel for the platform fits the target's Python, judge one for another
-    # Python.
+    # If no wheel for the platform is for the target's Python, judge another wheel.
     stands_in = wheel is None
     if wheel is None and platform_of(platform or ""):
         ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)

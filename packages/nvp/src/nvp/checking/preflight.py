@@ -61,8 +61,7 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
         key=lambda item: (
             item.worst.verdict != "cannot",
             item.known.is_library,
-            # Prefer the required build to builds that cannot run because they require
-            # it.
+            # Prefer a required build to builds that fail because they require it.
             item.worst.reasons[0].startswith("it requires "),
         ),
     )

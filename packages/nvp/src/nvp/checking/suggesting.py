@@ -81,8 +81,7 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # Prefer releases for all machines, then releases for all machines on which a
-        # pin cannot run, then releases for each of these machines.
+        # Try all machines, then those on which a pin cannot run, then each of those.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -183,8 +182,7 @@ def _solve(
             following.append(item.pin.name)
     taken = _search(options)
     if taken is None and following:
-        # Leave out packages with no release that is known to run; a comment line in the
-        # suggestion names them.
+        # Leave out packages with no known runnable release; a comment names them.
         keep = [i for i, item in enumerate(ordered) if item.pin.name not in following]
         taken = _search([options[i] for i in keep])
         ordered = [ordered[i] for i in keep]
@@ -275,8 +273,7 @@ def _releases(
         return
     for row in plain.values():
         if _runs(row.needs, environments) and not Version(row.version).is_prerelease:
-            # Companions of a labeled build have the same label: add it if the table
-            # lacks it.
+            # Companions of a labeled build have the same label, so add the label.
             yield _candidate(row, f"{row.version}+{label}" if label else None)
 
 
@@ -289,8 +286,7 @@ def _candidate(row: BuildRecord, version: str | None = None) -> _Candidate:
 
 def _runs(needs: Needs, environments: Sequence[Environment]) -> bool:
     verdicts = {judge(needs, environment).verdict for environment in environments}
-    # If requirements are the only evidence, accept "unknown": the search checks the
-    # requirements.
+    # Accept "unknown" if requirements are the only evidence: the search checks them.
     follows = bool(needs.requires) and needs.cuda is None
     allowed = (*_RUNNING, "unknown") if follows else _RUNNING
     return verdicts.issubset(allowed)

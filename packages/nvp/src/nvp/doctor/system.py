@@ -100,8 +100,7 @@ class System:
         """Return the libraries in ``/etc/ld.so.preload``."""
         if not self._known:
             return ()
-        # ld.so(8): "a whitespace-separated list"; glibc also allows "#" comments and
-        # ":".
+        # ld.so(8): "a whitespace-separated list"; glibc also allows comments and ":".
         path = os.path.join(self._root, "etc/ld.so.preload")
         text = re.sub("#.*", "", read_head(path))
         return tuple(filter(None, re.split(r"[\s:]", text)))

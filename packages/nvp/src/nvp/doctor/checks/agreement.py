@@ -133,8 +133,7 @@ def _agree(
     only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
     others = [x for x in find_companions(stack, name) if x.name not in users]
-    # Keep the installed release: another may not run here, or may not fit all
-    # dependents.
+    # Keep the installed release: another may not run here, or not fit all dependents.
     if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
         return Advice(f"{keep}, which keeps {name}", (keep,))
     follow = stack.pip("install", *wanted)
