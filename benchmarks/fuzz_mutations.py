@@ -144,7 +144,8 @@ def mutate_text(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
             tokens[at] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 6)))
         else:
             word = mutate_word(rng, tokens[at].decode("utf-8", "replace"))
-            tokens[at] = word.encode("utf-8", "surrogatepass")
+            # Several changes may each repeat the same token 100 times.
+            tokens[at] = word.encode("utf-8", "surrogatepass")[: 1 << 18]
     return b"".join(tokens)[: 1 << 20]
 
 

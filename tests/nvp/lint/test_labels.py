@@ -1,11 +1,11 @@
-"""What the name of a label says about CUDA."""
+"""What the name and the features of a label say about CUDA."""
 
 from __future__ import annotations
 
 import pytest
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvp.lint.labels import nvidia_labels
+from nvp.lint.labels import claim_of, nvidia_labels
 
 
 def named(label: str) -> CudaVersion | None:
@@ -32,3 +32,13 @@ def test_label_that_names_a_cuda_version(label: str, version: tuple[int, int]) -
 @pytest.mark.parametrize("label", ["cu12", "cu12345", "cu1209", "cu098", "cpu", "cu"])
 def test_label_that_names_no_cuda_version(label: str) -> None:
     assert named(label) is None
+
+
+@pytest.mark.parametrize("names", [("sm_arch", "sm-arch"), ("sm-arch", "sm_arch")])
+def test_a_correct_name_takes_precedence(names: tuple[str, str]) -> None:
+    values = {"sm_arch": ["90_real"], "sm-arch": ["70_real"]}
+    assert claim_of({name: values[name] for name in names}).real == (90,)
+
+
+def test_a_misspelled_name_is_corrected() -> None:
+    assert claim_of({"sm-arch": ["70-real"]}).real == (70,)

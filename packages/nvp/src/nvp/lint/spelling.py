@@ -58,10 +58,10 @@ def corrected(features: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, values in features.items():
         feature = name if name in catalog() else meant_feature(name) or name
+        if feature != name and feature in features:
+            continue  # the correct name takes precedence over the misspelled one
+        result[feature] = values
         known = catalog().get(feature)
-        # If both names are present, the correct one counts.
-        if feature == name or feature not in features:
-            result[feature] = values
         if known is not None and isinstance(values, list):
             result[feature] = [
                 (meant_value(feature, value) or value)
