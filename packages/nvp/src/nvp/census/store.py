@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError, redacted, shown
+from nvidia_variant_provider.strict_json import open_regular
 
 from .. import __version__
 from ..files import read_resource
@@ -148,6 +149,21 @@ _HINT = "name a store that census has made, or another file"
 _BUSY = 10_000
 """The time to wait for another writer, in milliseconds."""
 
+_MEMORY = 2**28
+"""The bytes that SQLite may take; values of a stranger's store may be larger."""
+
+_STRANGE = """
+SELECT (SELECT count(*) FROM sqlite_master
+        WHERE sql NOT LIKE 'CREATE TABLE %' AND sql NOT LIKE 'CREATE INDEX %')
+     + (SELECT count(*) FROM sqlite_master AS t, pragma_table_xinfo(t.name)
+        WHERE hidden)
+"""
+"""The number of views, triggers, virtual tables and generated columns, which a stranger
+can make without an end."""
+
+_NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a rollback journal that names a file, which SQLite deletes."""
+
 
 class Store:
     """An open store; use it in a ``with`` block, in one thread.
@@ -194,14 +210,19 @@ class Store:
             version = self._pragma("user_version")
             application = self._pragma("application_id")
             tables = self._value("SELECT count(*) FROM sqlite_master")
+            strange = self._value(_STRANGE)
         if application != APPLICATION and (version or tables):
             raise InputError("it is not a store", path=self._path, hint=_HINT)
+        if strange:
+            message = "it computes its rows, which no store of a census does"
+            raise InputError(message, path=self._path, hint=_HINT)
         if version > VERSION:
             message = f"it is a store of version {version}, and {VERSION} is known"
             hint = "pip install --upgrade nvp"
             raise InputError(message, path=self._path, hint=hint)
         with self._errors():
             self._connection.execute("PRAGMA foreign_keys = ON")
+            self._connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY}")
             # Written rows survive the end of this process. A power failure may lose the
             # last wheels, which are then read again, but does not damage the file.
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -382,7 +403,20 @@ def _why_no_file(path: str, *, create: bool) -> str | None:
         return "the path has a NUL character"
     if not os.path.exists(path):
         return None if create else "there is no such store"
-    return None if os.path.isfile(path) else "it is not a regular file"
+    if not os.path.isfile(path):
+        return "it is not a regular file"
+    try:
+        with open_regular(f"{os.path.realpath(path)}-journal") as journal:
+            # A journal that a census left names no other file.
+            size = journal.seek(0, os.SEEK_END)
+            journal.seek(max(size - len(_NAMES_ANOTHER), 0))
+            if journal.read() != _NAMES_ANOTHER:
+                return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"its journal cannot be read: {error.strerror or error}"
+    return "its journal is not one of a census, and would delete another file"
 
 
 def _storable(values: Iterable[object]) -> tuple[object, ...]:
