@@ -1,4 +1,4 @@
-"""Suggest pins that run, in place of those that cannot.
+"""Suggest pins that run, in place of pins that cannot run.
 
 Packages that depend on each other's releases, such as vllm, torchvision and torch, must
 change together. The search finds the newest compatible releases of such a cluster,

@@ -250,7 +250,7 @@ class Libraries:
         return name in users or (distribution.is_library and name in needed)
 
     def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
-        """Return the names of a project and its dependents, and of the dependencies."""
+        """Return two sets of names: a project and its users, and its dependencies."""
         if project not in self._known:
             software = self._software
             users = {project, *software.required_by(project)}
@@ -305,7 +305,7 @@ def is_of_torch(name: str) -> bool:
 
 
 def _machine(software: Software) -> str:
-    """Return the processor of an environment, from its first library."""
+    """Return the processor for which the first library of an environment was built."""
     for distribution in software.distributions.values():
         report = software.code_of(distribution)
         for library in () if report is None else report.libraries:

@@ -200,7 +200,7 @@ def _has_variable(name: str, variable: bytes | None) -> bool:
 def _has_pipe(name: str, pipes: Collection[str]) -> bool:
     folder = f"/proc/{name}/fd"
     for number in os.listdir(folder):
-        with contextlib.suppress(OSError):  # the file was closed
+        with contextlib.suppress(OSError):  # closed in the meantime
             if os.readlink(f"{folder}/{number}") in pipes:
                 return True
     return False

@@ -28,7 +28,7 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
     """Return advice to replace builds, including newer builds on vendors' indexes.
 
     Companions built for exactly these releases are replaced too. A vendor's index is
-    named if it has a newer runnable build than PyPI, or if PyPI has none.
+    named if it has a newer runnable build than PyPI, or if PyPI has no runnable one.
 
     :param beside: further projects to reinstall, whose releases may remain the same.
     """
