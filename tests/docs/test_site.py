@@ -121,7 +121,7 @@ def test_copy_buttons_give_the_commands_alone(
         assert copied == expected
 
 
-def test_code_fits_its_column_and_nothing_is_asked_of_other_servers(
+def test_texts_fit_their_column_and_nothing_is_asked_of_other_servers(
     tab: browser.Browser, address: str, site: Path
 ) -> None:
     tab.requests.clear()
@@ -135,6 +135,18 @@ def test_code_fits_its_column_and_nothing_is_asked_of_other_servers(
                   "pre, pre > code, .md-typeset__scrollwrap")]
                 .filter((code) => code.scrollWidth > code.clientWidth)
                 .map((code) => code.textContent.slice(0, 60))""")
+        ]
+        # A link that has no room beside its heading makes an empty line below it.
+        wide += [
+            (name, text)
+            for text in tab.evaluate("""
+                [...document.querySelectorAll(".headerlink")].filter((link) => {
+                  const words = document.createRange();
+                  words.selectNodeContents(link.parentNode);
+                  words.setEndBefore(link);
+                  const lines = [...words.getClientRects()];
+                  return link.getBoundingClientRect().top >= lines.at(-1).bottom;
+                }).map((link) => link.parentNode.textContent)""")
         ]
     assert wide == []
     assert [url for url in tab.requests if not url.startswith((address, "data:"))] == [

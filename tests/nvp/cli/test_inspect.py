@@ -381,7 +381,7 @@ def test_interrupt(jobs: int, tmp_path: Path) -> None:
     )
     assert process.stderr is not None
     # The log says when the imports are done and the files are about to be read.
-    logged = next(line for line in process.stderr if "a folder of" in line)
+    logged = next(line for line in process.stderr if "a directory of" in line)
     assert "1000 of its 1000 files are read" in logged
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)

@@ -82,7 +82,7 @@ def test_an_open_file_gives_the_same_and_stays_open(tmp_path: Path) -> None:
 
 def test_folder(tmp_path: Path) -> None:
     report = api.inspect(tree(tmp_path))
-    assert (report.kind, report.members, report.defects) == ("folder", 6, ())
+    assert (report.kind, report.members, report.defects) == ("directory", 6, ())
     assert paths(report) == LIBRARIES
 
 

@@ -20,10 +20,10 @@ from typing import IO
 from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
-_SCHEMA_VERSIONS = {"diff": 2}
+_SCHEMA_VERSIONS = {"diff": 2, "inspect": 2}
 """``{command: version}`` of JSON reports after version 1, the version of all others.
 
-Raise the version if a key of the report (``schemas/report.schema.json``) is renamed or
+Raise the version if a key or a value (``schemas/report.schema.json``) is renamed or
 removed.
 """
 

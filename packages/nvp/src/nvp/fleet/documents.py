@@ -136,11 +136,12 @@ def _fewest(fleet: Fleet, tones: Mapping[str, str]) -> Iterator[str]:
     word = "Fewest" if fleet.cover.is_smallest else "Few"
     yield f"<h2>{word} builds that give each machine one for its GPU</h2>"
     yield '<ul class="legend">'
+    total = sum(len(served.group.names) for served in fleet.served)
+    machines = "machine" if total == 1 else "machines"
     for label, count in fleet.cover.gains.items():
-        plural = "s" if count > 1 else ""
         yield (
             f'<li><span class="key {tones[label]}">{as_html(label)}</span> '
-            f"<span>{count} machine{plural}</span></li>"
+            f"<span>{count} of {total} {machines}</span></li>"
         )
     yield "</ul>"
 

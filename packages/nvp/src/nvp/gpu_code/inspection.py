@@ -56,7 +56,7 @@ def _list_path(source: str, name: str) -> tuple[Listing, str]:
     try:
         status = os.stat(source)
         if stat.S_ISDIR(status.st_mode):
-            return list_folder(source), "folder"
+            return list_folder(source), "directory"
         if not stat.S_ISREG(status.st_mode):
             message = "neither a file nor a directory"
             raise InputError(message, path=name, hint="name a wheel or a library")
