@@ -6,11 +6,17 @@ import os
 import sqlite3
 import struct
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Run
+from support.containers import BINARIES
 
 from nvidia_variant_provider.errors import InputError
+from nvp import api
+from nvp.census.model import Outcome, Wheel
+from nvp.census.report import export
 from nvp.census.store import Store
 
 _ENDLESS = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c)"
@@ -81,3 +87,53 @@ def test_a_journal_that_waits(path: str) -> None:
     os.mkfifo(f"{path}-journal")
     with pytest.raises(InputError, match="journal cannot be read: not a regular file"):
         Store(path)
+
+
+@pytest.fixture
+def filled(path: str) -> str:
+    report = api.inspect(BINARIES / "plain.so")
+    (library,) = report.libraries
+    report = replace(report, libraries=(replace(library, path="=1+1\n.so"),))
+    wheel = Wheel(
+        project="demo",
+        version="1.0",
+        filename="demo-1.0-py3-none-linux_x86_64.whl",
+        tags="py3-none-linux_x86_64",
+        url="https://example.com/demo-1.0-py3-none-linux_x86_64.whl",
+        sha256="0" * 64,
+    )
+    with Store(path) as store:
+        store.add(Outcome(wheel=wheel, status="inspected", report=report, cuda="12.8"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "options"),
+    [
+        ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "rows.jsonl"]),
+        ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "builds.json"]),
+        ("UPDATE wheels SET cuda = 'x'", ["--report"]),
+        ("UPDATE wheels SET cuda = 'x'", ["--report", "--json"]),
+        ("UPDATE targets SET target = 'x' || target", ["--report", "--format", "html"]),
+        (
+            "UPDATE libraries SET defects = replace(hex(zeroblob(50000)), '0', '[')",
+            ["--export", "builds.json"],
+        ),
+    ],
+)
+def test_rows_that_no_census_has_written(
+    run: Run, filled: str, tmp_path: Path, change: str, options: list[str]
+) -> None:
+    with closing(sqlite3.connect(filled, isolation_level=None)) as connection:
+        connection.execute(change)
+    options = [str(tmp_path / x) if "." in x else x for x in options]
+    result = run("census", "-o", filled, *options)
+    assert result.code == 3
+    assert "a row is not what a census has written" in result.out + result.err
+
+
+def test_a_name_in_csv_is_no_formula(filled: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with Store(filled) as store:
+        export(store, str(path))
+    assert ",'=1+1\\n.so," in path.read_text()

@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
@@ -18,7 +18,8 @@ from concurrent.futures import (
     Future,
     ProcessPoolExecutor,
 )
-from multiprocessing import connection
+from contextlib import contextmanager
+from multiprocessing import connection, util
 from typing import Any, Protocol
 
 from nvidia_variant_provider.errors import InputError
@@ -89,21 +90,23 @@ class LocalWorkers:
         self._executor = self._make()
 
     def _make(self) -> Executor:
-        return ProcessPoolExecutor(
-            self._jobs,
-            # Do not fork: the copy would have the connections of this process, but not
-            # their threads.
-            mp_context=self._context,
-            initializer=_prepare_process,
-            initargs=(self._withdrawn,),
-        )
+        with _isolated():
+            return ProcessPoolExecutor(
+                self._jobs,
+                # Do not fork: the copy would have the connections of this process, but
+                # not their threads.
+                mp_context=self._context,
+                initializer=_prepare_process,
+                initargs=(self._withdrawn,),
+            )
 
     def submit(self, task: Task) -> Future[Outcome]:
         """Submit a wheel, which is read as soon as a worker is free.
 
         :raises BrokenExecutor: a process was killed; call `renew`.
         """
-        return self._executor.submit(_read_unless_withdrawn, task)
+        with _isolated():
+            return self._executor.submit(_read_unless_withdrawn, task)
 
     def capacity(self) -> int:
         """Return the number of processes."""
@@ -132,7 +135,8 @@ class LocalWorkers:
         self.close(at_once=True)
         self._executor = self._make()
         try:
-            self._executor.submit(os.getpid).result()
+            with _isolated():
+                self._executor.submit(os.getpid).result()
         except BrokenExecutor:
             message = "no process can be started"
             hint = "check the memory of this machine, and that a script that calls "
@@ -147,6 +151,22 @@ class LocalWorkers:
         # Wait here, because only the first call of `shutdown` waits: a remaining thread
         # of the executor may close its pipe while the exiting interpreter writes to it.
         self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Start the processes of `multiprocessing` with ``python -I``.
+
+    Without it, they import modules such as ``re`` from the current directory, until
+    they get the ``sys.path`` of this process. `multiprocessing` has no option for it.
+    """
+    hidden: Any = util
+    make = hidden._args_from_interpreter_flags
+    hidden._args_from_interpreter_flags = lambda: [*make(), "-I"]
+    try:
+        yield
+    finally:
+        hidden._args_from_interpreter_flags = make
 
 
 _withdrawn: Any
