@@ -25,7 +25,7 @@ from ..builds.needs import needs_of_report
 from ..files import replacing
 from ..gpu_code.report import target_key
 from ..knowledge.builds import BuildRecord, needs_in_table
-from ..matrix.style import as_html, as_legend, as_page
+from ..matrix.style import as_csv, as_html, as_legend, as_page
 from ..wheels.archive import platform_of
 from .store import Store
 
@@ -325,7 +325,7 @@ def export(store: Store, path: str) -> int:
         known = ", ".join(writers)
         message = f"the ending {ending or '(none)'!r} is not known"
         raise UsageError(message, path=path, hint=f"use one of {known}")
-    with replacing(path) as file:
+    with store.intact(), replacing(path) as file:
         return writers[ending](store, file)
 
 
@@ -352,7 +352,9 @@ def _write_csv(store: Store, file: IO[bytes]) -> int:
     writer.writeheader()
     count = 0
     for row in target_rows(store):
-        writer.writerow(row)
+        writer.writerow(
+            {k: as_csv(v) if isinstance(v, str) else v for k, v in row.items()}
+        )
         count += 1
     # Leave the file open, because the caller moves it into place.
     text.detach()

@@ -146,6 +146,9 @@ READER = 2
 with results of an older version are read again."""
 
 _HINT = "name a store that census has made, or another file"
+_INVALID = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""The errors of code that reads a row which no census has written."""
+
 _BUSY = 10_000
 """The time to wait for another writer, in milliseconds."""
 
@@ -375,7 +378,7 @@ class Store:
             yield
         except ProviderError:
             raise
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except _INVALID as error:
             reason = shown(f"{type(error).__name__}: {error}", 150)[1:-1]
             message = f"a row is not what a census has written: {reason}"
             hint = "take another store, or make a new one"

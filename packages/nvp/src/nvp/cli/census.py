@@ -247,7 +247,7 @@ def show_store(options: argparse.Namespace) -> Result:
     from ..census.report import count_wheels, export, summarize
     from ..census.store import Store
 
-    with Store(options.output, create=False) as store:
+    with Store(options.output, create=False) as store, store.intact():
         data: dict[str, object] = {**count_wheels(store), "store": options.output}
         text: list[str | Table] = []
         if options.export is not None:

@@ -20,6 +20,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 
 from ..matrix.style import (
+    as_csv,
     as_html,
     as_markdown,
     as_notes,
@@ -50,15 +51,9 @@ def markdown_lines(
 def csv_lines(header: Sequence[str], rows: Rows) -> list[str]:
     """Return the lines of a table in CSV, each row on one line."""
     text = io.StringIO()
-    cells = ([*map(_csv_cell, row)] for row in (header, *rows))
+    cells = ([*map(as_csv, row)] for row in (header, *rows))
     csv.writer(text, lineterminator="\n").writerows(cells)
     return text.getvalue().splitlines()
-
-
-def _csv_cell(text: str) -> str:
-    """Escape a cell that a spreadsheet or a CI service might execute."""
-    text = printable(text)
-    return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
 
 
 def html_lines(

@@ -123,6 +123,12 @@ def as_html(text: str) -> str:
     return escaped.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
+def as_csv(text: str) -> str:
+    """Return a cell that is neither a formula in a spreadsheet nor a CI command."""
+    text = printable(text)
+    return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
+
+
 def as_markdown(text: str) -> str:
     """Escape ``text`` for Markdown."""
     return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
