@@ -138,9 +138,9 @@ def _list(arguments: Mapping[str, str]) -> Iterator[str]:
 def _spelled(action: argparse.Action) -> str:
     if not action.option_strings:
         return f"`{action.metavar or action.dest}`"
-    value = action.metavar or (
-        f"{{{','.join(map(str, action.choices))}}}" if action.choices else ""
-    )
+    value = action.metavar or ""
+    if action.choices:
+        value = f"{{{','.join(map(str, action.choices))}}}"
     if action.nargs == 0:
         value = ""
     elif not value:
@@ -154,7 +154,9 @@ def _meaning(action: argparse.Action) -> str:
     default = action.default
     if action.dest == "jobs":  # the default differs from machine to machine
         default = "the number of processors, at most 4"
-    return (action.help or "") % {**vars(action), "default": default, "prog": PROGRAM}
+    # `_spelled` lists the choices.
+    text = (action.help or "").replace(": %(choices)s", "")
+    return text % {**vars(action), "default": default, "prog": PROGRAM}
 
 
 def _reason_table() -> Iterator[str]:

@@ -47,8 +47,8 @@ _SHARED = """
   accept only builds with code for every GPU, not only for the newest one
 --extra-index-url URL...
   another index to read
---format
-  form of the output; json is the same as --json (default: %(default)s)
+--format FORMAT
+  form of the output: %(choices)s; json is the same as --json (default: %(default)s)
 -i, --index-url URL
   index of the project (default: pip's)
 --jobs N
