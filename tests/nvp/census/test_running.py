@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from support.census_runs import (
     run,
     take,
 )
+from support.processes import clean_environ
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
@@ -47,6 +50,27 @@ def expected(index: Path, tmp_path: Path) -> dict[str, list[tuple[Any, ...]]]:
     found = rows(store)
     assert len(found["targets"]) == COUNT - 1
     return found
+
+
+def test_no_process_imports_from_the_current_directory(
+    index: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("re", "json", "pickle", "socket", "signal", "nvp"):
+        (here / f"{name}.py").write_text("open('imported', 'a').write(__name__)\n")
+    # Unlike ``python -m nvp``, the command imports nothing from there itself.
+    script = tmp_path / "script.py"
+    lines = ("import sys, nvp.cli", "if __name__ == '__main__':", " nvp.cli.main()")
+    script.write_text("\n".join(lines))
+    subprocess.run(
+        [sys.executable, script, "census", index, "-o", "it.sqlite", "--jobs", "2"],
+        env=clean_environ(tmp_path / "home"),
+        cwd=here,
+        check=True,
+    )
+    assert (here / "it.sqlite").exists()
+    assert not (here / "imported").exists()
 
 
 def test_processes_give_the_same_rows(

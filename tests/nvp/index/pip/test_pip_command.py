@@ -39,19 +39,22 @@ def test_arguments_are_understood() -> None:
     assert found.indexes[0] == "https://a.example/"
 
 
+@pytest.mark.parametrize("has_pip", [True, False])
 def test_modules_in_the_working_folder_are_not_imported(
-    pip: Pip, index: str, tmp_path: Path
+    has_pip: bool, pip: Pip, index: str, tmp_path: Path
 ) -> None:
     """``python -m pip`` removes the current directory from the path as well."""
     hostile = tmp_path / "cloned"
     hostile.mkdir()
-    for name in ("json", "typing"):
+    for name in ("json", "typing", "pip", "warnings"):
         (hostile / f"{name}.py").write_text(
             "import pathlib\npathlib.Path(__file__).with_name('run').touch()\n"
             "raise ImportError\n"
         )
     # Run the program: ``-m`` itself would import modules of the current directory.
-    words = ("pip", "--python", pip.python, "--cuda-driver=12.9", "--sm-arch=8.0")
+    # An environment without a pip gets that of nvp, in a process of its own.
+    python = pip.python if has_pip else make_environment(tmp_path / "bare").python
+    words = ("pip", "--python", python, "--cuda-driver=12.9", "--sm-arch=8.0")
     done = subprocess.run(
         [PROGRAM, *words, "install", "-i", index, "--dry-run", "--no-deps", "torch"],
         env=pip.environ,

@@ -271,7 +271,11 @@ def converse(questions: int, replies: int) -> None:
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
-        run(json.loads(order), handler)
+        told = json.loads(order)
+        os.environ.clear()
+        os.environ.update(told["environ"])
+        signal.signal(signal.SIGINT, handler)
+        run(told["run"])
 
 
 def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
@@ -310,20 +314,16 @@ def preload(*names: str) -> None:
             importlib.import_module(f"pip._internal.{name}")
 
 
-def run(order: dict[str, Any], handler: Any) -> None:
+def run(arguments: list[str]) -> None:
     """Run pip as ``python -m pip`` does, and end with its exit status.
 
-    :param handler: the handler for Ctrl-C while pip runs.
+    ``python -m pip`` itself would import a ``pip`` of the current directory.
     """
     import pip
     from pip._internal.cli.main import main as run_pip
 
-    os.environ.clear()
-    os.environ.update(order["environ"])
-    sys.argv = [os.path.join(os.path.dirname(pip.__file__), "__main__.py")]
-    sys.argv += order["run"]
-    signal.signal(signal.SIGINT, handler)
-    sys.exit(run_pip(order["run"]))
+    sys.argv = [os.path.join(os.path.dirname(pip.__file__), "__main__.py"), *arguments]
+    sys.exit(run_pip(arguments))
 
 
 def main() -> None:
@@ -344,7 +344,9 @@ def main() -> None:
     reply_to.flush()
 
 
-if len(sys.argv) == 3:
+if sys.argv[1:2] == ["pip"]:
+    run(sys.argv[2:])
+elif len(sys.argv) == 3:
     converse(*map(int, sys.argv[1:]))
 else:
     main()

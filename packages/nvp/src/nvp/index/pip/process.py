@@ -59,7 +59,7 @@ class Pip:
         self._environ = environ
         self._python = python
         self._host = python
-        self._base = [python, "-m", "pip"]
+        self._base = [*self._probe(), "pip"]
         self._paths: list[str] | None = None
         self._search: str | None = None  # the wheel from which pip is imported
         self._warm: _WarmPip | None = None
@@ -253,7 +253,7 @@ class Pip:
         """
         host = sys.executable
         if self._host != host and importlib.util.find_spec("pip"):
-            self._base = [host, "-m", "pip"]
+            self._base = [host, resource_file(*_PROBE), "pip"]
         else:
             wheel = _find_bundled_pip()
             if wheel is None:
@@ -261,7 +261,9 @@ class Pip:
                 raise InputError("has no pip", path=self._python, hint=hint)
             self._base = [host, os.path.join(wheel, "pip")]
             self._search = wheel
-        logger.info("%s has no pip: using %s", self._python, self._base[-1])
+        logger.info(
+            "%s has no pip: using that of %s", self._python, self._search or host
+        )
         self._host = host
         if self._python != host:
             self._base += ["--python", self._python]
