@@ -131,7 +131,7 @@ def _tell(environment: Environment, notes: Iterable[str], code: int) -> int:
 
 
 def _print(lines: list[str]) -> None:
-    """Print lines of ASCII.
+    """Print lines of ASCII text.
 
     :raises InputError: stdout is closed, or cannot be written.
     """

@@ -1,4 +1,4 @@
-"""The public Python API of the provider: this machine, and the labels that fit it.
+"""The provider's public Python API: detect this machine, and find labels that fit it.
 
 The functions read environment variables and the user's ``variants.toml``, unless an
 argument replaces them, and never print. All errors are `ProviderError`: its attributes
@@ -80,9 +80,9 @@ def resolve(
 
     :param variants_json: the metadata of the release; see `Release`.
     :param environment: the machine; by default this one, as `detect` returns it.
-    :param supported: the answers of other namespaces, as
-        ``{namespace: {feature: [value, ...]}}``, best value first. An answer is used
-        instead of the namespace's plugin, but static properties in the metadata take
+    :param supported: the supported values in other namespaces, as
+        ``{namespace: {feature: [value, ...]}}``, best value first. These values replace
+        those of the namespace's plugin, but static properties in the metadata take
         precedence.
     :param every_gpu: keep only labels with a supported ``sm_arch`` value for every
         GPU.

@@ -1,7 +1,7 @@
 """The endpoint that installers call: ``nvidia_variant_provider.plugin``.
 
 Keep this module and its imports small: an installer loads them in every process.
-Never print to stdout: installers read the plugin's answer from there.
+Never print to stdout: installers read the plugin's result from there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NvidiaVariantPlugin:
         """Return the features and values that this machine supports, best first.
 
         The list is empty without an NVIDIA driver. Every call reads the environment
-        variables. A `SelectionWarning` names facts that the answer leaves out.
+        variables. A `SelectionWarning` names facts that the result leaves out.
 
         :raises OverrideError: a forced value is malformed.
         """

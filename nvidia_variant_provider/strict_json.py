@@ -64,7 +64,7 @@ class Flaw(Frozen):
 
 
 class _DuplicateKeys(dict):  # type: ignore[type-arg]
-    """An object with a duplicate key, marked to find its place later."""
+    """A JSON object with a duplicate key; `_find_flaws` finds its place later."""
 
     keys_given_twice: list[str]
 
@@ -128,7 +128,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _check_regular(mode: int) -> None:
-    # Accept a directory: the system's own message about directories is clearer.
+    # Accept a directory here: when it is opened, the system's message is clearer.
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         import errno  # import late, because installers load this module
 

@@ -24,10 +24,10 @@ __all__ = ["detect"]
 def detect(environ: Mapping[str, str]) -> Environment:
     """Return the facts about this machine; forced values replace detected ones.
 
-    If both values are forced, or if there is no trace of an NVIDIA driver, this
-    function loads no native library and starts no process. A hang or a crash of a
-    native library becomes a reason code and never ends the caller's process. The module
-    `cache` stores the result.
+    If both the CUDA version and the compute capability are forced, or if there is no
+    trace of an NVIDIA driver, this function loads no native library and starts no
+    process. A hang or a crash of a native library becomes a reason code and never ends
+    the caller's process. The module `cache` stores the result.
 
     :param environ: environment variables.
     :raises OverrideError: a forced value is malformed.

@@ -44,9 +44,9 @@ _MOUNTS = "/proc/self/ns/mnt"
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the cached result, or ``None`` if caching is impossible.
 
-    The directory is that of ``platformdirs.user_cache_dir``, but importing
-    `platformdirs` would take twice as long as starting Python. Results are cached on
-    Linux only: other systems have no identifier for each boot.
+    The directory is that of ``platformdirs.user_cache_dir``. It is computed here,
+    because importing `platformdirs` would take twice as long as starting Python.
+    Results are cached only on Linux: other systems have no identifier for each boot.
     """
     if sys.platform != "linux" or environ.get(NO_CACHE) == "1":
         return None
@@ -71,7 +71,7 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     except (OSError, ValueError):
         return None
     kernel = kernel_driver_version(environ) or ""
-    # Timeouts are cached too, and a driver may meet a longer deadline than this one.
+    # A result may be a timeout, which a longer deadline could avoid.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     # The package imports this module, so an import of the package would be circular.
@@ -105,8 +105,8 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
 def store(path: str, key: Sequence[str], environment: Environment) -> None:
     """Cache a result if possible.
 
-    A failure of this package's own child process is not cached, because it may not be a
-    property of the machine.
+    A failure of this package's own child process is not cached, because the cause might
+    not lie in the machine.
     """
     if sys.platform == "win32":
         return
@@ -177,7 +177,7 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
             # A clock that was set back makes the age negative.
             if life is not None and not 0 <= time.time() - status.st_mtime < life:
                 return None
-            # Accept a regular file of this user with the mode 0600 only.
+            # Accept only a regular file that this user owns and that has the mode 0600.
             if sys.platform != "win32" and (
                 status.st_uid != os.geteuid() or status.st_mode & 0o177777 != 0o100600
             ):
@@ -190,7 +190,7 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
 
 
 def write_own(path: str, content: bytes) -> None:
-    """Write a file for `read_own` atomically.
+    """Atomically write a file that `read_own` accepts.
 
     :raises OSError: the file cannot be written, or `why_no_cache` forbids it.
     """
@@ -210,7 +210,7 @@ def write_own(path: str, content: bytes) -> None:
 def _make_folder(folder: str) -> None:
     """Create a directory and its parents, accessible to this user only.
 
-    `os.makedirs` would apply the mode to the last directory only.
+    `os.makedirs` would apply the mode only to the last directory.
 
     :raises OSError: a directory cannot be created, or belongs to another user.
     """

@@ -1,8 +1,8 @@
-"""Query the native libraries in child processes, with one deadline for all.
+"""Query the native libraries in child processes, which share one deadline.
 
 NVML comes first. libcuda follows if NVML returns no CUDA version or no compute
-capability, as on Jetsons without NVML and in containers without the capability
-``utility``.
+capability, as on Jetsons without NVML and in containers without the driver
+capability ``utility``.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def run(
     *,
     group: bool = False,
 ) -> tuple[bytes, bool]:
-    """Return the child's stdout, and whether the child closed stdout in time.
+    """Run a child; return its stdout, and whether it closed its stdout in time.
 
     The child's stdin is empty, and its stderr is discarded. The child is killed after
     the deadline or after 8 MiB of output, and its output so far is returned.
@@ -94,7 +94,7 @@ if sys.platform != "win32":
     def _start(
         command: Sequence[str], variables: Mapping[str, str], group: bool
     ) -> tuple[int, int]:
-        """Return the child's process id, and a descriptor for its stdout."""
+        """Start a child; return its process id, and a descriptor for its stdout."""
         reader, writer = os.pipe()
         try:
             # If this process has no standard streams, the pipe gets their descriptors:

@@ -1,4 +1,4 @@
-"""Derive the provider's answer from an `Environment`, without querying the machine.
+"""Derive the supported properties from an `Environment`, without querying the machine.
 
 The values are those of the published provider 0.0.2: installers reimplement them, and
 published wheels depend on them.
@@ -122,7 +122,7 @@ def supported_features(
     ``features`` is a subset of `all_features` (PEP 817: "The value returned by
     get_supported_configs() MUST be a subset of the feature names and values
     returned by get_all_configs()"). The best values come first, and features without
-    values are left out. ``notes`` are sentences about facts that the answer leaves out.
+    values are left out. ``notes`` are sentences on facts that features cannot express.
     """
     notes = _notes(environment)
     driver = environment.cuda_driver_version
@@ -153,7 +153,7 @@ def supported_features(
 
 
 def left_out(environment: Environment) -> list[str]:
-    """Return notes on GPUs that a build for the highest GPU may not support."""
+    """Return notes on GPUs that a build for the newest GPU might not support."""
     capabilities = environment.compute_capabilities
     others = [str(c) for c in capabilities[1:] if c.major != capabilities[0].major]
     if not others or environment.cuda_driver_version is None:
@@ -166,7 +166,7 @@ def left_out(environment: Environment) -> list[str]:
 
 
 def _notes(environment: Environment) -> list[str]:
-    """Return sentences about facts that the answer cannot express."""
+    """Return sentences about facts that the features cannot express."""
     notes: list[str] = []
     if is_failure(environment.reason) or environment.reason == reasons.NO_GPU:
         sentence, step = reasons.explain(environment.reason)

@@ -110,9 +110,9 @@ def read_metadata(
 
 
 def read_parsed(document: object, *, path: str | None = None) -> VariantsMetadata:
-    """Return the metadata of a value from `parse_json`, whatever its type.
+    """Read the metadata from a value that `parse_json` returned, of any JSON type.
 
-    `read_metadata` would mistake a string for a path.
+    Unlike this function, `read_metadata` would treat a string as a path.
 
     :param path: the name to use in messages; it may name the project and the release.
     :raises InputError: the document is not valid.

@@ -1,8 +1,8 @@
 """Read the values and providers of a document, and report its defects.
 
 The module `document` walks over a document and reports every defect to a `Reporter`.
-The reporter in this module raises the first defect that reading cannot accept. The
-linter has its own reporter, which collects all defects.
+The reporter in this module raises the first defect that makes the document unreadable.
+The linter has its own reporter, which collects all defects.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def explain(text: str, term: Term) -> str:
 
 
 class Reporter:
-    """A reporter that raises the first defect that reading cannot accept."""
+    """A reporter that raises the first defect that makes a document unreadable."""
 
     thorough = False
     """Whether readers also look for acceptable defects whose detection is slow."""
@@ -93,7 +93,7 @@ class Reporter:
         raise InputError(message, place=place or None, hint=hint) from None
 
     def tolerate(self, kind: Kind, place: str, message: str, hint: str) -> None:
-        """Report a defect that reading accepts, with the parameters of `refuse`."""
+        """Report a defect that leaves the document readable; see `refuse`."""
 
     def check_provider(self, provider: Provider, place: str) -> None:
         """Report acceptable defects in the texts of a provider."""
@@ -179,10 +179,10 @@ class Fields:
     def texts(
         self, value: object, place: str, term: Term | None
     ) -> tuple[str, ...] | None:
-        """Return a list of texts; ``None`` if an item has the wrong type.
+        """Return the texts in a list; ``None`` if an item has the wrong type.
 
-        :param term: the kind of the texts, which must match its grammar without
-            repetition; ``None`` for any texts.
+        :param term: the kind of the texts: each text must match the grammar of this
+            kind, and none may be repeated. ``None`` accepts any texts.
         """
         if term is not None:
             quick = _valid_texts(value, GRAMMARS[term])
@@ -374,7 +374,7 @@ class ProviderReader:
         unreadable = static is None and bool(fields.get("static-properties"))
         if order is None or unreadable or not (order or self._schema.one_source):
             return ()
-        # Reading accepts a missing or empty order; only the linter requires one.
+        # A missing or empty order can be read; only the linter requires an order.
         report = self._report.refuse if order else self._report.tolerate
         given = "feature-order" in fields
         if given and not static:
@@ -395,7 +395,7 @@ class ProviderReader:
             self._report.refuse(kind, where, message, "use one of these")
 
     def _check_sources(self, fields: Mapping[str, Any], place: str) -> None:
-        """Report a provider that has no source of its answer, or several sources."""
+        """Report a provider with no source of supported values, or with several."""
         given = [key for key in _SOURCES if key in fields]
         if len(given) != 1 or not fields[given[0]]:
             what = " and ".join(given) if given else "none of them"
@@ -413,7 +413,7 @@ class ProviderReader:
     def _with_answer(
         self, provider: Provider, fields: Mapping[str, Any], namespace: str
     ) -> Provider:
-        """Return the provider, with an answer that 0.0.x stores in another section."""
+        """Return the provider with the values that 0.0.x stores in another section."""
         answer: Features | None = None
         known = self._schema.provider_keys
         if "plugin-use" in known and fields.get("plugin-use", "all") != "all":

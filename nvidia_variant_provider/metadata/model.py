@@ -19,12 +19,12 @@ NULL_LABELS = ("null", "00000000")
 
 REQUIRES = "nvidia-variant-provider>=0.0.1,<1.0.0"
 PLUGIN_API = "nvidia_variant_provider.plugin:NvidiaVariantPlugin"
-"""The requirement and the endpoint of the provider of ``nvidia`` in published metadata;
-uv 0.13.8 accepts only these."""
+"""The requirement and the endpoint of the ``nvidia`` provider in published metadata;
+uv 0.13.8 accepts no others."""
 
 
 class Provider(Frozen):
-    """The source of the answer for one namespace.
+    """The source of the supported properties in one namespace.
 
     :param requires: the requirements of the plugin package.
     :param plugin_api: the endpoint of the plugin, ``module:object``.
@@ -32,8 +32,8 @@ class Provider(Frozen):
     :param enable_if: the environment marker of the machines to which the provider
         applies; old versions only.
     :param builtin: the name of a provider that is built into installers.
-    :param static_properties: the answer itself, best values first; ``None`` if the
-        answer comes from another source.
+    :param static_properties: the supported properties, best values first; ``None`` if
+        they come from another source.
     :param feature_order: the features of ``static_properties``, the best first.
     """
 

@@ -34,7 +34,7 @@ class SchemaVersion(Frozen):
     :param provider_keys: the keys of a provider.
     :param strict: whether readers reject undefined keys; PEP 817 requires tools to
         ignore them.
-    :param one_source: whether a provider must have exactly one source of its answer.
+    :param one_source: whether a provider must have exactly one source of its values.
     :param old_null: whether ``00000000`` is also a null label.
     :param reserved: namespaces that labels may use without a provider.
     :param label_limit: the maximum length of a label in characters, or ``None``.
@@ -117,13 +117,13 @@ WRITTEN = _V0_2_0
 """The version that this package writes."""
 
 READ_BY_CLIENTS = (_V0_2_0,)
-"""The versions from which released clients select labels, oldest first (measured)."""
+"""The versions from which released clients select labels, oldest first (tested)."""
 
 FIRST_IN_WHEELS = _V0_1_0
-"""The oldest version that uv 0.13.8 accepts in a ``variant.json`` (measured)."""
+"""The oldest version that uv 0.13.8 accepts in a ``variant.json`` (tested)."""
 
 CLIENTS = "uv 0.13.8 and variantlib 0.2.2"
-"""The clients with which `READ_BY_CLIENTS` was measured."""
+"""The clients with which `READ_BY_CLIENTS` was tested."""
 
 _UNVERSIONED_URL = re.compile(r"https?://[^/]+/?")
 _VERSIONED_URL = re.compile(

@@ -1,8 +1,8 @@
-"""The inputs of the order of labels: providers' answers and the user's priorities.
+"""Find the inputs for ordering labels: supported values, and the user's priorities.
 
-PEP 850 defines three sources of an answer: static properties in the metadata, an
+PEP 850 defines three sources of supported values: static properties in the metadata, an
 installed provider plugin, and a list from the user in place of a plugin. This package
-provides the answer for its own namespace.
+provides the values of its own namespace.
 
 Priorities come from ``variants.toml``, in variantlib 0.2.2's format and locations.
 Other tools read the same file, so users state their priorities once.
@@ -34,11 +34,11 @@ ENTRY_POINT_GROUP = "variant_plugins"
 """The entry points of this group are provider plugins; their names are namespaces."""
 
 _LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
-"""Marker variables of a machine with an NVIDIA driver, for evaluation on a Mac."""
+"""The marker variables that a Mac uses for a machine with an NVIDIA driver."""
 
 
 class Answer(Frozen):
-    """The values of one namespace that the machine supports, from its provider.
+    """The supported values in one namespace, as its provider returns them.
 
     :param features: ``{feature: (value, ...)}``; both levels are ordered, best first.
     :param why_not: a clause that explains a missing answer, or ``None``.
@@ -62,7 +62,7 @@ def find_answers(
 ) -> dict[str, Answer]:
     """Return the answer for each namespace that a label of ``metadata`` uses.
 
-    :param supported: answers from the user, which replace the answers of plugins.
+    :param supported: supported values from the user, which replace those of plugins.
     :param enable_optional: the namespaces whose optional providers are enabled, or
         ``True`` for all.
     """

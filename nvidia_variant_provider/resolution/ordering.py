@@ -34,7 +34,7 @@ class Mismatch(Frozen):
 
 
 class Rejections(Mapping[str, tuple[Mismatch, ...]]):
-    """A mapping from each label that does not fit to all of its mismatches.
+    """All mismatches of each label that does not fit, keyed by label.
 
     The mapping computes the mismatches of a label on access. Installers need only the
     labels that fit, and 10,000 labels must be ordered in a tenth of variantlib's time

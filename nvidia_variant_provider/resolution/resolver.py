@@ -76,7 +76,7 @@ class Reason(Frozen):
 
 
 class _Reasons(Mapping[str, tuple[Reason, ...]]):
-    """A mapping from each label that does not fit to its reasons.
+    """The reasons against each label that does not fit, keyed by label.
 
     The mapping is lazy for the same reason as `Rejections`: writing reasons takes many
     times longer than ordering labels, and only ``--explain``, ``--json`` and `api` read
@@ -129,7 +129,7 @@ class Resolution(Frozen):
     :param environment: the machine.
     :param metadata: the metadata of the release.
     :param notes: sentences about facts of the machine that properties cannot express.
-    :param supported: the providers' answers: ``{namespace: {feature: (value, ...)}}``.
+    :param supported: the supported values: ``{namespace: {feature: (value, ...)}}``.
     :param options: the other arguments of `resolve_metadata`.
     """
 
@@ -179,7 +179,7 @@ def resolve_metadata(
 ) -> Resolution:
     """Filter and order the labels of ``metadata`` for ``environment``.
 
-    :param supported: answers from the user, which replace the answers of plugins.
+    :param supported: supported values from the user, which replace those of plugins.
     :param every_gpu: keep only labels that have a supported ``sm_arch`` value for each
         readable GPU, and labels without nvidia properties.
     :param enable_optional: the namespaces whose optional providers are enabled, or
@@ -395,8 +395,8 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
         if environment.source == "forced":
             why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
         return f"it has kernels for {_named(wanted)}, but no GPU is known: {why}"
-    # The provider's answer describes the highest GPU. With --every-gpu, each GPU may
-    # have a mismatch: the best offered value identifies the GPU.
+    # The provider's values describe the highest compute capability. With --every-gpu,
+    # each GPU may have a mismatch, and its best offered value identifies the GPU.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],
