@@ -40,7 +40,7 @@ _TAG = b"B5cxx11"
 _IN_NAMESPACE = b"7__cxx11"
 
 _FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
-"""The name of a library for one release of torch: ``torch210`` for 2.10."""
+"""A pattern for a library that is for one torch release: ``torch210`` for 2.10."""
 
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
@@ -68,7 +68,7 @@ def abi_of(name: bytes) -> Abi | None:
 def with_other_tag(name: bytes) -> bytes | None:
     """Return a mangled name with the ABI tag removed, or added if it is missing.
 
-    :returns: ``None`` for a name with other parts than identifiers in namespaces.
+    :returns: ``None`` for a name with parts other than identifiers in namespaces.
     """
     if _TAG in name:
         return name.replace(_TAG, b"")

@@ -1,9 +1,9 @@
 """Find the ptxas that Triton uses, by Triton's own rules.
 
 Triton 3.9 bundles two programs: ``ptxas``, and ``ptxas-blackwell`` from a newer CUDA.
-Its function ``get_ptxas`` maps GPUs to programs, and changes between releases: the
-newer program is for compute capability 10.0 and higher in 3.6 and 3.7, and for 9.0 and
-higher in 3.9. The function is therefore parsed, but never run.
+Triton's function ``get_ptxas`` maps GPUs to programs, and changes between releases: the
+newer program is for compute capability 10.0 and higher in Triton 3.6 and 3.7, and for
+9.0 and higher in 3.9. The function is therefore parsed, but never run.
 
 The variables ``TRITON_PTXAS_PATH`` and ``TRITON_PTXAS_BLACKWELL_PATH`` contain the
 paths of replacements. Triton falls back to its own program if a replacement does not

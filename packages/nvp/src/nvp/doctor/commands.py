@@ -1,4 +1,4 @@
-"""The commands that fix findings: single in hints, merged in reports.
+"""The commands that fix findings: one by one in hints, merged in reports.
 
 If the commands of all findings ran one by one, a later command could undo an earlier
 one: pip replaces torch for one extension, and the next extension no longer fits.

@@ -293,7 +293,7 @@ def split_prefix(line: str) -> tuple[str, str]:
 
 
 def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _Continue:
-    """Return a reader of lines up to the first match, which is passed to ``act``."""
+    """Return a function that reads lines until a match, which is passed to ``act``."""
 
     def read(text: str) -> bool:
         match = pattern.match(text)
@@ -305,7 +305,7 @@ def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _C
 
 
 def _explain(entry: Entry, reason: str) -> None:
-    """Set the reason if the entry has none: the first occurrence has most details."""
+    """Set a missing reason of an entry: the first occurrence has the most details."""
     if entry["reason"] is None:
         entry["reason"] = _cut(reason.strip())
 

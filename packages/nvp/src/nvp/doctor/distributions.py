@@ -54,7 +54,7 @@ _NAMED = re.compile(r".*-cu(?:da)?[0-9]{2,3}x?(?:-.*)?")
 def is_built_for(name: str) -> bool:
     """Return whether other packages are built for exactly one release of a project.
 
-    Names with a CUDA version, such as rmm-cu12, are included, but not NVIDIA's.
+    Names with a CUDA version, such as rmm-cu12, are included, but not ``nvidia-*``.
     """
     own = name in BUILT_FOR or _NAMED.fullmatch(name) is not None
     return own and not name.startswith(_OF_GPUS)
@@ -293,7 +293,7 @@ def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | Non
 
 
 def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each directory that is unreadable, left over or outdated."""
+    """Yield a sentence for each unreadable directory, pip leftover and old egg-info."""
     for folder in folders:
         try:
             names = sorted(os.listdir(folder))
@@ -349,7 +349,7 @@ def find_needs(
     because parsing them is slow.
 
     Requirements of an extra are included if another installed distribution requests the
-    extra, such as torch, which requires ``cuda-toolkit[cublas]``.
+    extra. For example, torch requires ``cuda-toolkit[cublas]``.
     """
     variables = installation.marker_variables()
     leading = _leading(distributions.values())

@@ -23,9 +23,9 @@ LONGEST_SHARED = 60
 
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
 _MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|(?<=\])\(|`)")
-"""The start of a tag, of the target of a link or image, or of code, after backslashes.
+"""Any backslashes, and the start of a tag, of code, or of a link's or image's target.
 
-The backslashes are doubled, because they would escape the backslash that is added."""
+The backslashes are doubled: otherwise the last one would escape the added backslash."""
 
 _MENTION = re.compile(r"(?<!\w)@(?=\w)")
 """The ``@`` of a mention. On GitHub, a backslash does not disable a mention."""
@@ -61,7 +61,7 @@ def _anonymous(text: str, personal: Iterable[tuple[re.Pattern[str], str]]) -> st
 
 
 def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str]]:
-    """Yield patterns for homes and names of user and machine, with replacements."""
+    """Yield ``(pattern, replacement)`` for home directories and user and host names."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
     # A home may be a link, and paths in a diagnosis may contain its target.
     homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
@@ -87,8 +87,8 @@ def _account() -> str:
 
 
 def _prose(text: str) -> str:
-    """Escape text from a file, so that Markdown shows it without markup."""
-    # Redact first: without the password, the host name after "@" becomes a mention.
+    """Escape text from a file, so Markdown shows the text without markup."""
+    # Redact first: removing a password can make "@" and the host name a mention.
     harmless = _MARKUP.sub(r"\1\1\\\2", printable(redacted(text)))
     return _MENTION.sub("@<!-- -->", harmless)
 

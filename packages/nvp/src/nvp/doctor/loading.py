@@ -142,8 +142,8 @@ _BASE = re.compile(
 class Loading:
     """The simulated loading of one library of a distribution.
 
-    :param alternatives: the paths of the files for several CUDA versions from which a
-        program selects one; otherwise, only the path of the library.
+    :param alternatives: the paths from which a program selects one by CUDA version; for
+        a library without alternatives, only its own path.
     """
 
     distribution: Distribution
@@ -250,7 +250,7 @@ class Libraries:
         return name in users or (distribution.is_library and name in needed)
 
     def _around(self, project: str) -> tuple[Collection[str], Collection[str]]:
-        """Return two sets of names: a project and its users, and its dependencies."""
+        """Return the names of a project and its dependents, and of its dependencies."""
         if project not in self._known:
             software = self._software
             users = {project, *software.required_by(project)}

@@ -120,8 +120,8 @@ def cuda_of_name(distribution: Distribution) -> tuple[str, int] | None:
 def find_installed(stack: Stack, name: str) -> tuple[Distribution, str] | None:
     """Return the distribution that contains a library, and the file's directory.
 
-    Only NVIDIA's distributions are searched, because they provide libraries for others.
-    Files that do not exist are skipped.
+    Only NVIDIA's distributions are searched, because they provide libraries for other
+    distributions. Files that do not exist are skipped.
     """
     for distribution, recorded in stack.nvidia_files.get(name, ()):
         path = distribution.locate(recorded)
@@ -174,7 +174,7 @@ def project_for(
     library = library_of(name)
     if library is None:
         return None
-    # If each CUDA has a project, the soname has the library's own major version.
+    # If `each_cuda` is set, the soname has the library's own major version: pin it.
     major = name.rpartition(".so.")[2].partition(".")[0]
     pin = f"=={major}.*" if library.each_cuda and major.isdecimal() else ""
     return f"{library.project_for(cuda)}{pin}"

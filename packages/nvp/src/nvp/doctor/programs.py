@@ -302,7 +302,7 @@ def _refused(program: Program, error: OSError) -> Program:
 
 
 def _parse(program: Program, output: bytes | None, deadline: float) -> Program:
-    """Add the version from a program's output, which is ``None`` if it hangs."""
+    """Add the version in ``output`` to a program; ``output`` is ``None`` if it hung."""
     if output is None:
         return _failed(program, "hangs", f"it did not reply in {deadline:g} seconds")
     match = _RELEASE.search(output)

@@ -92,7 +92,7 @@ def write_kept(path: str | None, document: object) -> None:
 
 _CUDA = ("nvidia-", "cuda-")
 _PARTS = 2
-"""All distributions share the budget of a single report, divided by this number."""
+"""The divisor of the budget for one report: all distributions share the quotient."""
 
 _SEARCHED = 4 << 30
 """The limit on searched bytes, excluding GPU code, holes of files, and parts of

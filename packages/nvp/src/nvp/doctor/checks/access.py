@@ -1,8 +1,8 @@
 """ND1xx and ND208: whether programs can access the GPUs of the machine.
 
 The driver may be unusable or hidden. Some programs also need a separate part: jax has
-its GPU code in a plug-in, and bitsandbytes has a library for each CUDA. Without that
-part, a program runs without the GPU, almost silently.
+its GPU code in a plug-in, and bitsandbytes has a library for each CUDA version. Without
+that part, a program runs without the GPU, almost silently.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SANDBOXES = {"SNAP": ("Snap", "snap"), "FLATPAK_ID": ("Flatpak", "flatpak")}
 """The variable that each sandbox sets, and the sandbox's name and directory."""
 
 _FIRST_NEAR = Version("0.49")
-"""The first bitsandbytes release that uses a library for any CUDA minor version."""
+"""From this release on, a bitsandbytes library serves all minor versions of CUDA."""
 
 _INSTALLED = {"Snap": "/snap/", "Flatpak": "/var/lib/flatpak/"}
 _GIVEN = "NVIDIA_VISIBLE_DEVICES"
@@ -57,7 +57,7 @@ _SMALLEST_DRIVER = 1024 * 1024
 """The minimum size in bytes of a driver's library: stubs have 60 kB, drivers 20 MB."""
 
 _CONSUMER = ("GeForce", "TITAN")
-"""Names of GPUs without cuda-compat. CUDA Compatibility: "The forward compatible
+"""Product lines without cuda-compat. CUDA Compatibility: "The forward compatible
 upgrade is supported on data center GPUs and on select NGC-Ready RTX boards"."""
 
 _PART = re.compile(r"jax-cuda([0-9]+)-(plugin|pjrt)")
@@ -112,7 +112,7 @@ def _find_other_driver(stack: Stack) -> Iterator[Finding]:
 
 @check("ND102", "error")
 def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
-    """A container lacks the capability compute or utility."""
+    """A container lacks the driver capability "compute" or "utility"."""
     if not stack.is_here or not _is_container(stack):
         return
     given = stack.environ.get(_CAPABILITIES, "")
@@ -331,7 +331,7 @@ def _say_two_plugins(stack: Stack, plugins: Mapping[int, Distribution]) -> Findi
 
 
 def _add_plugin(stack: Stack, jaxlib: Distribution) -> str | Command:
-    """Return the command that adds a plug-in, for jaxlib's release if possible."""
+    """Return a hint to add a plug-in to jax, for jaxlib's release if possible."""
     driver = stack.environment.cuda_driver_version
     platform = platform_of_wheel(jaxlib)
     running: dict[Version, int] = {}
@@ -381,7 +381,7 @@ def _check_bitsandbytes(stack: Stack) -> Iterator[Finding]:
 def _other_bitsandbytes(
     stack: Stack, own: Distribution, cuda: CudaVersion
 ) -> str | Command:
-    """Return the command to install a release with a library for torch's CUDA."""
+    """Return a hint to install a release with a library for torch's CUDA version."""
     having: dict[Version, bool] = {}
     for row in build_records().get(own.name, ()):
         pieces = [code.name for piece in row.needs.pieces or () for code in piece]
@@ -398,7 +398,7 @@ def _other_bitsandbytes(
             f"no release of bitsandbytes that nvp knows has a library for CUDA {cuda}: "
             "take a build of torch for another CUDA, or another package"
         )
-    # Go back to the first release of the newest unbroken series with the library.
+    # Find the start of the newest series of consecutive releases with the library.
     last = releases.index(fitting[-1])
     first = last
     while first > 0 and having[releases[first - 1]]:

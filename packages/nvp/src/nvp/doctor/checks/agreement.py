@@ -126,14 +126,14 @@ def _agree(
 ) -> Advice:
     """Return advice to replace the dependents, or the installed distribution.
 
-    Only wheels of dependents are allowed, or pip might build a release from source.
+    Dependents are installed only from wheels: pip might otherwise build from source.
     """
     name = installed.name
     kept = f"{name}=={installed.public_version}"
     only = ("--only-binary", ",".join(users))
     keep = stack.pip("install", "--upgrade", *only, *users, kept)
     others = [x for x in find_companions(stack, name) if x.name not in users]
-    # Keep the installed release: another may not run here, or not fit all dependents.
+    # Keep the installed release: another might not run here or fit all dependents.
     if len(wanted) > 1 or others or not _may_run(stack, installed, wanted[0]):
         return Advice(f"{keep}, which keeps {name}", (keep,))
     follow = stack.pip("install", *wanted)
@@ -141,7 +141,7 @@ def _agree(
 
 
 def _may_run(stack: Stack, installed: Distribution, wanted: str) -> bool:
-    """Return whether a required release may run here, according to the table."""
+    """Return whether a required release may run here, by the table of builds."""
     needed = parse_requirement(wanted)
     rows = [
         row
@@ -180,7 +180,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         remove = stack.pip("uninstall", "--yes", *names)
         wanted = max(names, key=lambda name: _suitability(stack, name))
         install = stack.pip("install", _required_text(stack, wanted))
-        # If all files are from one distribution, they work, but may not use the GPU.
+        # Files from one distribution work together, but perhaps without the GPU.
         suits = _suitability(stack, wanted)[:2]
         unsuitable = any(_suitability(stack, name)[:2] < suits for name in winners)
         broken = len(winners) > 1 or (stack.has_gpu and unsuitable)
@@ -227,8 +227,8 @@ def _find_winner(
 def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
     """Return a sort key for how well a distribution fits this machine, best last.
 
-    :returns: whether the driver supports its CUDA; whether it uses the GPU (only the
-        CPU if there is no driver); and a tiebreaker.
+    :returns: whether the driver supports its CUDA; whether it uses the GPU (without a
+        driver, whether it uses only the CPU); and a tiebreaker.
     """
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch

@@ -26,14 +26,14 @@ from .replacing import replace_builds, replace_extension
 
 _State = Literal["native", "ptx", "unknown", "newer ptx", "nothing"]
 _STATES: tuple[_State, ...] = ("native", "ptx", "unknown", "newer ptx", "nothing")
-"""The ways in which a GPU can run a piece of code, best first."""
+"""How a GPU can run the code of a library, best first."""
 
 _MOST_TOGETHER = 20
 """The maximum number of programs that one command replaces, to keep hints short."""
 
 
 class _Piece(NamedTuple):
-    """How one GPU runs one piece of a build.
+    """How one GPU runs one library of a build, or the best of several alternatives.
 
     :param needed: for ``newer ptx``, the minimum CUDA version of a driver for the PTX.
     """
@@ -45,9 +45,9 @@ class _Piece(NamedTuple):
 
 
 def _of_programs(find: Find) -> Find:
-    """Decorate a check to omit libraries that are required by reported programs.
+    """Decorate a check to omit findings about libraries that reported programs require.
 
-    Replacing the program also replaces NVIDIA's libraries. One command replaces the
+    Replacing a program also replaces its NVIDIA libraries. One command replaces the
     programs of several findings, because most programs require each other; beyond
     `_MOST_TOGETHER` programs, each finding has its own command.
     """
@@ -279,8 +279,8 @@ def _is_cpu_build(stack: Stack, distribution: Distribution) -> bool:
     if distribution.name == "torch" and torch is not None and torch.is_known:
         return torch.cuda is None
     said = [stack.needs_of(distribution)]
-    # The table contains no builds by conda or from source. Without its tag, a wheel's
-    # platform is unknown.
+    # The table has no builds by conda or from source. Without WHEEL, the platform is a
+    # guess, so do not use the table if the files show the needs.
     is_published = distribution.installer != "conda" and not distribution.is_from_source
     if is_published and (said == [None] or distribution.read("WHEEL")):
         platform = platform_of_wheel(distribution)
@@ -301,7 +301,7 @@ def find_refused(stack: Stack) -> frozenset[str]:
 
 
 def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
-    """Yield each readable distribution with GPU code, and what the code needs."""
+    """Yield each readable distribution with GPU code, and its needs on a machine."""
     for distribution, _ in stack.with_gpu_code():
         needs = stack.needs_of(distribution)
         if needs is not None and needs.gpu:
@@ -311,11 +311,11 @@ def _builds(stack: Stack) -> Iterator[tuple[Distribution, Needs]]:
 def _pieces_by_gpu(
     stack: Stack,
 ) -> Iterator[tuple[Distribution, ComputeCapability, list[_Piece]]]:
-    """Yield, for each build and GPU, how the GPU runs the pieces of the build.
+    """Yield each build with each GPU, and how the GPU runs the libraries of the build.
 
-    A build that cannot start with the driver is left out, with its libraries. NVIDIA's
-    libraries select kernels from several files at run time, such as a file of cuDNN
-    only for Blackwell, so only the file that the GPU runs best is yielded.
+    Builds that cannot start with the driver are left out, with the NVIDIA libraries
+    that they require. An NVIDIA library selects kernels from several files at run time,
+    such as a file only for Blackwell, so its result is only the file that runs best.
     """
     driver = stack.environment.cuda_driver_version
     if driver is None:
@@ -341,7 +341,7 @@ def _in_state(pieces: list[_Piece], state: _State) -> list[_Piece]:
 
 
 def _runs_a_larger_one(pieces: list[_Piece]) -> bool:
-    """Return whether a GPU may run at least one library that is not minor."""
+    """Return whether a GPU may run any library that is not small (see `minor`)."""
     running = ("native", "ptx", "unknown")
     return any(p.state in running and not p.code.minor for p in pieces)
 

@@ -26,7 +26,7 @@ def _forms() -> Mapping[str, Mapping[str, Any]]:
 
 
 def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
-    """Return the row of a CPU-only distribution; ``None`` for other distributions."""
+    """Return the table row of a CPU-only distribution; ``None`` for another one."""
     row = _forms().get(distribution.name)
     if row is None or row.get("platform") not in (
         None,
@@ -50,7 +50,7 @@ def find_forms_for_cpus(stack: Stack) -> Iterator[Finding]:
             continue
         wanted = row.get("gpu", "")
         other = wanted.partition("[")[0]
-        # Skip a project with both distributions, which another finding reports.
+        # If the GPU distribution is installed too, ND306 reports the shared files.
         if other in stack.distributions:
             continue
         message = f"{own.title} computes without the GPU of this machine"

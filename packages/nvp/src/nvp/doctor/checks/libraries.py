@@ -45,7 +45,7 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         # Skip a build that cannot start with the driver, which ND201 reports.
         if loading.distribution.name in refused:
             continue
-        # Report the owner of the library once, for all programs that load the library.
+        # Report the owner of a failing library once for all programs that load it.
         owner = stack.libraries.owner(failure.user) or loading.distribution
         if owner.is_library and not is_of_nvidia(failure.name):
             # Skip optional plug-ins of NVIDIA's libraries, such as network plug-ins.
@@ -179,7 +179,7 @@ def _loaded_alternative(stack: Stack, alternatives: list[Loading]) -> Loading | 
     The program selects a library that can be loaded. If none can be loaded, the newest
     library that the driver supports is returned, because it is the one to fix.
 
-    :returns: ``None`` if no library is for torch's CUDA, which another finding reports.
+    :returns: ``None`` if a torch extension has no copy for torch's CUDA version.
     """
     driver, torch = stack.environment.cuda_driver_version, stack.toolchain.torch
     program = alternatives[-1].distribution
@@ -264,7 +264,7 @@ def _hint_for_missing(
         )
     install = stack.pip("install", *sorted(texts))
     if not any(needs) and not owner.is_library:
-        # A program without the requirement may not search NVIDIA's distributions.
+        # Without a requirement on a library, a program might not search its directory.
         later = filter(None, (folder_of(stack, x.name, cuda) for x in failures))
         path = os.pathsep.join(dict.fromkeys(later))
         added = f", and add its directory to LD_LIBRARY_PATH: {shlex.quote(path)}"
@@ -280,7 +280,7 @@ def _hint_for_missing(
 
 
 def _has_recorded(distribution: Distribution, name: str) -> bool:
-    """Return whether RECORD lists a library, or no library at all."""
+    """Return whether RECORD lists the library ``name``, or lists no libraries."""
     names = {item.path.rpartition("/")[2] for item in distribution.files}
     return name in names or not any(".so" in item for item in names)
 
@@ -356,7 +356,7 @@ def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
 
 
 def _other_torch(stack: Stack, cuda: int) -> str | None:
-    """Return advice to install the same torch for another CUDA, if one runs here."""
+    """Return advice to install the same torch release for ``cuda``, if it runs here."""
     torch, driver = stack.distributions["torch"], stack.environment.cuda_driver_version
     if driver is None or driver.major < cuda:
         return None

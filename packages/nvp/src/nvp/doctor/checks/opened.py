@@ -65,7 +65,7 @@ class _Record(NamedTuple):
 
     :param projects: the projects of the programs.
     :param source: the source of this record.
-    :param extra: the extra whose requirements contain the libraries.
+    :param extra: the extra that installs the libraries.
     :param opens: the names of the libraries; empty if only the code contains the names.
     :param looks: the searched locations, in order: ``wheels``, ``conda``, ``system``
         and ``toolkit``. Programs with cuda-pathfinder search all four.
@@ -95,7 +95,7 @@ class _Opened(NamedTuple):
 
 @check("ND307", "warning")
 def find_missing_opened(stack: Stack) -> Iterator[Finding]:
-    """A library that a program opens by name is missing or another one."""
+    """A library that a program opens by name is missing or has the wrong version."""
     if not stack.has_gpu:
         return
     table = json.loads(read_resource("knowledge", "opened_libraries.json"))
@@ -271,7 +271,7 @@ _SONAMES: Mapping[str, str] = {
     "nvidia-nccl": "nccl",
     "nvidia-cudnn": "cudnn",
 }
-"""The library in each project that an extra may require."""
+"""The NVIDIA projects that an extra may require, each with the name of its library."""
 
 
 def _is_of_extra(
@@ -311,7 +311,7 @@ def _names_in(own: Distribution, path: str) -> Iterator[str]:
     try:
         with open_regular(own.locate(path)) as file:
             rest = b""
-            # Read at most the size, because files such as /proc/kmsg never end.
+            # Read at most the file's size, because files such as /proc/kmsg never end.
             left = os.fstat(file.fileno()).st_size
             while piece := file.read(min(_PIECE, left)):
                 left -= len(piece)

@@ -71,7 +71,7 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
         return command
     again = ("--upgrade", "--force-reinstall")
     there = _elsewhere(stack, elsewhere, again)
-    # If no build on PyPI runs, the user's own index would return the same build.
+    # The user's own index is usually PyPI: suggest it only if a PyPI build runs here.
     if not any(map(stack.newest_on_pypi, installed)):
         return there
     return command.after(f"{there.text}; or from your own index: ")
@@ -84,7 +84,7 @@ def _elsewhere(
     instead: Mapping[str, str] = MappingProxyType({}),
     also: Sequence[str] = (),
 ) -> Advice:
-    """Return advice on indexes with builds, and the command for the first index.
+    """Return advice to use vendors' indexes, with the command for the first index.
 
     :param instead: requirements to use instead of plain project names, keyed by name.
     :param also: further requirements.
@@ -170,7 +170,7 @@ _FOR_CUDA = re.compile(r"(.+?(?:cu|cuda))([0-9]{2})(x?(?:-.+)?)")
 
 
 def _other_project(stack: Stack, stuck: Sequence[Distribution]) -> Advice:
-    """Return advice for projects without a runnable release, such as a sibling."""
+    """Return advice to use sibling projects, or a newer driver, if no release runs."""
     driver = stack.environment.cuda_driver_version
     others: dict[str, str] = {}
     for item in stuck:

@@ -39,7 +39,7 @@ def find_old_assemblers(stack: Stack) -> Iterator[Finding]:
         if triton is None or owner is None:
             continue
         if program.problem is not None:
-            # A program that is foreign on this machine may run on the checked machine.
+            # A program for another platform may run on the machine that is checked.
             elsewhere = program.failure == "foreign" and not stack.is_here
             if assembler.gpus and not elsewhere:
                 yield Finding.of(

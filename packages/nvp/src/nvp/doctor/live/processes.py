@@ -68,7 +68,7 @@ class Task:
 class ChildReport:
     """The report of a child.
 
-    :param first: the first line of the child.
+    :param first: the first JSON line from the child.
     :param ends: the lines of the steps that ended, keyed by the name of the step.
     :param unfinished: the step that began but did not end.
     :param done: ``False`` if a new child must be started for the remaining steps.
@@ -240,7 +240,7 @@ _START = 5
 start can take longer."""
 
 _LATE = 60
-"""A forgotten child ends this number of seconds after its deadline."""
+"""A child that its parent has not killed ends this many seconds past its deadline."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -68,7 +68,7 @@ class Library:
 def find_libraries(
     stack: Stack, capability: ComputeCapability, folder: str
 ) -> Iterator[Library]:
-    """Yield one library with a cubin for each unit of GPU code in a stack.
+    """Yield a library for each unit of GPU code in a stack, with a cubin if possible.
 
     :param folder: the directory for the cubins.
     """
@@ -171,8 +171,7 @@ class GpuProof:
     """The trials on one GPU.
 
     :param count: the number of GPUs that CUDA reports; ``None`` if unknown.
-    :param bindings: the version of cuda-python; ``None`` if the child did not report
-        it.
+    :param bindings: the version of cuda-python; ``None`` if not reported.
     :param ptx: the trials of the kernel as PTX, keyed by PTX version, ascending.
     """
 
@@ -236,7 +235,7 @@ class Proof:
 
 
 def time_of(line: Mapping[str, Any], name: str) -> float | None:
-    """Return a number of seconds from a line of a child; ``None`` if invalid."""
+    """Return a time in seconds from a child's line; ``None`` if invalid."""
     value = line.get(name)
     return value if isinstance(value, float) and math.isfinite(value) else None
 
@@ -359,8 +358,8 @@ def _run(
         )
         news = _trials(report, (CONTEXT,), seconds)
         has_context = news[CONTEXT].status == "passed"
-        # Report the first context, with its duration. The trial of a later context
-        # replaces it only after a failure, because the GPU may have been lost.
+        # Keep the trial of the first context, with its duration, unless a later context
+        # fails: the GPU may have been lost.
         if start == 0:
             first = report
         elif has_context:

@@ -226,7 +226,8 @@ def _name_of(item: object) -> str | None:
     if not isinstance(item, Mapping):
         return None
     if isinstance(item.get("distribution"), str):
-        # Only a library with a target has a path that is the same on every machine.
+        # Only libraries in a live proof have a target. Their paths are relative to the
+        # distribution; other paths may differ between machines.
         path = item.get("path") if "target" in item else None
         return " ".join(str(word) for word in (item["distribution"], path) if word)
     for key in ("index", "version", "name"):

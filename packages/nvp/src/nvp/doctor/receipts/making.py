@@ -73,10 +73,10 @@ _WITHOUT_OUTPUT = ("last_lines", "output_bytes")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reasons:
-    """The reasons for the content of a stack.
+    """The user's reasons for the content of a stack.
 
     :param general: the reasons for the whole stack.
-    :param of: the reasons for single distributions and variables, keyed by name.
+    :param of: the reasons for individual distributions and variables, keyed by name.
     """
 
     general: tuple[str, ...] = ()
