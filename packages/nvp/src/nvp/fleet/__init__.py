@@ -1,1 +1,1 @@
-"""Choose builds for a fleet: one for each machine, and the smallest set for all."""
+"""Choose each machine's build, and the smallest set of builds for all machines."""

@@ -59,8 +59,8 @@ class Group:
         environment = self.environment
         if environment.cuda_driver_version is None:
             return "the CUDA version of its driver"
-        # A snapshot has another reason for an unknown capability, and the known
-        # capabilities are enough for an installer.
+        # Known capabilities are enough for an installer. With another reason, the
+        # machine itself could not query the capability, so an installer cannot either.
         if not environment.compute_capabilities and any(
             gpu.reason == NOT_GIVEN for gpu in environment.gpus
         ):
@@ -138,9 +138,9 @@ class Served:
     """The builds for a group of machines.
 
     :param selection: ``None`` if builds were not selected or facts are missing.
-    :param driver: for machines without a GPU build, the oldest newer driver with which
-        a GPU build runs, or ``None``.
-    :param with_driver: the build for that driver.
+    :param driver: for machines without a GPU build, the lowest CUDA version of a newer
+        driver with which a GPU build runs, or ``None``.
+    :param with_driver: the GPU build for that driver.
     :param with_compatibility: the build for the installed driver under minor-version
         compatibility.
     :param of_another_release: the newest build of another release that runs with the

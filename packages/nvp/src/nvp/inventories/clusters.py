@@ -374,7 +374,7 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
 
     :param lines: the lines of the text.
     :param name: the machine name for metrics without this label.
-    :raises InputError: a value is malformed, or both metrics are missing.
+    :raises InputError: a value is malformed, or there is no metric to read.
     """
     versions: dict[str, CudaVersion] = {}
     gpus: dict[str, dict[str, tuple[str | None, ComputeCapability]]] = {}
