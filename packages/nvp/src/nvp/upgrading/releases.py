@@ -43,7 +43,7 @@ class UpgradedFile:
     :param text: the upgraded document; ``None`` if there is none.
     :param changed: whether the text differs from the bytes of the file.
     :param losses: statements that the upgraded document does not contain.
-    :param notes: additions, and limits of the result.
+    :param notes: additions to the document, and limits of the result.
     :param problems: reasons why there is no upgraded document.
     """
 

@@ -80,7 +80,7 @@ class Upgrade:
 
     :param metadata: the upgraded metadata; ``None`` if there are problems.
     :param losses: statements that the upgraded metadata does not contain.
-    :param notes: additions, and limits of the result.
+    :param notes: additions to the metadata, and limits of the result.
     :param problems: defects that the publisher must fix before there is a result.
     """
 
@@ -140,8 +140,8 @@ metadata names the plugin in one exact way; otherwise every machine gets the CPU
 def is_known_to_uv(provider: Provider) -> bool:
     """Return whether uv 0.13.8 uses its built-in provider in place of this one.
 
-    The conditions were measured: one simple requirement that admits version 0.0.1, and
-    the exact ``plugin-api``.
+    According to tests with uv, there must be one requirement without a marker, extras
+    or URL that allows version 0.0.1, and the exact ``plugin-api``.
     """
     if len(provider.requires) != 1:
         return False
@@ -192,7 +192,7 @@ def find_difference(
     before: Priorities,
     after: Priorities,
 ) -> str | None:
-    """Return how the order of labels may change on some machine; ``None`` if it stays.
+    """Return how the order of labels may change on some machine; ``None`` if not.
 
     All values of other namespaces count as supported, since the order of two labels
     does not depend on whether a third label fits.
@@ -252,9 +252,9 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
 
 
 def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
-    """Yield ``(machine in words, values)`` for each distinct set of supported values.
+    """Yield ``(description, values)`` of one machine for each distinct set of values.
 
-    Values that no label requires do not matter when labels are compared.
+    Only values in ``wanted`` count: other values cannot change the order of labels.
     """
     capabilities = catalog_capabilities()
     for relaxed in (False, True):

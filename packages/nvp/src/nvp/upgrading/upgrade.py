@@ -116,8 +116,8 @@ def upgrade(
             remarks.lose(place, message, _NO_LABEL)
     _report_priorities(metadata, providers, used, remarks, settled)
     if metadata.schema.number < versions.FIRST_IN_WHEELS.number:
-        # Measured: uv selects from the upgraded file of the index, and then fails to
-        # install the wheel.
+        # In a test, uv selected a wheel by the upgraded file on the index, and then
+        # failed to install the wheel.
         message = f"uv 0.13.8 refuses wheels with a variant.json of {metadata.schema}"
         remarks.note("variant.json", message, "build the wheels again as well")
     upgraded = metadata.replace(
