@@ -217,7 +217,7 @@ class BlockingClient:
             requests, if the server supports them.
         :param most: the maximum number of bytes to download; see `room_for_copy`.
         :param in_memory: the maximum number of bytes to keep in memory.
-        :param largest_answer: the parameter ``whole`` of `open`.
+        :param largest_answer: passed to `open` as ``whole``.
         :param until: the deadline, by `time.monotonic`.
         :param watch: creates a context manager that shows the progress of a download.
         :param arrived: called with the number of received bytes.
@@ -277,7 +277,7 @@ class BlockingClient:
     def _prepare(
         self, url: str, page: str | None = None
     ) -> tuple[Client, LoopThread, str]:
-        """Create the client on the first call, and store the credentials in ``url``.
+        """Create the client if necessary, and store the credentials of ``url`` in it.
 
         :param page: the URL of the page that links to ``url``.
         :returns: the client, its thread, and the bare URL.

@@ -84,7 +84,7 @@ class Client:
         self._settings = settings or Settings()
         self._ask_credentials = ask_credentials
         self._credentials: dict[str, tuple[str, str]] = {}
-        # The results of `ask_credentials` by `_scope`, to call it only once.
+        # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
         # TLS contexts, created on demand; the key is whether they verify certificates.
@@ -105,7 +105,7 @@ class Client:
     def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
         """Send this user and password with the requests to the server of ``url``.
 
-        If that server has several pairs, each request gets that of the nearest URL.
+        If that server has several pairs, `nearest_url` selects the pair of a request.
         """
         self._credentials[f"{url.rstrip('/')}/"] = pair
 
@@ -114,7 +114,7 @@ class Client:
         return self._scope(url) in self._credentials
 
     def _scope(self, url: str) -> str:
-        """Return the URL of `add_credentials` that is nearest; else the server."""
+        """Return the nearest URL that has credentials, or else the server's URL."""
         return nearest_url(url, self._credentials) or f"{server_of(url)}/"
 
     @property

@@ -122,8 +122,8 @@ class NearnessFinder:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
         ``end`` must not be more local than ``start``. HTTPS URLs with a host name in a
-        private network are an exception, for mirrors inside companies: a server without
-        a certificate for that name receives no request.
+        private network are an exception, for mirrors inside companies. This is safe: a
+        server without a certificate for that name receives no request.
         """
         near, parts = await self.find(end), urlsplit(end)
         first = await self.find(start)
@@ -140,8 +140,8 @@ class NearnessFinder:
 def _connected_host(url: str) -> str:
     """Return the host name that is resolved for a connection to a URL.
 
-    Python converts the German sharp s to ``ss`` (RFC 3490), but httpx converts it to a
-    different name (RFC 5891) with other addresses.
+    httpx converts the name. Python would convert the German sharp s to ``ss`` (RFC
+    3490), which is a different name than that of httpx (RFC 5891).
     """
     try:
         return httpx.URL(url).raw_host.decode("ascii")

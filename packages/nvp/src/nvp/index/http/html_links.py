@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 _PIECE = 64 * 1024
 _PIECES = 4
-"""The maximum length of a tag or comment in pieces of `_PIECE` bytes, because
-attributes in memory are 25 times as large as in the page."""
+"""The maximum length of a tag or comment, in pieces of `_PIECE` bytes. Attributes take
+25 times as many bytes in memory as in the page."""
 
 _NAMES = 10_000
 """The maximum number of different names of tags and attributes, which libxml2 keeps in
@@ -136,7 +136,7 @@ def read_links(
 
 
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
-    """Parse a page with events for ``target``, and yield after each piece."""
+    """Parse a page, sending events to ``target``; yield after each piece of bytes."""
     from lxml import etree  # imported here, since most pages are JSON
 
     most = _TAGS + len(body) // _BYTES_OF_TAG

@@ -29,7 +29,7 @@ model of simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (
 and ``project-status`` (PEP 792), and keys of future PEPs."""
 
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
-"""The prefixes of keys that only this program may set: upstream keys are ignored."""
+"""The prefixes of this program's own keys, which are ignored on upstream pages."""
 
 OF_FILES = frozenset(
     (

@@ -384,7 +384,7 @@ def _read_html(
 
 
 def _hides_links(body: bytes) -> bool:
-    """Return whether pip may find links in elements that contain only text in HTML."""
+    """Return whether pip may find links in elements that HTML treats as plain text."""
     title = body.partition(b"<title")[2].partition(b"</title")[0]
     return b"<a" in title or any(mark in body for mark in _TEXTS)
 

@@ -89,7 +89,7 @@ class Parts:
             return False
         if whole != {sha256.lower()}:
             raise ChangedFileError("its sha256 is not the one that the page gives")
-        # A server that sent the whole file may have sent smaller parts before.
+        # Smaller parts, which the server may have sent before, are still unverified.
         return all(end - start == self.size for start, end, _ in self.hashes)
 
 
@@ -344,7 +344,7 @@ async def _get_range(
     except TooLargeError as error:
         message = f"{error.message}, and the server does not serve parts"
     except UpstreamError as error:
-        # Some servers reject ranges of this form instead of ignoring them.
+        # Some servers reject ranges, such as suffix ranges, instead of ignoring them.
         if error.status not in (416, 501):
             raise
         message = error.message
@@ -352,7 +352,7 @@ async def _get_range(
 
 
 class RangeSupport:
-    """Tests whether servers support range requests, each at most once an hour.
+    """Tests whether servers support range requests; each test is valid for an hour.
 
     :param client: sends the test requests.
     """

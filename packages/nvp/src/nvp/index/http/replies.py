@@ -42,7 +42,7 @@ _FIRST = 0.5
 """Seconds before the first retry; the pause doubles with each further retry."""
 
 _LONGEST = 60.0
-"""The longest wait for a retry in seconds, whatever the server requests."""
+"""The longest wait before a retry, in seconds, whatever the server requests."""
 
 
 def find_target(response: httpx.Response) -> str:

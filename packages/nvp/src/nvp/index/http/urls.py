@@ -53,7 +53,7 @@ class UpstreamError(InputError):
     :param url: the URL, which is shown without secrets.
     :param status: the HTTP status that describes the failure best.
     :param reply: the reply of the server, to pass on to an installer.
-    :param places: arguments of `InputError`: ``hint``, and without ``url``, ``path``.
+    :param places: arguments of `InputError`: ``hint``, or ``path`` instead of ``url``.
     """
 
     status = 502
@@ -105,7 +105,7 @@ ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the best hash if ``content`` has another, or ``None``."""
+    """Return the algorithm of the preferred hash if it is wrong; otherwise ``None``."""
     name = next((name for name in ALGORITHMS if hashes.get(name)), None)
     if name is None:
         return None
@@ -123,7 +123,7 @@ def is_http(location: str) -> bool:
 def why_no_index(location: str) -> tuple[str, str]:
     """Return why no index can be read at a location, and a hint.
 
-    :param location: a URL that may not be read, or neither a URL nor a directory.
+    :param location: a URL that nvp does not read, or a path that is not a directory.
     """
     scheme, mark, _ = location.partition("://")
     if is_http(location):
