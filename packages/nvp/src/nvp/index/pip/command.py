@@ -28,7 +28,7 @@ class PipOptions:
     """The relevant options of pip, under pip's own names.
 
     pip reads the values from the command line, the environment and configuration files.
-    The defaults are for versions of pip without the option.
+    The defaults apply to versions of pip that lack the option.
     """
 
     index_url: str | None = None

@@ -90,7 +90,7 @@ def explain_unknown_label(
     """Return a message if the label for all projects belongs to no requested project.
 
     A backend such as ``cu126`` needs no check, because a project with builds only for
-    other backends is hidden. If no named project has any label, the label may
+    other backends is hidden. If no requested project has any label, the label may
     belong to a dependency, which is checked at the end of the run.
 
     :param local_index: the index, which must be serving.
@@ -176,9 +176,10 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
 
 
 def _find_steps(run: PipRun) -> Mapping[str, set[str]]:
-    """Find the dependencies that hold each installed project back at an old release.
+    """Return the dependencies that hold each installed project at an old release.
 
-    The project does not hold these back in turn. Keys: ``NAME VERSION requires ``.
+    `explain_builds` ignores the project's requirements on these dependencies, because
+    the dependencies are the cause. The keys have the form ``NAME VERSION requires ``.
     """
     steps: dict[str, set[str]] = {}
     for item in run.installed:
@@ -201,7 +202,7 @@ def _listed_builds(pages: Iterable[PageVerdicts]) -> list[tuple[Build, Visibilit
 
 
 def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]]:
-    """Map each project to the requirements on it, each after a text on its origin."""
+    """Map each project to the requirements on it, each as ``(origin, requirement)``."""
     requirements: dict[str, list[tuple[str, Requirement]]] = {}
     for asked in run.command.asked:
         pair = "you asked for ", asked.requirement
@@ -270,8 +271,7 @@ def _cpu_because(
 def find_mixed(installed: Iterable[Installed]) -> list[str]:
     """Return sentences on builds whose backend differs from a dependency's.
 
-    For example, torchvision for CUDA 12.6 fails at import with torch for CUDA 13.0. An
-    index may have no build of one project for the other's backend.
+    For example, torchvision for CUDA 12.6 fails at import with torch for CUDA 13.0.
     """
     items = list(installed)
     backends = {
@@ -311,7 +311,7 @@ def _backend(version: str) -> Backend | None:
 
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:
-    """Return sentences on reasons for a failure that pip cannot report itself."""
+    """Return sentences on those causes of a failure that pip itself cannot report."""
     if run.command.requires_hashes:
         sentences = (
             explain_hashes(project, hashes, run.local_index.find_shown(project))
@@ -323,7 +323,7 @@ def explain_failure(run: PipRun) -> tuple[str, ...]:
 
 
 def _explain_platform(run: PipRun) -> tuple[str, ...]:
-    """Explain failures with ``--platform``: pip evaluates markers for this machine."""
+    """Explain that pip evaluates markers for this machine, despite ``--platform``."""
     tags = [word[-1] for word in run.command.words if word[0] == "platforms"]
     sentences = []
     projects = {x.project: None for x in run.command.asked if not x.is_constraint}
@@ -427,7 +427,7 @@ def _explain_build(
 def _sentence(
     file: model.File, what: str, why: str, others: Sequence[str], page: ShownPage
 ) -> str:
-    """Return a sentence: which file has the hash, why it is hidden, and what to pin."""
+    """Return a sentence on the file with the hash: why it is hidden and what to pin."""
     files = {item.filename: item for item in page.files}
     # Prefer the wheel for the same interpreter and platform.
     tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []

@@ -92,7 +92,7 @@ class PipRun:
 
 
 def read_report(path: str | None) -> tuple[Installed, ...]:
-    """Read pip's report; the result is empty if pip printed it or it is invalid."""
+    """Read pip's report; return ``()`` if it was printed, or is missing or invalid."""
     if path is None or path == "-":
         return ()
     try:
@@ -290,7 +290,7 @@ def find_newer_elsewhere(
         return all(
             each.specifier.contains(version, prereleases=True)
             for who, each in requirements.get(project, ())
-            # Ignore requirements of companions: they are upgraded with their leader.
+            # Ignore companions such as torchvision, which are upgraded with torch.
             if not any(vendor.leader for vendor in find_vendors(who.partition(" ")[0]))
         )
 

@@ -368,7 +368,7 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
         try:
             actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
         except (ValueError, TypeError):
-            continue  # the specification allows other algorithms
+            continue  # an algorithm that hashlib lacks is allowed
         if actual != expected.lower():
             message = f"the file of {package.name} {package.version} has another "
             message += f"{algorithm} now"
@@ -410,7 +410,7 @@ def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
 
 
 def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
-    """Return the release of a package as it is shown; ``None`` without variants."""
+    """Return the shown release of a package; ``None`` if it has no variants."""
     try:
         version = Version(package.version)
     except ValueError:

@@ -162,7 +162,7 @@ def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
     """
     from pip._internal.req.req_file import parse_requirements
 
-    # Skip lock files, which have no such lines, and pipes, which can be read only once.
+    # Skip lock files, which are TOML files, and pipes, which can be read only once.
     if name.partition("[")[0].endswith(".toml") or is_pipe(name):
         return
     session: Any = Offline()
@@ -309,7 +309,7 @@ def flush() -> None:
 
 def preload(*names: str) -> None:
     """Load modules of pip while the parent is busy."""
-    with contextlib.suppress(ImportError):  # other versions of pip may differ
+    with contextlib.suppress(ImportError):  # this pip may lack a module
         for name in names:
             importlib.import_module(f"pip._internal.{name}")
 

@@ -176,8 +176,8 @@ class Pip:
             if told and mark is not None:
                 from ...doctor.programs import end_strays
 
-                # End the children of pip too: without an index, a build or the pip that
-                # --python starts would report a missing package.
+                # End the children of pip too: the index ends next, and without it a
+                # build or the pip of --python would report a missing package.
                 end_strays((), mark)
         if told:
             raise SystemExit(128 + told[0])
@@ -391,7 +391,7 @@ class _WarmPip:
 def _passing_signals_on(
     send: Callable[[int], object], told: list[int]
 ) -> AbstractContextManager[None]:
-    """Forward the signals that end this process to pip, so pip ends first.
+    """Forward to pip the signals that end this process, so pip ends first.
 
     :param send: sends a signal to pip.
     :param told: receives the signals that end this process.

@@ -157,7 +157,7 @@ def redirect(
 
 
 def find_mark(variables: Mapping[str, str]) -> str | None:
-    """Return the variable with the secret of this pip run as ``NAME=VALUE``, if any."""
+    """Return the variable with this pip run's secret, as ``NAME=VALUE``, if any."""
     value = variables.get(_USER_DATA)
     return None if value is None else f"{_USER_DATA}={value}"
 
@@ -270,7 +270,7 @@ class FileCopies:
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # Like pip, prefer a path relative to the file to the current directory.
+                # Like pip, try a path relative to the file first.
                 inner = _resolve(path, text)
                 is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
                 words.append(self.links(inner if is_inner else text))
@@ -279,7 +279,7 @@ class FileCopies:
         return shlex.join(words)
 
     def _options(self, line: str) -> list[tuple[str, str]]:
-        """Return pairs of word and value; the value is empty except for ``_HERE``."""
+        """Return ``(word, value)`` pairs; only words in `_HERE` have a value."""
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []

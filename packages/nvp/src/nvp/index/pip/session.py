@@ -309,7 +309,7 @@ class _Session:
                 written.restore()
             written.flush()
         return Outcome(
-            # After a refused download, pip's own status may differ.
+            # A refused download is a failure, whatever the status of pip.
             status=1 if self.local_index.refusals else done.status,
             installed=() if self.command.command == "download" else done.installed,
             stale_variants=stale_variants,

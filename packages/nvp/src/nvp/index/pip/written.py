@@ -51,8 +51,8 @@ Versions = Mapping[str, "str | None"]
 class Written:
     """Replaces the temporary URLs in pip's reports and lock files.
 
-    pip writes to a file or to stdout. Output for a pipe or a device is written after
-    correction, because it cannot be read back.
+    pip writes to a file or to stdout. Output for a pipe or a device is corrected before
+    it is written there, because it cannot be read back.
 
     :param stream: the stream to which pip's output is printed.
     :param python: the target interpreter of pip.
@@ -96,7 +96,7 @@ class Written:
     def arguments(self, folder: Path) -> list[str]:
         """Return arguments that make pip write its output where it can be read back.
 
-        :param folder: the directory for these files.
+        :param folder: the directory for this output.
         """
         arguments = []
         if self._wanted is not None and not _is_file(self._wanted):
@@ -279,7 +279,7 @@ class Written:
 
 
 def _is_file(path: str) -> bool:
-    """Return whether a path is for a regular file, not a pipe, a device or ``-``."""
+    """Return whether a path is something other than a pipe, a device or ``-``."""
     if path == "-":
         return False
     try:
