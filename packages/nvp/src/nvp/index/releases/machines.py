@@ -216,7 +216,7 @@ class ProjectJudge:
         """Read a project once, and judge its builds for each machine.
 
         :param version: the only release to judge; ``None`` for all.
-        :raises InputError: no index has the project or the release, or can be read.
+        :raises InputError: the project or the release is on no readable index.
         :raises UsageError: there is no index.
         """
         sources = open_sources(self.indexes, self.environ, self.cache)

@@ -1,4 +1,4 @@
-"""Read METADATA and GPU code of single pinned wheels.
+"""Read METADATA and GPU code of individual pinned wheels.
 
 A lock file may contain the URL of a wheel. Otherwise the wheel is searched for on the
 user's own indexes, never on an index that only the lock file names.
@@ -131,7 +131,8 @@ def read_pinned(
         sources = open_sources(indexes, environ, cache)
         reader, opened = sources.reader, sources.indexes
     except ProviderError as error:
-        # Read at least the wheels with URLs: environments of uv often have no pip.
+        # Environments of uv often have no pip, which lists the indexes. Read at least
+        # the wheels with URLs.
         if not any(wheel.file for wheel in wheels):
             raise
         warn(f"no index was asked: {error}")
@@ -210,7 +211,7 @@ async def _find_on_indexes(
     indexes: Sequence[SimpleRepository],
     is_taken: Callable[[str], int | None],
 ) -> tuple[model.File | None, SimpleRepository]:
-    """Find the file of a pinned wheel that an installer would select, and its index."""
+    """Find the file that an installer would select for a wheel, and its index."""
     best: tuple[int, model.File, SimpleRepository] | None = None
     failures: list[BaseException] = []
     for index in indexes:

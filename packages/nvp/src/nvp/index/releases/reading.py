@@ -276,7 +276,7 @@ class _Reader:
         for number, result in enumerate(results):
             if isinstance(result, model.ProjectDetail):
                 if not result.files and number >= self._sources.first_links:
-                    continue  # a page of links exists for every project
+                    continue  # this page of links lacks the project
                 numbers.append(number)
             elif isinstance(result, InputError):
                 failures.append(result)
