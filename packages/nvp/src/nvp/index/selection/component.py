@@ -351,7 +351,7 @@ def _has_build_tag(name: str) -> bool:
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
 ) -> list[list[str]]:
-    """Return the file names of a project in each repository; empty if unreadable."""
+    """Return a project's file names in each repository; ``[]`` if it is unreadable."""
 
     async def read(repository: SimpleRepository) -> list[str]:
         try:

@@ -111,8 +111,8 @@ class Announcer:
     def _is_for_here(self, file: model.File) -> bool:
         """Return whether METADATA of a file is worth a request.
 
-        Wheels for any platform are usually small, so METADATA is announced only if the
-        page gives a large size.
+        METADATA of a platform-independent wheel, which is usually small, is announced
+        only if the page gives a large size.
         """
         name = file.filename
         if file.dist_info_metadata or not name.endswith(".whl"):

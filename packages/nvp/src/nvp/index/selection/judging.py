@@ -214,7 +214,7 @@ class PageJudge:
                 builds += [
                     wheel.judged(judgement, pythons_of(wheel)) for wheel in group
                 ]
-                # Consider a wheel for any platform only if there is evidence about it.
+                # Consider a platform-independent wheel only if there is evidence.
                 verdict = judgement.verdict
                 anywhere = group[0].platform is None and verdict != "unknown"
                 if not (anywhere or group[0].platform == self._platform):
@@ -236,7 +236,7 @@ class PageJudge:
         return builds
 
     def _only_whole(self, builds: list[Build]) -> list[Build]:
-        """Refuse builds for some GPUs only, if their Pythons have builds for all."""
+        """Refuse a build for only some GPUs if its Pythons have builds for all GPUs."""
         here = [x for x in builds if x.platform == self._platform]
         whole = [x.pythons for x in here if x.judgement.verdict == "runs"]
         has_whole = _NO_PYTHON.union(*whole)
@@ -297,7 +297,7 @@ class PageJudge:
         ):
             needs = named
         uses_gpu = needs is None or needs.gpu
-        # The table also covers wheels for any platform that have GPU requirements, such
+        # The table also covers platform-independent wheels with GPU requirements, such
         # as sglang's.
         known = needs is not None and needs.evidence != "label"
         known = known and first.platform in (None, self._platform)
@@ -357,8 +357,8 @@ class PageJudge:
         """Judge a build by its requirements.
 
         :param lacking: collects the GPUs for which a required project has no code.
-        :returns: the verdict; ``None`` if builds that run may meet all requirements, so
-            the verdict depends on the build's own needs. And `Judgement.fits`.
+        :returns: the verdict and `Judgement.fits`. The verdict is ``None`` if builds
+            that run may meet all requirements, so the build's own needs decide.
         """
         required = required_projects(needs.requires, PROJECTS)
         if required:

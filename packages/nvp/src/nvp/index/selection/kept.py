@@ -31,7 +31,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 FRESH = 600.0
-"""Seconds for which facts from an index are cached: as long as pages of PyPI."""
+"""Seconds for which facts from an index are cached: the lifetime of PyPI's pages."""
 
 FOREVER = math.inf
 """The age limit of entries that never expire."""

@@ -118,7 +118,7 @@ class Target:
         return platform_of(best) or best or None
 
     def find_pythons(self, tags: str, requires_python: str | None) -> frozenset[int]:
-        """Return a set of the target's minor version; empty if it cannot use the wheel.
+        """Return the minor versions of Python, at most one, that can use the wheel.
 
         :param tags: such as ``cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64``.
         """
@@ -144,8 +144,8 @@ class Selection:
         for ``torch==2.10.0+xpu``.
     :param rewrites: whether the server can send an `EvaluatedWheel`. Otherwise a wheel
         whose dependencies depend on the variant is rejected.
-    :param announces: whether pages announce METADATA of large wheels (PEP 658) that an
-        index lacks; it is read on demand.
+    :param announces: whether pages announce METADATA (PEP 658) of large wheels if the
+        index lacks it. This METADATA is read on demand.
     :param range_metadata: whether to read METADATA by range requests, which is verified
         only when an installer downloads the wheel.
     :param requires_hashes: whether the installer accepts only files with given hashes.
@@ -231,7 +231,7 @@ def parse_pins(texts: Sequence[str]) -> Pins:
 
     :raises UsageError: a value is not a label.
     """
-    if not texts:  # usual, and loading the grammar is slow
+    if not texts:  # the usual case: avoid loading the grammar, which is slow
         return Pins()
     from packaging.utils import InvalidName, canonicalize_name
 

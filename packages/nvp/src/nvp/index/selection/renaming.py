@@ -266,7 +266,7 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
     :returns: for each wheel, the position of its group, and its position in the group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:
-        # Shortcut: all variants are built for the same platforms, as usual.
+        # Shortcut for the usual case: all variants are built for the same platforms.
         return []
     wheels = {tags for group in groups for tags in group}
     clients = _clients(frozenset().union(*wheels))
@@ -300,7 +300,7 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # Add the neighboring versions, which cannot use wheels for a single version.
+    # Add the neighboring versions, which cannot use wheels for only a named version.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:

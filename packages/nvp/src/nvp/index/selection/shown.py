@@ -222,7 +222,7 @@ def select_files(
                     dist_info_metadata=bool(file.hashes) or not keeps_hashes,
                 )
             elif name in held and not requires_hashes:
-                # Sending may rewrite the wheel, so its hash and size are unknown.
+                # The hash and the size of a wheel that may be rewritten are unknown.
                 changed = replace(changed, hashes={}, size=None)
             renamed[name] = _with_label(changed, offer.label)
         elif name in plain:

@@ -74,7 +74,7 @@ class ReleaseReader:
         """Read the metadata file, or else the ``variant.json`` of the wheels.
 
         :param files: the files of the page, keyed by name.
-        :raises InputError: the metadata file, or a wheel that replaces it, is unusable.
+        :raises InputError: the metadata file, or a wheel read instead, is unusable.
         """
         if release.metadata is None:
             return await self._combine(project, release)
@@ -319,7 +319,7 @@ class VariantSelector:
         markers = await self._find_markers(project, offers, resolution, files)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}
         if unread:
-            # Hide these wheels: installers could not read their markers, if any.
+            # Hide unread wheels: installers could not read their markers, if any.
             readable = [label for label in labels if label not in unread]
             offers, hidden = await asyncio.to_thread(make, readable)
         return replace(
@@ -341,7 +341,7 @@ class VariantSelector:
     ) -> dict[str, bool | str | None]:
         """Map each label to the result of `depends_on_variant` for one of its wheels.
 
-        One wheel is enough, because all wheels of a label have the same source.
+        One wheel is enough: all wheels with the same label are built from one source.
         """
         if not self._selection.rewrites:
             return {}

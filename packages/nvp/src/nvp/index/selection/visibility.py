@@ -315,7 +315,7 @@ class BuildJudge:
         others = (other for other in self._indexes if other is not index)
         for number, other in enumerate(others):
             files = await self._read_files(other, project)
-            # Add the number: several indexes may have different files with one name.
+            # Add the number: different files on two indexes may have the same name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
             builds += [
                 (_is_vendor(other), replace(build, file=f"{number}/{build.file}"))
@@ -366,7 +366,7 @@ class BuildJudge:
         return await self._reader.read_metadata(self._origin(file), project, file)
 
     def _folder_of(self, file: model.File) -> Backend | None:
-        """Return the backend that the directory of a file's index is for, if any.
+        """Return the backend, if any, of the index directory that lists a large file.
 
         The directory for a backend also has copies of files that are the same for every
         backend, so the file's own URL must also contain the backend.
