@@ -376,7 +376,8 @@ class _Handlers:
             # Copy the error, because other requests may share it.
             error = copy(shared)
             if error.status == 401:
-                # Clients of `serve` may have credentials of other users: ignore them.
+                # Accept credentials only from this user's own installer: clients of
+                # `serve` may send credentials of other users.
                 self._asked_for_credentials = self._source.access.local
                 if scheme and not self._source.access.local:
                     error.reply = None  # otherwise pip would use the next index

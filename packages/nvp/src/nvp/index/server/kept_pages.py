@@ -238,7 +238,7 @@ class KeptPages:
 
 
 def note(until: float) -> None:
-    """Record for `KeptPages.make` until when a page is fresh."""
+    """Record the time until which a page is fresh, for `KeptPages.make`."""
     if (times := _TIMES.get(None)) is not None:
         times.append(until)
 

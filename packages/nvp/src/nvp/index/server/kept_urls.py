@@ -1,4 +1,4 @@
-"""Find files of a project that contain URLs of this server, before a commit.
+"""Before a commit, find the URLs of this server in a project's files.
 
 Installers record the index in files, and other machines that read the files cannot
 reach the server.
@@ -44,7 +44,7 @@ _TABLE = re.compile(r"\s*\[+\s*tool\.(uv|poetry|pdm)\b")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeptUrl:
-    """A line of a file with a URL of the server.
+    """A line in a project's file that contains a URL of the server.
 
     :param line: the number of the line, from 1.
     :param advice: the next step, in lower case without a period.

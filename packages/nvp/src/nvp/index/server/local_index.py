@@ -69,7 +69,7 @@ class LocalIndex:
     :param port: 0 for any free port.
     :param on_pick: called with each build that an installer fetches, from another
         thread.
-    :param on_wait: called with the project of a page that takes long, from
+    :param on_wait: called with the project of a page that takes a long time, from
         another thread.
     :param on_page: called with the verdicts on each requested page, from another
         thread.

@@ -399,8 +399,8 @@ def link(
     If possible, a file keeps its own URL, because lock files record it and outlive this
     server.
 
-    :param root: the prefix of the paths of the source.
-    :param shown: the form of this prefix on pages.
+    :param root: the path prefix of the source on this server.
+    :param shown: this prefix as it appears on the page: a relative path or a URL.
     :param reads_parts: whether the installer reads METADATA by range requests.
     """
     label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)

@@ -144,12 +144,12 @@ async def pass_on(
 ) -> AsyncIterator[bytes]:
     """Yield the bytes of a wheel as they arrive, from a single download.
 
-    METADATA and all later members are held back until the end has arrived, which
-    contains the list of members. Installers limit the time between two pieces, but not
-    the total. The parameters and errors are those of `rewrite_pieces`.
+    METADATA and all later members are held back until the end of the wheel, which lists
+    the members, has arrived. Installers limit the time between two pieces, but not the
+    total. The parameters and errors are those of `rewrite_pieces`.
     """
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
-    # Cast it, because on Windows the temporary file is a wrapper.
+    # Cast the temporary file, which is a wrapper on Windows.
     copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
     holding = HoldingBack()
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()

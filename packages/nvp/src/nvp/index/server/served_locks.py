@@ -94,7 +94,7 @@ class LockFiles:
             for upstream in self._upstreams
         ]
         # Do not require hashes: this server verifies those of the lock file, and
-        # rewritten wheels get new ones. Regular wheels are shown unchanged.
+        # rewritten wheels get new ones. `unchecked` shows all regular wheels.
         unhashed = replace(
             selection, requires_hashes=False, keeps_hashes=False, unchecked=True
         )

@@ -81,7 +81,7 @@ def reachable_url(url: str) -> str:
 
 
 class _Reports:
-    """Logs the reports of the event loop, each once and without a traceback.
+    """Logs the errors of the event loop, each once and without a traceback.
 
     Otherwise a loop that cannot accept connections would print many tracebacks.
     """
@@ -92,7 +92,7 @@ class _Reports:
     def __call__(
         self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]
     ) -> None:
-        """Log a report with asyncio's ``context``."""
+        """Log the error that asyncio describes in ``context``."""
         error = context.get("exception")
         message = str(context.get("message"))
         # Do not warn of tasks that the shutdown has cancelled.
@@ -167,8 +167,8 @@ class Server:
             # The application reports its errors itself.
             log_level="critical",
             lifespan="off",
-            # The event loop accepts as many connections at once as this backlog allows,
-            # so `_Uvicorn.startup` raises the backlog later.
+            # Keep this low: the event loop accepts this many connections before it
+            # counts them. `_Uvicorn.startup` raises the socket's own backlog later.
             backlog=_ACCEPTED_AT_ONCE,
             http=cast(
                 "type[asyncio.Protocol]",

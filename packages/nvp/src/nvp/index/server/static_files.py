@@ -61,7 +61,7 @@ class ListedFile:
 
     :param folder: the name of the directory in the root; empty for the root itself.
     :param project: the normalized name of the project.
-    :param same: a key that is equal for files of which an index can have only one.
+    :param same: the identity of the file: an index can have only one file with it.
     """
 
     folder: str
@@ -119,7 +119,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
 def stat_of(path: str) -> tuple[int, int, float]:
     """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
     status = os.stat(path)
-    # On Windows, programs that copy files can set every time, so trust no time there.
+    # On Windows, programs that copy files can set all timestamps: trust none there.
     changed = status.st_ctime if os.name == "posix" else float("inf")
     return status.st_size, status.st_mtime_ns, max(status.st_mtime, changed)
 
@@ -212,7 +212,7 @@ def _is_pkg_info(member: str) -> bool:
 def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the root, as "", and its directories, each with the names in it.
 
-    Hidden names are left out: macOS adds such a file to each file of an archive.
+    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
     """
 
     def list_shown(path: str) -> list[str]:

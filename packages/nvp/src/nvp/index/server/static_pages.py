@@ -368,7 +368,7 @@ class _Index:
                 pages[path] = data
 
     def find_stale(self, folders: Mapping[str, list[str]]) -> Iterator[str]:
-        """Yield METADATA files that nvp wrote for missing wheels; note others."""
+        """Yield METADATA files of missing wheels if nvp wrote them; else add a note."""
         last = {name: x for old in self.old.values() for name, x in old.files.items()}
         for folder, names in folders.items():
             present = set(names)

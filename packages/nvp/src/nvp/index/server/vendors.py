@@ -80,7 +80,7 @@ class VendorUpstream(Upstream):
         wanted = None
         if any("{version}" in index.url for index in indexes):
             wanted = await self._find_release(project)
-        # Companions must come from the same index as their leader.
+        # Companions (torchvision) must come from the index of their leader (torch).
         leader = next((x.leader for x in indexes if x.leader and not x.gpus), project)
         pins = self._selection.pinned.get(leader, ())
         releases = {text.partition("+")[0] for text in pins}
@@ -100,7 +100,7 @@ class VendorUpstream(Upstream):
         return [each for each in dict.fromkeys(places) if MISSING not in each[1]]
 
     async def _find_release(self, project: str) -> str | None:
-        """Return the release that the user pins, or else the newest on the indexes."""
+        """Return the user's pinned release, or the newest on the user's indexes."""
         for text in self._selection.pinned.get(project, ()):
             return text.partition("+")[0]
         releases: set[Version] = set()
