@@ -67,9 +67,9 @@ def find_bounds(
 
 
 def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
-    """Return the oldest driver of the same CUDA major version that runs machine code.
+    """Return the lowest CUDA version of a driver that runs machine code.
 
-    :param lower: the strict bound.
+    :param lower: the strict bound; the result has the same CUDA major version.
     :param real: the machine code, such as ``90_real``. A driver that is older than the
         first toolkit for a GPU does not support the GPU.
     """
@@ -78,9 +78,10 @@ def relaxed_version(lower: CudaVersion, real: Iterable[str]) -> CudaVersion:
 
 
 def oldest_driver(version: CudaVersion, units: Iterable[Unit]) -> CudaVersion:
-    """Return the oldest driver of the same CUDA major version that loads the units.
+    """Return the lowest CUDA version of a driver that loads the units.
 
-    Among alternatives for several CUDA versions, only the oldest one must load.
+    The result has the CUDA major version of ``version``. If a unit has a library for
+    each of several CUDA versions, one loadable library is enough.
     """
     return max([CudaVersion(version.major), *filter(None, map(_oldest_choice, units))])
 
@@ -92,7 +93,7 @@ def _oldest_choice(unit: Unit) -> CudaVersion | None:
 
 
 def _named_choice(library: LibraryReport) -> Runtime | None:
-    """Return the CUDA version in the path of one of several alternative libraries."""
+    """Return the CUDA version in a path such as ``lib_cuda126.so``, or ``None``."""
     names = re.findall(_CHOSEN, library.path)
     if not names:
         return None
@@ -131,7 +132,10 @@ def _relaxed(
 
 
 def newest_ptx(units: Sequence[Unit]) -> CudaVersion | None:
-    """Return the toolkit of the newest PTX; ignore all but the oldest alternatives."""
+    """Return the toolkit of the newest PTX; ``None`` if unknown, or without PTX.
+
+    In a unit with libraries for several CUDA versions, the oldest PTX counts.
+    """
     versions = []
     for unit in units:
         newest = [max(isa.values()) for isa in unit.choices() if isa]
@@ -148,7 +152,7 @@ def newest_runtime(report: WheelReport, units: Sequence[Unit]) -> Runtime | None
         if unit.by_cuda:
             each = [_choice_runtimes(report, item) for item in unit.libraries]
             newest = [max(group, key=attrgetter("version")) for group in each if group]
-            # If one alternative has no CUDA dependency, the unit works with every CUDA.
+            # If a library does not depend on CUDA, the unit works with every version.
             if len(newest) == len(each):
                 runtimes.append(min(newest, key=attrgetter("version")))
     return max(runtimes, key=attrgetter("version"), default=None)
@@ -233,8 +237,7 @@ _CHOSEN = re.compile(
 _NUMBERS = re.compile(r"([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?")
 
 MAX_PARSED = 500
-"""The maximum number of parsed requirements on CUDA packages; a wheel has about
-twenty of them."""
+"""The maximum number of parsed CUDA requirements; a wheel has about twenty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -320,8 +323,8 @@ def _needed(library: LibraryReport) -> Iterator[Runtime]:
     for name in library.needed:
         major = major_of_name(name)
         if major is not None:
-            # Ignore the minor version in the name of a library: every CUDA 11 has
-            # libcudart.so.11.0.
+            # Ignore the minor version in the name of a library: every release of CUDA
+            # 11 has libcudart.so.11.0.
             source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
             yield Runtime(version=CudaMajor(major), source=source)
 

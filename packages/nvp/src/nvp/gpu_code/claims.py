@@ -232,8 +232,8 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
     The provider offers ``86_real`` for 8.6 and higher in 8.x, ``80_virtual`` for all of
     8.x, and ``86_virtual`` for none. A system on a chip (Tegra) is included only for a
-    value with its own number: the provider also offers ``80_real`` for 8.7, which runs
-    no machine code for other GPUs, but no build can avoid that.
+    value with its own number. Orin (8.7) runs no machine code for other GPUs; the
+    provider still offers it ``80_real``, which no build can prevent.
     """
     number, _, kind = parse_target(value)
     lowest = ComputeCapability(number // 10, number % 10)

@@ -1,4 +1,4 @@
-"""The results for a wheel, as tables and sentences, and as data for reports.
+"""Describe the GPU code of a wheel in tables and sentences, and as data for reports.
 
 Publishers also get the ``variant.json`` for the build, and the command that adds it.
 """
@@ -259,11 +259,11 @@ def suggest(
     """Suggest a declaration; ``None`` if properties can name none of the GPU code.
 
     :param path: the path or URL of the wheel for the command.
-    :param kind: the kind of the report; only for ``wheel``, the command has the path.
+    :param kind: the kind of the report; the command has the path only for ``wheel``.
     :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
-    # Include `90_real` for `90a` code: the value is true as long as only 9.0 supports
-    # it. Without the value, GPUs that cannot run the build would get the build.
+    # Declare `90a` code as `90_real`, which is true as long as only 9.0 supports that
+    # value. Without the value, GPUs that cannot run the build would get it.
     values = claim.relaxed_sm_arch if relaxed else (*claim.sm_arch, *claim.exact)
     bound = claim.relaxed.version if relaxed else claim.strict.version
     if bound is None or not values:

@@ -129,7 +129,7 @@ def read_dynamic() -> Reader[Dynamic]:
 
 
 def _read_table() -> Reader[tuple[Header, list[tuple[int, int]], int | None]]:
-    """Read the entries of the dynamic section, and the offset of their texts.
+    """Read the ELF header, dynamic section entries, and the offset of their strings.
 
     A file without a dynamic section, such as a static program, has no entries.
     """
@@ -226,7 +226,7 @@ class Symbol(NamedTuple):
     Torch has 120,000 symbols, so the class is a named tuple, which is fast to create.
 
     :param is_defined: whether the file provides the symbol, instead of needing it.
-    :param is_weak: whether the file can be loaded if no library defines it.
+    :param is_weak: whether the file can be loaded if no library has the symbol.
     """
 
     name: bytes

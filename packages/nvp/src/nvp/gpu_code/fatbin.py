@@ -85,7 +85,7 @@ class Entry(NamedTuple):
     :param isa: the version of the PTX language, such as ``8.7``; empty for other kinds.
     :param compression: ``none``, ``lz4`` or ``zstd``.
     :param stub: whether it is a cubin without a kernel; ``None`` if unknown.
-    :param toolkit: the first CUDA that writes this form of entry; ``None`` if unknown.
+    :param toolkit: the first CUDA version with this form of entry; ``None`` if unknown.
     """
 
     kind: int
@@ -300,7 +300,7 @@ class Scanner:
     def _take_group(
         self, header: bytes, group: tuple[int, ...], payload: bytes
     ) -> None:
-        """Read the entries of a group, whose headers are in the header of the group."""
+        """Read the entries of a group; the group's header contains their headers."""
         stream: bytes | None = None
         try:
             for fields in group_entries(header):
@@ -367,14 +367,14 @@ class Scanner:
             self._on_defect(place, message)
 
     def _broken(self, why: str) -> int:
-        """Report a damaged container; return the offset at which to search on."""
+        """Report a damaged container; return the offset to resume the search at."""
         self._on_defect(self._next, f"a container of GPU code is damaged: {why}")
         self._end = None
         return self._next + (self._next == self._start)
 
 
 def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
-    """Yield the fields of the entries of a group.
+    """Yield the fields of each entry of a group.
 
     :param header: the header of the group, with the headers of its entries.
     :raises ValueError: the list of the entries is missing, or ends too early.

@@ -156,8 +156,8 @@ def inspect_recorded(
     :param recorded: the paths in the RECORD.
     :param metadata: the bytes of METADATA; ``None`` if unreadable.
     :param locate: returns the path on disk for a path in the RECORD.
-    :param loaded_only: whether to search only the data of libraries, which contains the
-        GPU code of programs. This restriction halves the time.
+    :param loaded_only: skip the parts of libraries that cannot contain data for CUDA;
+        this halves the time. See `dynamic.read_other_parts`.
     """
     listing = Listing(projects={"": name}, loaded_only=loaded_only)
     if metadata is None:

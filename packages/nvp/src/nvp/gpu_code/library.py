@@ -215,8 +215,8 @@ def inspect_local(
 
     :param path: the name of the file in the report.
     :param place: the path of the file.
-    :param loaded_only: whether to search only the data of a library, which contains the
-        GPU code of programs; see `dynamic.read_other_parts`.
+    :param loaded_only: skip the parts of a library that cannot contain data for CUDA;
+        see `dynamic.read_other_parts`.
     :param on_bytes: called with the number of bytes of each step.
     """
     counts = Counts(path)
@@ -299,10 +299,10 @@ def _scan(
 
 
 def _behind_hole(file: IO[bytes], place: int, size: int) -> Range:
-    """Return the start and the end of the next data in a file that may have holes.
+    """Return the start and end of the next range of data in a file that may have holes.
 
     Holes read as zeros, and a container does not start with zeros. An entry may begin
-    in data and end in a hole, so the end is a little behind the start of the hole.
+    in data and end in a hole, so the range ends a little past the start of the hole.
     """
     if sys.platform == "win32":
         return place, size

@@ -64,8 +64,8 @@ class LibraryReport:
         file, imports of a DLL), in the order of the file.
     :param static_cudart: the major version of a statically linked CUDA runtime; 11
         stands for 11 or earlier, 13 for 13 or later, and 0 for none.
-    :param toolkit: the first CUDA that writes this form of machine code, such as
-        ``13.0``; empty if the form is not distinctive.
+    :param toolkit: the first CUDA version that writes this form of machine code, such
+        as ``13.0``; empty if the form is not distinctive.
     :param unknown: the number of entries of unknown kinds, such as ``{"kind 0x20":
         1}``.
     :param unchecked: the number of entries of machine code that may be stubs, because

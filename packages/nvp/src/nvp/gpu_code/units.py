@@ -81,15 +81,15 @@ class Unit:
         return how
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
-        """Return ``{target: PTX version}`` of each CUDA alternative, or of the unit."""
+        """Return ``{target: PTX version}`` per file if `by_cuda`, else for the unit."""
         return [_ptx(i) for i in self.libraries] if self.by_cuda else [self.isa]
 
     def jit_toolkit(self, capability: ComputeCapability) -> CudaVersion | None:
-        """Return the CUDA version that a driver needs to compile the PTX for a GPU.
+        """Return the minimum CUDA version of a driver that compiles the PTX for a GPU.
 
-        The driver compiles the PTX of the highest target. Among alternatives by CUDA,
-        the program loads one that the driver can run. The result is ``None`` if the PTX
-        is newer than any known toolkit.
+        The driver compiles the PTX of the highest target. If `by_cuda`, the lowest
+        requirement counts, because the program loads a library that the driver can run.
+        The result is ``None`` if the PTX is newer than any known toolkit.
 
         :raises LookupError: the unit has no PTX for the GPU.
         """
@@ -211,7 +211,7 @@ _WITHOUT_KERNELS = (
     "cudadevrt|cudart|cufile[a-z_]*|cupti|nvperf_host|nvperf_target|nvtoolsext|"
     "pcsamplingutil"
 )
-"""The names of NVIDIA's libraries without kernels for programs."""
+"""The names of NVIDIA's libraries that contain no kernels for programs to use."""
 
 _NAMES = (
     f"{_WITHOUT_KERNELS}|"
@@ -240,7 +240,7 @@ _NVIDIA = _files(_NAMES)
 _NO_KERNELS = _files(_WITHOUT_KERNELS)
 _CUPTI = re.compile(r"(?:lib)?cupti.*")
 _WITH_CUPTI = re.compile(r"(?:lib)?checkpoint\.(?:so|dll)(?:\.[0-9.]+)?")
-"""A library of CUPTI whose name is common: CUPTI must be in the same directory."""
+"""A CUPTI library with a common name, recognized only if CUPTI is beside it."""
 
 _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
 """The names of NVIDIA's own projects, without a CUDA suffix."""

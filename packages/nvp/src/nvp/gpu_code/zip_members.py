@@ -109,7 +109,7 @@ class Member:
             if self.method == zipfile.ZIP_STORED:
                 yield from self._checked(iter(partial(data, PIECE), b""))
             elif self.size <= PIECE and self.packed <= PACKED:
-                # Join the pieces: the first one is short if the header is long.
+                # Extra header fields can leave data for a second read: join the reads.
                 yield from self._short(b"".join(iter(partial(data, PACKED), b"")))
             else:
                 yield from self._checked(_inflate(data))
