@@ -78,8 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> bool:
-    """Make the standard streams safe to print to; ``False`` without a stdout."""
-    if sys.stderr is None:  # closed by the caller; print() would use stdout
+    """Make printing to the standard streams safe; return ``False`` without a stdout."""
+    if sys.stderr is None:  # closed by the caller: print() would use stdout instead
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     if sys.stdout is None:
         complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")

@@ -103,11 +103,11 @@ def add_options(
 ) -> None:
     """Add the options of a table, in its order.
 
-    The table has a line ``-o, --output FILE`` for each option, and its help in indented
-    lines below. An option without a value is a switch. An option with ``FILE...`` may
-    be given several times. An option without help has the shared help.
+    Each option has a line such as ``-o, --output FILE``, and its help in indented lines
+    below. An option without a value is a switch. An option with ``FILE...`` may be
+    given several times. An option without help is looked up in `_SHARED`.
 
-    :param settings: further arguments of ``add_argument``, keyed by name of option.
+    :param settings: further arguments of ``add_argument``, keyed by option name.
     """
     shared = {
         next(word for word in words if word.startswith("--")): (words, text)
@@ -131,7 +131,7 @@ def add_options(
 
 
 def _rows(table: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the names and the METAVAR of each option of a table, and its help."""
+    """Yield ``([*names, METAVAR], help)`` for each option of a table."""
     for row in re.split(r"\n(?=\S)", table.strip()):
         head, *lines = row.splitlines()
         yield head.replace(",", "").split(), " ".join(map(str.strip, lines))
@@ -235,7 +235,7 @@ def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
 def read_releases(
     options: argparse.Namespace, environ: Mapping[str, str], *files: str
 ) -> list[VariantsMetadata]:
-    """Read the metadata of releases; empty if ``files`` are projects on an index.
+    """Read the metadata of releases; the list is empty for projects on an index.
 
     :raises InputError: as for `read_release`.
     :raises UsageError: as for `read_release`, or only one of ``files`` is a project, or
@@ -268,10 +268,10 @@ def read_releases(
 _FLAGS = {CUDA_DRIVER_VERSION: "--cuda-driver", SM_ARCH: "--sm-arch"}
 
 _NO_CUDA = 20
-"""Major versions from here on are drivers: CUDA will not reach them for years."""
+"""The lowest major version that is read as a driver's; CUDA is years away from it."""
 
 _WINDOWS = 5
-"""How far a driver for Windows may be above its branch: 553 belongs to branch 550."""
+"""The most by which a Windows driver exceeds its branch: 553 belongs to branch 550."""
 
 
 _MACHINE = """
@@ -381,7 +381,7 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version of ``--cuda-driver``; print it for driver versions."""
+    """Return the CUDA version for ``--cuda-driver``, and print that of a driver."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
     if numbers is None:  # `forced_cuda_version` reads the text or reports the error
         return text
@@ -409,7 +409,7 @@ def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
     """Return the machine, with the values that options force."""
-    # Import late: commands that run another program start it first.
+    # Import late: the import must not delay a program that the command starts first.
     from nvidia_variant_provider.detection import detect
 
     try:
@@ -438,7 +438,7 @@ def _check_capability(given: Mapping[str, str]) -> None:
     """
     capability = forced_compute_capability(given)
     if capability is None or (
-        LOWEST <= capability <= HIGHEST and capability.minor < 10  # needs no table
+        LOWEST <= capability <= HIGHEST and capability.minor < 10  # surely valid
     ):
         return
     from ..knowledge.tables import gpu_models

@@ -106,7 +106,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the numbers of wheels, ``bytes_read`` and ``seconds``.
+    """Run a census; ``data`` has numbers of wheels, ``bytes_read`` and ``seconds``.
 
     ``wheels`` is the number of selected wheels of the index, and ``known`` the number
     already in the store; the other numbers are of this run. With ``--report`` or

@@ -93,9 +93,9 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the keys ``requirements``, ``machines``, ``unknown`` and others.
+    """Check the pins; ``data`` has ``requirements``, ``machines`` and others.
 
-    With ``--diff``, the keys are about the new file, and ``changes`` is added.
+    With ``--diff``, ``data`` is about the new file, and also has ``changes``.
     """
     from ..api import check
     from ..checking.text import WIDTH, text_lines
@@ -254,7 +254,7 @@ def _find_machines(
     if not options.fleet:
         environment = find_environment(options, environ)
         if options.diff and not words_of(options) and environment.reason == NO_DEVICE:
-            # A CI runner has no GPU, so compare for all driver-GPU pairs.
+            # A CI runner has no GPU: compare the files for all driver-GPU pairs.
             return {"machines": _all_machines()}, ()
         return {"environment": environment}, detection_errors(environment)
     from ..inventories.reading import read_inventories

@@ -71,10 +71,10 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return all ``pairs``; the exit code is 1 if a pair is lost.
+    """Compare two releases, states of an index, or receipts of ``doctor``.
 
-    For two states of an index, each pair has its ``project``. For two receipts of
-    ``doctor``, ``receipt_facts`` has the facts.
+    ``data`` has all ``pairs``, with their ``project`` for an index, or, for receipts,
+    ``receipt_facts``. The exit code is 1 if a pair or a workload is lost.
     """
     from ..matrix.changes import LOST
     from ..matrix.text import WIDTH, markdown_lines, text_lines
@@ -162,7 +162,7 @@ def _is_index(path: str) -> bool:
 
 
 def _is_empty(path: str) -> bool:
-    """Return whether a directory has no files, as an index without projects."""
+    """Return whether a directory has no files, so it is an index without projects."""
     return os.path.isdir(path) and not any(names for _, _, names in os.walk(path))
 
 
@@ -171,7 +171,7 @@ def _lists_files(names: list[str]) -> bool:
 
 
 def _compare_indexes(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the ``pairs`` of each project; the exit code is 1 if a pair is lost."""
+    """Compare the ``pairs`` of each project; the exit code is 1 if a pair is lost."""
     from ..api import diff_of_indexes
     from ..matrix.changes import LOST
     from ..matrix.text import index_lines
@@ -249,7 +249,7 @@ def _is_receipt(path: str) -> bool:
             return False
         with open_regular(path) as file:
             # MAX_BYTES is enough: metadata of a release is not longer, and a longer
-            # receipt or report has the mark within that length.
+            # receipt or report has `_MARK` within that length.
             data = file.read(MAX_BYTES)
     except (OSError, ValueError):
         return False

@@ -1,4 +1,4 @@
-"""``fleet``: show the build of each machine, and the smallest set for all."""
+"""``fleet``: show each machine's build, and the fewest builds that serve the fleet."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the keys ``machines``, ``covering`` and ``smallest_set``."""
+    """Choose builds; ``data`` has ``machines``, ``covering`` and ``smallest_set``."""
     from ..api import fleet
     from ..inventories.reading import read_inventories
     from .arguments import read_release

@@ -48,7 +48,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the key ``cells``; each cell has ``cuda``, ``sm``, ``label``, ``how``."""
+    """Find builds; each of ``data.cells`` has ``cuda``, ``sm``, ``label``, ``how``."""
     from ..files import replace_file
     from ..matrix.grid import grid_of
 

@@ -80,7 +80,7 @@ class Narration:
                 self._tell(f"{shown.project} {shown.version}: {what}")
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
-                import logging  # import late: help texts do not need it
+                import logging  # import late: help texts need no logging
 
                 if logging.getLogger(__name__).isEnabledFor(logging.INFO):
                     lines = block(release, label, shown.resolution)
@@ -104,7 +104,7 @@ class Narration:
         :param kind: ``error`` for the cause of a failure.
         """
         with self._lock:
-            if message in self.warnings:  # already printed, such as for another index
+            if message in self.warnings:  # already printed, perhaps for another index
                 return
             self.warnings.append(message)
             complain(f"{kind}: {message}")
@@ -182,7 +182,7 @@ class Narration:
             complain(line)
 
     def _tell_unused(self, outcome: Outcome, pins: Pins) -> None:
-        """Warn of a ``--label`` whose project was not read, or that was not found."""
+        """Warn if a ``--label``'s project was not read, or no build has the label."""
         for project, label in pins.projects.items():
             if project not in outcome.labels:
                 self.warn(f"--label {project}={label}: pip did not look at {project}")

@@ -147,7 +147,7 @@ class Parser(argparse.ArgumentParser):
         self.color = False
 
     def format_help(self) -> str:
-        """Return the help text in the width of the terminal."""
+        """Return the help text, wrapped to the width of the terminal."""
         import shutil
 
         self.formatter_class = _HelpFormatter
@@ -419,9 +419,7 @@ _FILES = {"FILE", "OLD", "NEW", "OUT", "PATH"}
 
 
 def completion_script(shell: str) -> str:
-    """Return the script that completes the command for a shell.
-
-    The script completes the name by which the program was called.
+    """Return a shell's completion script for the name by which nvp was called.
 
     :raises UsageError: the shell is not supported.
     """

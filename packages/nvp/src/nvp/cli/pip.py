@@ -300,7 +300,7 @@ def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) 
 
 
 def _words(command: PipCommand, *without: str) -> list[str]:
-    """Return the user's options for pip, except for requirements and dry runs."""
+    """Return the options for pip, except requirements, ``--dry-run`` and others."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word

@@ -66,7 +66,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the keys ``project``, ``newest``, ``releases`` and ``elsewhere``."""
+    """List releases; ``data`` has ``newest``, ``releases``, ``elsewhere`` and more."""
     from .release_text import say_releases
 
     environment = find_environment(options, environ)

@@ -276,7 +276,7 @@ _SHORTEST_NAME = 12
 
 
 class _WaitingLine:
-    """The last line of a terminal on stderr while a command is silent.
+    """A status line on stderr, shown on a terminal while a command prints nothing else.
 
     Everything else that writes to stderr clears the line first, from any thread.
     """

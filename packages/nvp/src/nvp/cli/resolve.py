@@ -48,7 +48,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Return the keys ``selected``, ``compatible``, ``rejected``, ``environment``."""
+    """Select a build; ``data`` has ``selected``, ``compatible`` and ``rejected``."""
     metadata = read_release(options.file, environ)
     environment = find_environment(options, environ)
     resolution = resolve(
