@@ -53,7 +53,7 @@ def check(
     :param platforms: the platform tags of the target, such as
         ``manylinux_2_28_aarch64``; by default those of this machine.
     :param python_version: the version of Python, such as ``3.12``; by default that of
-        this Python, if the file supports it.
+        the running interpreter, if the file supports that version.
     :param every_gpu: require builds to run on every GPU of a machine.
     :param offline: make no requests.
     :param inspect: read the GPU code of wheels if other evidence is not enough.

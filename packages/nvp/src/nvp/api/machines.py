@@ -132,9 +132,9 @@ def doctor(
 ) -> Diagnosis:
     """Check whether an installed stack can use the GPUs of a machine.
 
-    The checks run no Python code of the stack, but they run ``ptxas`` and ``nvcc`` for
-    their versions. Only ``live``, which runs torch, and the workloads of ``evidence``
-    run code of the stack.
+    The checks run no Python code of the stack, but they run ``ptxas`` and ``nvcc`` to
+    find their versions. Only ``live``, which runs torch, and the workloads of
+    ``evidence`` run code of the stack.
 
     :param python: an interpreter or the directory of an environment; by default the
         activated environment, or else the running interpreter.

@@ -237,7 +237,7 @@ def fleet(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Fleet:
-    """Choose a build for each machine of a fleet, and the smallest set of builds.
+    """Choose a build for each machine, and the smallest set of builds for the fleet.
 
     :param machines: the machines, as `read_machines` returns them.
     :param release: the metadata of the release; see `Release`. Without a release or a
@@ -251,7 +251,8 @@ def fleet(
     :param minor_version_compatibility: as for `matrix`; used only with ``release``.
     :param environ: environment variables, as for `matrix`.
     :return: ``choices`` has each group of machines with its build; ``covering`` has the
-        labels that run on every machine, and ``cover`` the smallest set for all.
+        labels that run on every machine, and ``cover`` the smallest set of labels that
+        serves all machines.
     :raises InputError: the metadata is not valid.
     """
     from ..fleet.serving import choose, group_machines, select_by_metadata
