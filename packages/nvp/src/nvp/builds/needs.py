@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 # GPUs only when a build needs them.
 
 _MINOR = 4
-"""A library is minor if the largest of its build is more than 4 times as large. Minor
-libraries alone do not make a build run. In torch 2.0 to 2.15, the linear algebra from
-MAGMA is an eighth of ``libtorch_cuda.so`` and has code for other GPUs."""
+"""A library is minor if the largest library of the build is more than 4 times as large.
+Minor libraries alone do not make a build run. In torch 2.0 to 2.15, the linear algebra
+from MAGMA is an eighth of ``libtorch_cuda.so`` and has code for other GPUs."""
 
 
 def needs_of_report(report: WheelReport) -> Needs | None:
@@ -62,7 +62,7 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     newest = max(runtimes, key=attrgetter("version"), default=None)
     source = newest.source if newest else "its libraries were read"
     # A program with one library for each of several CUDA versions loads the library
-    # that fits: use the oldest version.
+    # that the driver can run, so a driver for the oldest version is enough.
     built = [min(versions) for piece in pieces if (versions := _versions(piece))]
     cuda = max([*(runtime.version for runtime in runtimes), *built], default=None)
     if newest is not None and cuda is not None and cuda > newest.version:
@@ -223,8 +223,8 @@ def _merged(name: str, codes: list[LibraryCode]) -> LibraryCode:
 BackendKind: TypeAlias = Literal["cuda", "cpu", "rocm", "xpu"]
 
 Abi: TypeAlias = Literal["new", "old"]
-"""The C++ ABI of GCC's standard library: ``new`` since GCC 5, which is
-``_GLIBCXX_USE_CXX11_ABI=1``, or ``old``."""
+"""The C++ ABI of GCC's standard library: ``new`` (since GCC 5, with
+``_GLIBCXX_USE_CXX11_ABI=1``) or ``old``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,9 +33,9 @@ class Build:
     :param backend: the target of the build, from its label or its directory; ``None``
         without a label, or if the label is not understood.
     :param platform: ``linux_x86_64``, ``linux_aarch64`` or ``win_amd64``; ``None`` for
-        other platforms, and for wheels for any platform.
+        other platforms, and for platform-independent wheels.
     :param pythons: the minor versions of Python 3 for which an installer could select
-        the wheel if GPUs did not matter; only one if the client's Python is known.
+        the wheel if GPUs did not matter; a single one if the client's Python is known.
     """
 
     file: str
@@ -115,8 +115,8 @@ def find_visibility(
     :param label: the label that the user requested. On a page with this label, its
         builds are shown unless they cannot run, and all others are hidden, because an
         exact pin would admit yanked files.
-    :param follow: for each release, the backend of the leader that it depends on, such
-        as torch. A release with a build for that backend uses the build.
+    :param follow: for each release, the backend of the project that it depends on, such
+        as torch. If the release has a build for that backend, the build is chosen.
     """
     releases: dict[Version, list[Build]] = {}
     for build in builds:
@@ -165,7 +165,7 @@ class _Known(NamedTuple):
 def _find_known(
     releases: Mapping[Version, Sequence[Build]],
 ) -> Mapping[int | None, _Known]:
-    """Find the newest release that runs on each Python; the key ``None`` is any."""
+    """Find the newest release that runs on each Python, or, keyed ``None``, on any."""
     is_installable = any(build.pythons for its in releases.values() for build in its)
     by_python: dict[int | None, _Known] = {}
     for release in sorted(releases, reverse=True):

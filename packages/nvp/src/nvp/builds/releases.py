@@ -52,8 +52,8 @@ class ListedBuild:
     :param reasons: why the build does not run or is not selected.
     :param installable: whether ``file`` is for this Python and platform.
     :param fits_platform: whether ``file`` is for the platform; not in the JSON report.
-    :param lacking: the compute capabilities of GPUs of the machine that the build has
-        no code for, although it runs on the highest one.
+    :param lacking: the compute capabilities of the machine for which the build has no
+        code, although it runs on the highest one.
     """
 
     file: str
@@ -121,9 +121,9 @@ class ListedRelease:
 class GpuRequirement:
     """A project with GPU code, required by a project that has none of its own.
 
-    :param extras: the extras with this requirement, such as ``cuda12``; empty if no
-        extra is needed.
-    :param reason: why the project cannot run, judged by its name; ``None`` if it may.
+    :param extras: the requiring project's extras that add this requirement, such as
+        ``cuda12``; empty if no extra is needed.
+    :param reason: why the project cannot run, judging by its name, or else ``None``.
     """
 
     project: str
@@ -148,8 +148,8 @@ class ReleaseTable:
         run or may run on the machine.
     :param platform: the target platform, such as ``linux_x86_64``.
     :param sources: the versions that have a source distribution.
-    :param gpu_requirements: the projects with the GPU code, if the wheels are for any
-        platform.
+    :param gpu_requirements: the projects with the GPU code, if the project's own wheels
+        are platform-independent.
     :param extras: the extras that the user named with the project.
     """
 
@@ -208,9 +208,9 @@ class ReleaseTable:
 
     @property
     def is_for_any_platform(self) -> bool:
-        """Whether the selected wheel is for any platform, and no build is for a GPU.
+        """Whether the selected wheel is platform-independent, and no build uses a GPU.
 
-        Such a wheel has no GPU code of its own.
+        A platform-independent wheel has no GPU code of its own.
         """
         chosen = self.chosen
         return bool(
@@ -223,7 +223,7 @@ class ReleaseTable:
 
     @property
     def without_code(self) -> str:
-        """The sentence about a release that `is_for_any_platform`, without a period."""
+        """The message that the selected wheel has no GPU code, without a period."""
         title = f"{self.project} {self.chosen.version}" if self.chosen else self.project
         return (
             f"{title} is a wheel for any platform, which has no library with GPU code"

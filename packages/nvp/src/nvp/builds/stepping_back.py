@@ -202,7 +202,7 @@ def find_passed_over(
         newer = taken is None and bool(build.pythons)
         if taken is not None and release > taken.release:
             own = build.pythons.intersection(pythons or taken.pythons or build.pythons)
-            # A newer wheel for any platform also fits the platform of ``taken``.
+            # A newer platform-independent wheel also fits the platform of ``taken``.
             fits = taken.platform in (None, build.platform)
             fits = fits or build.file.endswith("-any.whl")
             newer = bool(own) and fits
@@ -344,12 +344,12 @@ class Limits:
     ) -> bool | None:
         """Return whether a requirement is compatible with the limits on its project.
 
-        Only limits that leave no build that may run are of interest.
+        Only limits under which no build can run are considered.
 
         :param judged: for each release, the judgement of each build of the project.
-        :returns: ``True`` if the requirement allows a release that is within such a
-            limit, or a build whose ``fits`` is true; ``False`` if it allows neither;
-            ``None`` if there is no such limit.
+        :returns: ``True`` if the requirement allows a release that one of these limits
+            allows, or a build whose ``fits`` is true; ``False`` if it allows neither;
+            ``None`` if no such limit exists.
         """
         parsed = parse_requirement(requirement)
         if parsed is None:
@@ -403,8 +403,8 @@ class Limits:
                 continue
             taken += left
             refused = all(build.judgement.verdict == "cannot" for build in left)
-            # Leave files yanked under an exact pin: installers select them and print
-            # the reason.
+            # If an exact pin has no build that can run, leave its files yanked:
+            # installers select them anyway, and print the reason.
             if limit is None or not (refused and _is_exact(limit)):
                 changed |= decide(left)
         refused_last = [b for b in taken if b.judgement.verdict == "cannot"]

@@ -46,7 +46,7 @@ class Elsewhere:
         contains it.
     :param url: the URL of the index, with `MISSING` in place of unknown parts.
     :param urls: further indexes, for the requirements of the build.
-    :param leader: the release of the leader, such as torch, that the build is for.
+    :param leader: the release of the project that the build depends on, such as torch.
     :param torch: the requirement on torch, such as ``torch==2.8.*``, if ``url`` is only
         for builds for that release.
     :param verdict: ``unknown`` if ``version`` is ``None``.
@@ -272,8 +272,8 @@ def _find_backends(
 ) -> list[_Candidate]:
     """Return a candidate of unknown version for each backend that may run.
 
-    :param cuda: the preferred CUDA version; without a backend for it, return all.
-    :param torch: the torch that the builds must be for, if the builds are known.
+    :param cuda: the preferred CUDA version; if no backend has it, all are returned.
+    :param torch: the torch version to match; ignored if the builds for it are unknown.
     """
     names = index.backends or (project.rpartition("-")[2],)
     builds = index.builds_for(Version(torch).release) if torch else None
@@ -294,8 +294,8 @@ def _known(
 ) -> Iterator[_Candidate]:
     """Yield the runnable builds of a project from the table.
 
-    A companion runs with its leader: each version is yielded once for each runnable
-    build of the leader that the requirement of the version allows.
+    A project such as torchvision runs with its leader, torch: each of its versions is
+    yielded once for each runnable build of the leader that its requirement allows.
     """
     leader = index.leader or project
     rows = [row for row in build_records().get(leader, ()) if row.platform == platform]

@@ -43,8 +43,8 @@ class Judgement:
     :param asked: ``False`` if METADATA was not read, such as that of an older release.
     :param lacking: the GPUs of the machine that the build has no code for, although it
         runs on the one with the highest compute capability.
-    :param fits: whether the build accepts versions of a dependency that are pinned,
-        although none of them can run; ``None`` without such a pin.
+    :param fits: if the limits on a dependency allow only releases that cannot run:
+        whether the build accepts one of these releases; otherwise ``None``.
     :param is_silent: whether there is no evidence about the build at all.
     """
 
@@ -89,7 +89,7 @@ def judge(
     :param every_gpu: require the build to run on every GPU of the machine. Otherwise
         the highest compute capability decides.
     :param near: the nearest older and newer releases whose code was read. If one of
-        them has no code for a GPU, a build that was not read may have none either.
+        them has no code for a GPU, a build that was not read might have none either.
     """
     if needs is None:
         return UNKNOWN
@@ -303,8 +303,8 @@ def find_refusal(
 
     :param requirement: such as ``torch>=2.14.0``.
     :param judged: for each release, the judgement of each of its builds.
-    :returns: ``None`` if such a release runs or may run, or if no release satisfies the
-        requirement, which the installer reports itself.
+    :returns: ``None`` if a release that satisfies the requirement runs or may run, or
+        if there is no such release, which the installer reports itself.
     """
     from ..metadata.requirements import parse_requirement
 
@@ -375,8 +375,8 @@ def find_lacking(
 ) -> frozenset[ComputeCapability]:
     """Return the GPUs for which no build that satisfies a requirement has code.
 
-    torchvision 0.23 may have code for a GPU for which the ``torch==2.8.0`` that it
-    requires has none.
+    torchvision 0.23 may have code for a GPU, while the required ``torch==2.8.0`` has no
+    code for that GPU.
 
     :param judged: for each release, the judgement of each of its builds.
     """
@@ -394,7 +394,7 @@ def leave_out(
 ) -> Judgement:
     """Add GPUs to ``judgement.lacking``: a required project has no code for them.
 
-    :param lacking: for each such GPU, the required project without code for it.
+    :param lacking: for each GPU, the required project without code for it.
     """
     more = {gpu: name for gpu, name in lacking.items() if gpu not in judgement.lacking}
     if judgement.verdict not in ("runs", "partly") or not more:
