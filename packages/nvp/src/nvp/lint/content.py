@@ -59,7 +59,8 @@ class Shortfall:
 class DeclaringWheel:
     """A wheel that declares properties of ``nvidia``.
 
-    :param units: the libraries; alternatives for GPUs or CUDA versions are one unit.
+    :param units: the libraries; copies of a library for different GPUs or CUDA versions
+        form one unit.
     :param loaded: the units with kernels for at least one target.
     :param values: the well-formed values of ``sm_arch``.
     :param names_targets: whether ``sm_arch`` is declared at all.
@@ -68,7 +69,7 @@ class DeclaringWheel:
     :param truth: the drivers and targets that the code of the wheel supports.
     :param shortfalls: the declared values whose exact target some libraries lack.
     :param place: the place of the ``nvidia`` features in ``variant.json``.
-    :param pure: whether the wheel is for any platform, with kernels in another wheel.
+    :param pure: whether the wheel is for every platform, with kernels in another wheel.
     """
 
     report: WheelReport
@@ -250,7 +251,7 @@ def foreign_libraries(report: WheelReport, name: WheelName) -> list[LibraryRepor
     """Return the libraries for machines other than those of the platform tags."""
     suited = {_machine_of(tag.platform) for tag in name.tags}
     if None in suited:
-        return []  # A tag is for any platform, or for one that is not checked.
+        return []  # A tag is platform-independent, or for an unchecked platform.
     libraries = [x for x in report.libraries if x.machine in _PROCESSORS]
     return [x for x in libraries if (x.format, x.machine) not in suited]
 

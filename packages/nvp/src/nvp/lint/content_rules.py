@@ -100,8 +100,8 @@ def find_floor(
     wheel = None if report.all_defects else describe_wheel(report, name, document)
     if wheel is None or [*check_nv505(wheel), *check_nv506(wheel)]:
         return None
-    # The GPU code of a wheel without targets is in another distribution. With `OLDEST`,
-    # only the CUDA version of the label limits the drivers.
+    # A wheel without kernels takes its GPU code from another distribution: return
+    # `OLDEST`, so only the CUDA version of the label limits the drivers.
     return wheel.truth.relaxed.version if wheel.loaded else OLDEST
 
 
@@ -208,7 +208,8 @@ def check_nv506(wheel: DeclaringWheel) -> Iterator[Problem]:
     runtime = newest_runtime(wheel.report, wheel.units)
     built, source = (runtime.version, runtime.source) if runtime else (OLDEST, "")
     strict = wheel.truth.strict
-    # Code may need a newer CUDA than the linked libraries. NV505 reports such PTX.
+    # Code may need a newer CUDA than the linked libraries. If that code is PTX that
+    # allowed drivers reject, NV505 reports it.
     if strict.version and strict.version.major > built.major:
         if any(True for _ in _refused_ptx(wheel)):
             return

@@ -271,8 +271,8 @@ _USE = f'use ["{REQUIRES}"]'
 def check_nv314(provider: Mapping[str, Any]) -> Iterator[Problem]:
     """Report the first reason why uv 0.13.8 does not use its own NVIDIA provider.
 
-    Measured: uv requires the exact ``plugin-api`` and one simple requirement that
-    admits version 0.0.1.
+    In tests, uv required the exact ``plugin-api``, and a single requirement that admits
+    version 0.0.1 and has no marker, extra or URL.
     """
     if provider.get("optional") is True:
         place = join(_PLACE, "optional")

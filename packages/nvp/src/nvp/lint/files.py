@@ -1,4 +1,4 @@
-"""The files of a directory or page, grouped by release, and unchecked files."""
+"""List the files of each release, open them, and count the unchecked ones."""
 
 from __future__ import annotations
 

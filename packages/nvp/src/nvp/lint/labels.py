@@ -1,4 +1,4 @@
-"""NV301 to NV311: the NVIDIA properties of single labels."""
+"""NV301 to NV311: the NVIDIA properties of individual labels."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def nvidia_labels(
     floor: Floor | None = None,
     told: Told = MappingProxyType({}),
 ) -> Iterator[NvidiaLabel]:
-    """Yield labels with properties of ``nvidia`` that are not already in ``told``."""
+    """Yield the labels whose ``nvidia`` features were not checked yet (see `Told`)."""
     for label, properties in labels_of(document).items():
         features = properties.get(NAMESPACE)
         if isinstance(features, dict) and told.get(label) != features:
@@ -131,10 +131,7 @@ def _bound(features: Mapping[str, Any], feature: str) -> CudaVersion | None:
 
 
 def labels_of(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the properties of each label, if they are an object.
-
-    Other rules report labels with malformed properties.
-    """
+    """Return each label's properties; other rules report malformed properties."""
     variants = document.get("variants")
     if not isinstance(variants, dict):
         return {}

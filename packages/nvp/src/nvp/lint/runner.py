@@ -30,7 +30,7 @@ _IN_LABEL = re.compile(r'variants\.(?:"([^"]+)"|([^.\[]+))')
 logger = logging.getLogger(__name__)
 
 Connect = Callable[[], "BlockingClient"]
-"""Returns the client that reads pages."""
+"""A function that returns the client for reading pages."""
 
 
 def check_paths(

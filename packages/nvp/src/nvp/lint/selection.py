@@ -117,11 +117,11 @@ def _newest_emitter(builders: Sequence[CudaVersion], number: int) -> CudaVersion
 def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     """Return the labels that no machine selects, each with the labels preferred to it.
 
-    A label with an empty tuple fits no machine. The tried machines have no driver, or
-    any known driver with no GPU or with a GPU that it supports. At first, all values of
-    other namespaces are supported; then, for each label that no machine selected, only
-    the values of that label. This is tried for at most `_MAX_TRIES` labels; further
-    labels are not reported.
+    A label with an empty tuple fits no machine. The selection is simulated for a
+    machine without a driver, and for each known driver without a GPU and with each GPU
+    that it supports. First, the machines support all values of other namespaces. Then,
+    for each label not yet selected, they support only that label's values. This second
+    step covers at most `_MAX_TRIES` labels; further labels are not reported.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -165,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Yield each distinct set of supported values among the values that labels use."""
+    """Yield the distinct sets of supported ``nvidia`` values, among those in labels."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties

@@ -299,7 +299,7 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
         inside.add(shown(text, 50))
     outside = {str(tag) for tag in wheel.name.tags}
     # cupy and torchvision rename linux_* wheels that fit a manylinux platform. Accept
-    # their file WHEEL, because its tags remain valid for installed packages.
+    # the tags in their WHEEL files, which remain valid for installed packages.
     generic = {_MANYLINUX.sub("-linux_", tag) for tag in outside}
     if inside not in (outside, generic):
         yield Problem(
