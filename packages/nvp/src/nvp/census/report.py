@@ -390,7 +390,7 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
 def build_table(store: Store) -> list[BuildRecord]:
     """Return the table of builds, from regular wheels that were read completely.
 
-    Variant wheels are left out, because the variants.json of a release contains more.
+    Variant wheels are left out, because a release's variants.json has more facts.
     If a build has several wheels, the wheel with the last file name represents it.
     """
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}

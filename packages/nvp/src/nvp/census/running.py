@@ -214,7 +214,7 @@ class Census:
         self._credentials = credentials
         self._observer = observer
         self._stop = stop or Stop()
-        # None wakes the loop up. Signal handlers may add it to the queue, because
+        # The item None wakes the loop up. Signal handlers may add this item, because
         # SimpleQueue, unlike Queue, has no lock that this thread could hold.
         self._events: queue.SimpleQueue[Project | _Ended | Future[Outcome] | None] = (
             queue.SimpleQueue()

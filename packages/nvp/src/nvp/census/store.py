@@ -153,7 +153,7 @@ _BUSY = 10_000
 """The time to wait for another writer, in milliseconds."""
 
 _MEMORY = 2**28
-"""The bytes that SQLite may take; values of a stranger's store may be larger."""
+"""The maximum memory of SQLite in bytes: values in a stranger's store may be huge."""
 
 _STRANGE = """
 SELECT (SELECT count(*) FROM sqlite_master
@@ -161,11 +161,11 @@ SELECT (SELECT count(*) FROM sqlite_master
      + (SELECT count(*) FROM sqlite_master AS t, pragma_table_xinfo(t.name)
         WHERE hidden)
 """
-"""The number of views, triggers, virtual tables and generated columns, which a stranger
-can make without an end."""
+"""The number of views, triggers, virtual tables and generated columns. A census creates
+none, and reading those of a stranger might never end."""
 
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
-"""The last bytes of a rollback journal that names a file, which SQLite deletes."""
+"""The last bytes of a rollback journal that names another file for SQLite to delete."""
 
 
 class Store:
@@ -410,7 +410,7 @@ def _why_no_file(path: str, *, create: bool) -> str | None:
         return "it is not a regular file"
     try:
         with open_regular(f"{os.path.realpath(path)}-journal") as journal:
-            # A journal that a census left names no other file.
+            # SQLite deletes a file that a journal names; those of a census name none.
             size = journal.seek(0, os.SEEK_END)
             journal.seek(max(size - len(_NAMES_ANOTHER), 0))
             if journal.read() != _NAMES_ANOTHER:

@@ -124,7 +124,7 @@ class _Meter:
 class _Watched(io.RawIOBase):
     """A file whose read errors end the inspection instead of counting as damage.
 
-    :param counts: whether to add the bytes to ``meter``; otherwise, ``file`` does.
+    :param counts: whether to add the bytes to ``meter``; otherwise, ``file`` adds them.
     """
 
     def __init__(
