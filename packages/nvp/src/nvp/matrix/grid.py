@@ -1,9 +1,9 @@
-"""The cells of a release as a grid, the names of its rows and columns, and its risks.
+"""The grid of a release's cells, the names of its rows and columns, and the risks.
 
 Rows are GPUs, because a GPU needs a name next to its number. Columns are drivers, few
 of which differ, so the table stays narrow. Adjacent GPUs that get the same builds from
 all drivers are merged into one band, and so are drivers. A pick is the build that a
-machine gets, and a risk is a possible failure of it.
+machine gets, and a risk is a possible failure of that build.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Grid:
     def at(self, drivers: Drivers, gpus: Gpus) -> Cell | None:
         """Return any cell of two bands: all their cells have the same build.
 
-        The result is ``None`` if no such driver supports such a GPU.
+        The result is ``None`` if none of the drivers supports any of the GPUs.
         """
         pairs = ((cuda, gpu) for cuda in drivers for gpu in gpus)
         return next(filter(None, map(self.cells.get, pairs)), None)

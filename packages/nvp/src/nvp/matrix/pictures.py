@@ -31,7 +31,7 @@ _LETTER = 8.0
 
 
 def html_page(grid: Grid) -> list[str]:
-    """Return the lines of the page, in ASCII."""
+    """Return the lines of the HTML page, in ASCII."""
     title = as_html(grid.title)
     body = [
         *_table(grid, grid.gpu_bands, grid.driver_bands, name="merged"),
@@ -133,7 +133,7 @@ def _cell(
 
 
 def svg_drawing(grid: Grid) -> list[str]:
-    """Return the lines of the drawing, in ASCII.
+    """Return the lines of the SVG drawing, in ASCII.
 
     Sizes are computed from the number of letters, because SVG cannot wrap or measure
     text.

@@ -267,7 +267,7 @@ def _facts(differences: Differences, group: Group) -> Iterator[tuple[str, str]]:
 def _apart(
     differences: Differences, group: Group, field: Callable[[PairChange], Sequence[str]]
 ) -> Iterator[str]:
-    """Yield each sentence of a field, after its pairs unless all pairs have it."""
+    """Yield each sentence of a field, prefixed with its pairs unless all have it."""
     pairs_of: dict[str, list[PairChange]] = {}
     for pair in group:
         for sentence in field(pair):
