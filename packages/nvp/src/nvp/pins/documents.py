@@ -193,7 +193,7 @@ def check_count(count: int, name: str | None = None) -> None:
 
 
 def unversioned(pins: Iterable[Pin]) -> list[str]:
-    """Return a note for each package from an index whose version cannot be read."""
+    """Return a note for each unreadable version of a package from an index."""
     return [
         f"{pin.name}: its version cannot be read"
         for pin in pins

@@ -201,8 +201,8 @@ class PinnedFile:
     ) -> frozenset[Choice]:
         """Return the named extras and groups, with the default groups.
 
-        Some tools call every extra a group. So if the file has no choice of the kind, a
-        choice of the other kind with the same name is used.
+        Some tools call every extra a group. So if the file has no extra with a name,
+        the group with that name is used, and the other way round.
 
         :raises UsageError: the file has no such choice, or two named choices conflict.
         """

@@ -77,11 +77,11 @@ def read_pins(path: str) -> PinnedFile:
 
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
-"""The hint of `read_bytes` for a file that is too large; it must be replaced."""
+"""The hint of `read_bytes` for a file that is too large, which `read_pins` replaces."""
 
 
 def _limit(file: PinnedFile) -> None:
-    """Reject a file with unrealistically many pins of one project, or choices."""
+    """Reject a file with unrealistically many choices, or pins of one project."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
         check_count(count, name)
     if (count := len(file.choices)) > _MOST_CHOICES:

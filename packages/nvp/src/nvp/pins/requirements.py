@@ -69,7 +69,7 @@ Read = Callable[[str], str]
 class _Reading:
     """The contents read so far from a file and the files that it names.
 
-    :param unpinned: requirements without a version, each with a pin for file and line.
+    :param unpinned: requirements without a version, each with its pin (file and line).
     :param constraints: for each project, the pins in constraints files.
     """
 

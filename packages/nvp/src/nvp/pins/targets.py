@@ -130,7 +130,7 @@ def find_target(
     python_version: str | None = None,
     abis: Sequence[str] = (),
 ) -> PinTarget:
-    """Return the target for some options; by default, this platform and Python.
+    """Return the target that options describe; by default, this platform and Python.
 
     :param requires_python: the Python versions that a file allows. If they exclude the
         running version, the target has an allowed version.
