@@ -111,7 +111,7 @@ def _warn(reason: str, hint: str) -> None:
 def load(
     path: str | os.PathLike[str] | None, longest: int, life: float | None = None
 ) -> bytes | None:
-    """Return a file of the cache; ``None`` if it is missing, too long or not our own.
+    """Return a file of the cache; ``None`` if missing, too long, too old or unsafe.
 
     :param life: the maximum age in seconds.
     """

@@ -56,5 +56,5 @@ def ending() -> Iterator[None]:
     with handling(dict.fromkeys(ENDING, end)):
         yield
     if told:
-        # Python ignores an exception in a destructor, so raise SystemExit again here.
+        # If a destructor was running, Python has ignored SystemExit: raise it again.
         raise SystemExit(128 + told[0])
