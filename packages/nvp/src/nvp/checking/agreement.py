@@ -65,7 +65,7 @@ def _find_unmet(
         variables = {**target.variables, "extra": ""}
         if not holds(requirement, variables):
             continue
-        # The first requirement on a package is from the file: skip the table's.
+        # The file's requirements come first: skip any others on the same package.
         said.add(name)
         # One match is enough: a file may pin several versions for similar machines.
         met = any(allows(requirement, str(version)) for version in versions)
@@ -85,7 +85,7 @@ def _counts(name: str) -> bool:
 
 
 def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
-    """Yield libraries for two CUDA majors, and extensions for the wrong CUDA major."""
+    """Yield CUDA major conflicts within a library, or of torch with an extension."""
     libraries: dict[str, dict[int, Known]] = {}
     for item in builds:
         if item.is_library and item.named and item.named.cuda:
@@ -121,7 +121,7 @@ def _find_majors(builds: Sequence[Known]) -> Iterator[Disagreement]:
 def _find_twins(
     pins: Mapping[str, list[Pin]], builds: set[str]
 ) -> Iterator[Disagreement]:
-    """Yield distributions of the same package, such as faiss-cpu and faiss-gpu."""
+    """Yield conflicts between builds of a package, such as faiss-cpu and faiss-gpu."""
     stems: dict[str, list[Pin]] = {}
     for name, (pin, *_) in pins.items():
         if not name.startswith("nvidia-"):
@@ -139,10 +139,7 @@ def _find_twins(
 
 
 def stem_of(name: str) -> str:
-    """Return the name of a project without the part that names a build.
-
-    For example, onnxruntime for onnxruntime-gpu, and faiss for faiss-gpu-cu12.
-    """
+    """Return a name without hardware suffixes: ``faiss`` for ``faiss-gpu-cu12``."""
     while (short := _BACKEND.sub("", name)) != name:
         name = short
     return name

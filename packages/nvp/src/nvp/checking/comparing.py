@@ -94,7 +94,7 @@ def compare(old: CheckReport, new: CheckReport) -> CheckDifferences:
 
 
 def _by_name(report: CheckReport, number: int) -> dict[str, CheckedPin]:
-    """Map each project to its build for a group, or to the worst if it has several."""
+    """Map each project to its worst build in the best choice for a machine group."""
     found: dict[str, CheckedPin] = {}
     for file in report.files:
         for item in file.counting(number):
@@ -125,7 +125,7 @@ def find_change(before: Verdict | None, after: Verdict) -> str | None:
 
 
 def difference_lines(differences: CheckDifferences, *, width: int) -> list[str]:
-    """Return the lines: lost, changed and gained builds with their machines."""
+    """Return report lines on lost, changed and gained builds and their machines."""
     lines = list(_lines(differences))
     return [part for line in lines for part in wrapped(printable(line), width)]
 

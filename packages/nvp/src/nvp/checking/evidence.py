@@ -224,7 +224,7 @@ def find_known(
             file_name=wheel.filename if wheel else None,
             sha256=wheel.sha256 if wheel else None,
         )
-        if record is None and wheel is None:  # sglang has wheels for any platform.
+        if record is None and wheel is None:  # sglang has platform-independent wheels.
             record = find_record(pin.name, str(version), "any")
     if own is None and record is None and backend is None:
         return None

@@ -28,7 +28,7 @@ Ask = Callable[[Sequence[Known]], Sequence[Known]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selected:
-    """The packages that an installer selects from a file for one choice."""
+    """The packages that an installer selects from a file for one choice of extras."""
 
     choice: Choice | None
     versions: Mapping[str, Version]
@@ -157,7 +157,7 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
 
 def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
-    """Return each CUDA pin that may affect a pin's evidence, as ``NAME==VERSION``."""
+    """Return ``NAME==VERSION`` of each pinned CUDA package if ``pin`` requires any."""
     if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
         return ()
     return tuple(

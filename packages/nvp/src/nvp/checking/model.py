@@ -264,7 +264,7 @@ class Suggestion:
     """Replacement pins for packages that cannot run.
 
     :param name: the packages that cannot run, separated by commas.
-    :param machines: the first machine of each group that the suggestion is for.
+    :param machines: the first machine of each group to which the suggestion applies.
     :param lines: lines for a requirements file: the releases to pin, then comments,
         such as on pins to remove. Empty if no release is known to run.
     :param titles: the packages that cannot run, with versions.

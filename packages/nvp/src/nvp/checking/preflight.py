@@ -53,7 +53,7 @@ def refuse(checked: CheckedFile, *, unknown: bool = False) -> None:
     requires, or the packages that require the program.
 
     :param unknown: raise also for a build with the verdict ``unknown``.
-    :raises CannotRunError: a build cannot run or, with ``unknown``, may not run.
+    :raises CannotRunError: a build cannot run or, with ``unknown``, might not run.
     """
     verdicts = ("cannot", "unknown") if unknown else ("cannot",)
     found = sorted(

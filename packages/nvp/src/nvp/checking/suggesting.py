@@ -230,7 +230,7 @@ def _candidates(
     environments: Sequence[Environment],
     find_releases: FindReleases,
 ) -> list[_Candidate]:
-    """Return the releases that run, newest first; if there are none, a sibling's."""
+    """Return the releases that run, newest first, or else a sibling project's."""
     name, label = item.pin.name, item.pin.version.local if item.pin.version else None
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:

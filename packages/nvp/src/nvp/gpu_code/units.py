@@ -353,7 +353,7 @@ def _repaired(folder: str) -> str | None:
 
 
 def _stem(project: str) -> str:
-    """Return a project's name without hardware: ``faiss`` for ``faiss_gpu_cu12``."""
+    """Return a project's name without suffixes: ``faiss`` for ``faiss_gpu_cu12``."""
     words = re.split(r"[-_.]+", project.lower())
     while len(words) > 1 and _HARDWARE.fullmatch(words[-1]):
         words.pop()

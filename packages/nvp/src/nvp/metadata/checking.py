@@ -83,7 +83,7 @@ def check_document(document: object) -> CheckedDocument:
 
 
 class _Collector(Reporter):
-    """Collects all defects, instead of stopping at the first one."""
+    """A reporter that collects all defects, instead of stopping at the first one."""
 
     thorough = True
 

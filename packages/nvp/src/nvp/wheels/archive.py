@@ -1,7 +1,7 @@
 """Parse wheel names, and read a few files from a wheel that may be hostile.
 
-The size of the list of members, the size of each member and the compression methods are
-limited, whatever the archive states about them.
+The compression methods and the sizes of each member and of the central directory (the
+list of members) are limited, whatever the archive states about them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MAX_MEMBER = 4 * 1024 * 1024
 """Maximum size in bytes of a file in ``*.dist-info``."""
 
 MAX_READ = 4 * 1024 * 1024
-"""Maximum size in bytes of a list of members. The largest known wheels have 16,000
-members, with a list of 2 MiB."""
+"""Maximum size in bytes of a central directory. The largest known wheels have 16,000
+members, with a central directory of 2 MiB."""
 
 MAX_REQUIRES = 10_000
 """Maximum number of requirements. Wheels with many extras have about 2,000."""
@@ -49,7 +49,7 @@ _BROKEN = (
     OverflowError,
     # A member is encrypted, or compressed with an unknown method.
     RuntimeError,
-    # Members overlap, a name is not text, and similar damage.
+    # Members overlap, a name is not text, or there is similar damage.
     ValueError,
     lzma.LZMAError,
     struct.error,
@@ -100,9 +100,9 @@ def explained() -> Iterator[None]:
 class _Bounded:
     """A file that refuses large reads.
 
-    `zipfile` reads the whole list of members in one call, with the length from a record
-    at the end of the file. Checking this record instead would not be safe: a file can
-    have several such records, and hide one of them.
+    `zipfile` reads the whole central directory in one call, with the length from a
+    record at the end of the file. Checking this record instead would not be safe: a
+    file can have several such records, and hide one of them.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -159,7 +159,7 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
 
 
 _BODY = re.compile(r"(?:\A|\n|\r(?!\n))(?![!-9;-~]*:|[ \t]|From )")
-"""A pattern for the end of the headers: the next line neither is nor continues one."""
+"""A pattern for the end of the headers: the next line is no part of a header."""
 
 _NEXT = re.compile(r"(?:\r\n|\n|\r(?!\n))(?![ \t])")
 """A pattern for the end of one header: an indented next line would continue it."""

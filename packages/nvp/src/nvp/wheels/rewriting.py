@@ -1,15 +1,15 @@
 """Resolve the variant markers of a wheel while streaming the wheel.
 
 Only METADATA and RECORD change; every other member is copied byte for byte.
-`plan_rewrite` reads these two files and the list of members, and plans the parts of the
-new wheel. `Rewriting` then has only one chunk of the stream in memory. For a wheel with
-four members, the plan is::
+`plan_rewrite` reads these two files and the central directory (the list of members),
+and plans the parts of the new wheel. `Rewriting` then has only one chunk of the stream
+in memory. For a wheel with four members, the plan is::
 
     copy 0-40960         local header and data of demo/_C.so
     write 1204 bytes     local header and data of METADATA
     copy 42170-42460     local header and data of WHEEL
     write 388 bytes      local header and data of RECORD
-    write 260 bytes      the list of members, with the new offsets
+    write 260 bytes      the central directory, with the new offsets
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class _Sizes:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record in the original's list of members.
+    """A record in the original's central directory.
 
     :param place: the position of the offset in ``raw``.
     :param wide: whether the offset has eight bytes (ZIP64).
@@ -256,7 +256,7 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _parse_list(data: bytes) -> tuple[list[_Entry], bytes]:
-    """Return the records of the list of members, and the bytes after the records."""
+    """Return the records of a central directory, and the bytes after the records."""
     entries = []
     position = 0
     while data[position : position + 4] == b"PK\x01\x02":
@@ -292,7 +292,11 @@ def _plan_members(
     start: int,
     changed: dict[str, bytes],
 ) -> tuple[list[Copy | bytes], dict[int, int], dict[int, _Sizes]]:
-    """Return parts, ``{old offset: new offset}`` and ``{old offset: new sizes}``."""
+    """Plan the members of the new wheel.
+
+    :returns: the parts for the members, ``{old offset: new offset}`` and, for replaced
+        members, ``{old offset: new sizes}``.
+    """
     parts: list[Copy | bytes] = []
     offsets: dict[int, int] = {}
     sizes: dict[int, _Sizes] = {}
