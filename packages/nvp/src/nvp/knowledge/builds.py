@@ -1,4 +1,4 @@
-"""The requirements that builds have for a machine, and the table of released builds.
+"""The requirements that builds place on a machine, and the table of released builds.
 
 Each line of ``builds.json`` is a record with its source and date, taken from an
 inspected wheel, METADATA, or the documentation of a vendor. ``tools/update_builds.py``
@@ -155,15 +155,15 @@ class LibraryCode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """The requirements that a build has for a machine.
+    """The requirements that a build places on a machine.
 
     :param source: the evidence, such as ``METADATA requires
         nvidia-cuda-runtime-cu12==12.8.90``.
     :param cuda: the CUDA toolkit that the whole build requires, or ``None`` if unknown.
-    :param pieces: for each piece that the program loads, its alternative libraries: one
-        library, or one for each of several CUDA versions. ``None`` if the GPU code is
-        unknown; empty for a build without code of its own, such as cuml, which requires
-        libcuml.
+    :param pieces: the libraries with GPU code, in groups: one library, or libraries
+        for several CUDA versions, of which a program loads one. ``None`` if the GPU
+        code is unknown; empty for a build without code of its own, such as cuml, which
+        requires libcuml.
     :param gpu: ``False`` if the build certainly uses no GPU.
     :param library: whether the build is one of NVIDIA's own libraries, with code for
         every GPU that a toolkit of its CUDA major supports.
@@ -283,7 +283,7 @@ def _records(project: str) -> Sequence[BuildRecord]:
 
 @cache
 def _lines() -> Mapping[str, Sequence[str]]:
-    """Return the lines of each project, whose name is the first value of a line."""
+    """Map each project, a line's first value, to its lines of ``builds.json``."""
     lines: dict[str, list[str]] = {}
     for line in read_resource("knowledge", "builds.json").splitlines()[1:-1]:
         lines.setdefault(line.split('"', 4)[3], []).append(line.removesuffix(","))

@@ -112,8 +112,8 @@ def toolkits() -> Mapping[CudaVersion, Toolkit]:
     """Return the toolkits since CUDA 9.0, keyed by version, ascending.
 
     CUDA 12.7 is missing, because only drivers were published for it. Data before 11.7
-    is from documentation, because no package index has these toolkits; the rest is
-    measured.
+    is from documentation, because no package index has these toolkits; the rest was
+    measured with the toolkits.
     """
     releases = [
         Toolkit(
@@ -281,9 +281,9 @@ def runs_machine_code(
 def runs_ptx(target: str, capability: ComputeCapability) -> bool:
     """Return whether PTX for ``target`` compiles for a GPU.
 
-    The driver must support the PTX version. Measured with ptxas: generic PTX compiles
-    for every target that is not lower, ``f`` PTX within its family, and ``a`` PTX for
-    its own target only.
+    The driver must support the PTX version. According to tests with ptxas, generic PTX
+    compiles for every target that is not lower, ``f`` PTX within its family, and ``a``
+    PTX only for its own target.
 
     :param target: the target of the PTX, such as ``90``, ``90a`` or ``100f``.
     """
@@ -361,11 +361,11 @@ class VendorIndex:
     :param complete: whether the index has all dependencies, so no other is needed.
     :param leader: the project, such as torch, that the other projects of the record are
         built for. The table of builds has this project.
-    :param needs: projects of other records that the builds require, for the same CUDA.
+    :param needs: projects of other records, required for the same CUDA version.
     :param releases: the releases on the index, such as ``<0.5``; empty for any.
     :param gpus: the supported compute capabilities; empty for all except Tegra.
-    :param builds: a row for each known build: the release of torch, the backend, and
-        with ``file``, the newest release and the first and last Python of its wheels.
+    :param builds: a row for each known build: the release of torch, the backend and, if
+        ``file`` is set, the newest release and its wheels' first and last Python.
     :param file: the template of the URL of a wheel in ``builds``. ``{abi}`` is ``TRUE``
         if torch has the new C++ ABI, and ``{python}`` a Python such as ``312``.
     :param source: the source of this record.
