@@ -267,7 +267,7 @@ def find_extensions(
     A symbol that another extension defines is not missing: torchaudio has one library
     with its functions, and another library that registers them in Python.
 
-    :param libraries: the libraries from `libraries_of_extensions`.
+    :param libraries: from `libraries_of_extensions`; unreadable ones become defects.
     """
     wanted: list[tuple[Distribution, str, set[bytes]]] = []
     defined: set[bytes] = set()

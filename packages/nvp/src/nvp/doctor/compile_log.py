@@ -260,7 +260,7 @@ class CompileLog:
             )
             return False
 
-        # Read the first line too: Triton 2 prints the whole record on it.
+        # Read the first line too: Triton 2 prints the whole record on that line.
         return read if read(first) else lambda _: False
 
     def _inductor(self, kernel: str, sizes: str) -> _Continue:

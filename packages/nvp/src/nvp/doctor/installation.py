@@ -2,9 +2,9 @@
 
 The environment is found without running its code. Anybody can publish a distribution
 that takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
-libraries that are linked with hundreds of other libraries, to search for in thousands
-of directories. All checks of a diagnosis share one limit for each kind of work. Skipped
-parts are named in a note, and never reported as findings.
+libraries whose hundreds of dependencies must be searched for in many directories. All
+checks of a diagnosis share one limit for each kind of work. Skipped parts are named in
+a note, and never reported as findings.
 """
 
 from __future__ import annotations

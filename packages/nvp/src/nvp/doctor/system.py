@@ -166,7 +166,7 @@ class System:
             return None
 
     def read(self, path: str) -> Dynamic | None:
-        """Read a library; ``None`` if the file does not exist.
+        """Read a library; ``None`` if the file does not exist, or the limit is reached.
 
         :raises LibraryError: the file is not a library or cannot be read.
         """

@@ -39,7 +39,7 @@ _LONGEST = 64 * 1024 * 1024
 """The maximum size in bytes of a file that is hashed to find its owner."""
 
 _MOST_HASHED = 4
-"""The maximum number of files that are hashed for a set of distributions."""
+"""The maximum number of hashed files for each set of distributions that share files."""
 
 
 @check("ND304", "error")

@@ -312,8 +312,8 @@ def _find_other_cuda(
 ) -> _OtherCuda | None:
     """Return the mismatch of a build's CUDA with torch or the driver, if any.
 
-    torch and its extensions share one process, so an extension with libraries of
-    another CUDA does not work. A driver also runs builds for older CUDA major versions.
+    torch and its extensions share one process, so both need the same CUDA major
+    version. A driver also runs builds for older CUDA major versions.
     """
     wanted = next(filter(None, (major_of_name(f.name) for f in failures)), None)
     torch, driver = stack.toolchain.torch, stack.environment.cuda_driver_version
@@ -325,7 +325,7 @@ def _find_other_cuda(
             f"{owner.name} is a build for CUDA, and torch {torch.version} for CPUs"
         )
         return _OtherCuda(f"{sentence}: take a torch for CUDA", ("torch",), runs=False)
-    # A project with a CUDA version in its name has no builds for another CUDA.
+    # A project with a CUDA version in its name has no builds for other versions.
     if wanted is None or owner.name == "torch" or needs_of_name(owner.name) is not None:
         return None
     if torch and torch.cuda and extends:

@@ -50,7 +50,7 @@ _NAMES = re.compile(rb"lib(?:cu|nccl)[A-Za-z_]{0,40}\.so\.[0-9]{1,4}")
 
 _PIECE = 1024 * 1024
 _OVERLAP = 64
-"""The overlap of consecutive pieces in bytes, to find names that span two pieces."""
+"""The overlap of consecutive reads in bytes, to find names that span two reads."""
 
 _MOST_NAMES = 1000
 """The maximum number of names read from a file; programs contain about ten."""
@@ -68,7 +68,7 @@ class _Record(NamedTuple):
     :param extra: the extra that installs the libraries.
     :param opens: the names of the libraries; empty if only the code contains the names.
     :param looks: the searched locations, in order: ``wheels``, ``conda``, ``system``
-        and ``toolkit``. Programs with cuda-pathfinder search all four.
+        and ``toolkit``. Programs that use cuda-pathfinder search them all.
     :param install: the requirement to install, with ``{project}`` and ``{cuda}``.
     """
 

@@ -118,7 +118,7 @@ def _keep_torch(stack: Stack, installed: Sequence[Distribution]) -> Command | No
 
 
 def find_companions(stack: Stack, *names: str) -> list[Distribution]:
-    """Return the distributions that are built for exactly these installed projects.
+    """Return distributions built for exactly the installed releases of ``names``.
 
     Companions pin one of the projects or each other, or are linked with torch.
     """
@@ -209,8 +209,8 @@ def install_extra(stack: Stack, wanted: str, part: Distribution) -> Command:
 def replace_extension(stack: Stack, distribution: Distribution) -> Advice:
     """Return advice to replace an extension with a build for the installed torch.
 
-    If a project has a vendor's index, PyPI usually has only its source, which needs a
-    compiler, so PyPI is suggested only if the table lists wheels of the project.
+    If a vendor has an index for a project, PyPI usually has only its source, which
+    needs a compiler, so PyPI is suggested only if the table lists wheels there.
     """
     from ...builds.vendors import say_source_build
 

@@ -143,7 +143,7 @@ def _find_kernels(item: GpuProof) -> Iterator[Finding]:
     """ND603: the test kernel does not run."""
     if item.machine_code.failed:
         yield _broken("machine code that the driver linked", item, item.machine_code)
-    # Report versions with the same error together: they usually have the same cause.
+    # Report PTX versions with the same error together: the cause is usually the same.
     groups: dict[tuple[str, str | None], list[str]] = {}
     for version, trial in item.ptx.items():
         if trial.failed:

@@ -166,7 +166,7 @@ def ask_torch(
     seconds: float,
     folder: str,
 ) -> ChildReport:
-    """Run a few lines of torch with the interpreter of a stack.
+    """Run a short torch program with the interpreter of a stack.
 
     The program gets the user's environment variables, like other programs of the stack.
 

@@ -31,10 +31,10 @@ _WORSE = {
 """Problems of a workload, in the singular and in the plural."""
 
 _WITHOUT_MATTER = re.compile(r"kernel driver|unknown|.*\.(path|named_by|problem)")
-"""The names of facts whose changes never matter.
+"""A pattern for the names of facts whose changes never matter.
 
-A driver from another branch with the same CUDA version runs the same code, and so does
-a program of the same version in another directory.
+A driver from another branch with the same CUDA version runs the same code, and a
+program of the same version works the same in every directory.
 """
 
 _SAID_ELSEWHERE = re.compile(r"(torch|triton)\.(version|source|distribution)")
