@@ -281,7 +281,7 @@ def _once_for_each_kind(select: Select) -> Select:
 def _find_drivers(
     unserved: Sequence[Served], select: Select
 ) -> list[tuple[CudaVersion | None, str | None]]:
-    """Return each group's oldest newer driver with a GPU build, and the build."""
+    """Return the first newer driver with a GPU build for each group, and the build."""
     tries = [
         (served, served.group.environment.replace(cuda_driver_version=cuda), cuda)
         for served in unserved
@@ -323,7 +323,7 @@ def select_by_metadata(
 ) -> Select:
     """Return a function that selects among the variants of a release.
 
-    The user's ``variants.toml`` is ignored, because these are other machines.
+    The user's ``variants.toml`` is ignored, because it is for this machine.
     """
 
     def select(environments: Sequence[Environment]) -> list[Selected]:

@@ -262,7 +262,7 @@ def _described(
 def _pair(
     labels: Mapping[str, str], key: str, notes: list[str]
 ) -> tuple[int, int] | None:
-    """Return the numbers in ``KEY.major`` and ``KEY.minor``, unless one is missing."""
+    """Return ``KEY.major`` and ``KEY.minor`` if both exist; note if only one does."""
     texts = [labels.get(f"{key}.{part}") for part in ("major", "minor")]
     if None in texts:
         if any(texts):

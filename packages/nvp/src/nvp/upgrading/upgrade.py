@@ -146,7 +146,7 @@ def _provider(
     """Return the new provider, which has exactly one source.
 
     If the old provider has several sources, only the source that installers used is
-    kept. The result is ``None`` if the old provider has no source.
+    kept, and the others are reported. ``None`` is returned if there is no source.
     """
     if old.static_properties is not None:
         return _static_provider(namespace, old, metadata, remarks)
@@ -174,7 +174,7 @@ def _static_provider(
 
 
 def _plugin_provider(namespace: str, old: Provider, remarks: _Remarks) -> Provider:
-    """Return a provider with a plugin; for ``nvidia``, the default plugin is added."""
+    """Return a provider with a plugin; for ``nvidia``, a missing plugin is added."""
     place = join("providers", namespace)
     new = old.replace(enable_if=None)
     if not old.requires:
@@ -213,7 +213,7 @@ def _folded(
     """Return the static properties in the order of the priorities.
 
     PEP 817: priorities "override the default ordering from the provider output". Values
-    without a priority come last.
+    without a priority come last. Priorities of other properties are reported as lost.
     """
     static = old.static_properties or {}
     features = metadata.feature_priorities.get(namespace, ())
@@ -243,7 +243,7 @@ def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
 def _variants(
     metadata: VariantsMetadata, remarks: _Remarks
 ) -> Mapping[str, Properties]:
-    """Return the variants with sorted values, and with the current null label."""
+    """Return the variants with sorted values; rename and report an old null label."""
     null, old_null = NULL_LABELS
     variants = {
         label: {
