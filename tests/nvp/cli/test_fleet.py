@@ -142,6 +142,23 @@ def test_nothing_is_guessed_about_a_gpu_that_is_not_described(
     assert "no build for the GPU fits" not in outcome.err
 
 
+def test_the_last_line_is_the_next_step(
+    run: Run, torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a b.json").write_bytes(NODES.read_bytes())
+    alone = run("fleet", "a b.json").out
+    assert alone.endswith("to choose builds: nvp fleet 'a b.json' --project torch\n")
+    start = f"nvp fleet 'a b.json' --release {torch}"
+    out = run("fleet", "a b.json", "--release", torch).out
+    assert out.endswith(f"the largest group: {start} --emit dockerfile\n")
+    emitted = run("fleet", "a b.json", "--release", torch, "--emit", "dockerfile").out
+    assert "nvp pip install --no-cache-dir torch==2.8.0" in emitted
+    assert "Next:" not in emitted
+    for form in ("markdown", "html", "csv", "json"):
+        assert "Next:" not in run("fleet", NODES, "--format", form).out
+
+
 @pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
     reason="the wheels are for Linux on x86_64",

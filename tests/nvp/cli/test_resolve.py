@@ -153,6 +153,11 @@ class TestResolve:
             "warning: no GPU build fits this machine; --explain says why\n"
         )
 
+    def test_the_explanation_is_not_offered_twice(self, run: Run, torch: Path) -> None:
+        machine = ("--cuda-driver", "11.0", "--sm-arch", "7.5")
+        outcome = run("resolve", torch, *machine, "--explain")
+        assert outcome.err == "warning: no GPU build fits this machine\n"
+
     def test_a_shared_reason_is_printed_once(self, run: Run, torch: Path) -> None:
         lines = run("resolve", torch, "--explain").out.splitlines()
         assert len(lines) == len(set(lines))

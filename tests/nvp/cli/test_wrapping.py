@@ -196,3 +196,13 @@ class TestTables:
             for cell in row:
                 shown.subtract(cell.split())
         assert all(count >= 0 for count in shown.values())
+
+    def test_a_blank_line_is_between_stacked_rows_only(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        rows = [(letter * 12, letter * 12) for letter in "ab"]
+        table = Table(header=("one", "two"), rows=rows)
+        result = Result(data={}, text=[table, "", "end"])
+        stacked = printed(result, monkeypatch, columns=20)
+        assert stacked.count("\n\n") == 2
+        assert stacked.endswith("bbb\n\nend\n")

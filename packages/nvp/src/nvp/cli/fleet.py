@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from nvidia_variant_provider.errors import InputError, UsageError, printable, shown
+from nvidia_variant_provider.errors import (
+    InputError,
+    UsageError,
+    printable,
+    redacted,
+    shown,
+)
 
 from .arguments import add_options, choice
-from .parsers import add_examples
+from .parsers import PROGRAM, add_examples
 from .render import Result, Table
 
 TYPE_CHECKING = False
@@ -97,6 +104,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     emits = options.emit is not None
     code = NOTHING_FITS if unserved and not emits else 0
     text: Sequence[str | Table]
+    following = None
     if emits:
         name = options.project
         if metadata is not None and metadata.name is not None:
@@ -105,6 +113,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     else:
         text = _text(result, chooses=title is not None, explain=options.explain)
         text = _document(options, result, text, title)
+        if options.format == "text":
+            following = _following(options, result, title)
     return Result(
         exit_code=InputError.exit_code if errors else code,
         data=result.to_dict(),
@@ -112,8 +122,22 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         verbatim=emits or options.format != "text",
         as_json=options.format == "json" and not emits,
         notes=[*map(str, errors), *dict.fromkeys(() if emits else _notes(result))],
+        following=following,
         errors=errors,
     )
+
+
+def _following(
+    options: argparse.Namespace, fleet: Fleet, title: str | None
+) -> str | None:
+    """Return the next step: choose builds, use one, or see why there is none."""
+    line = shlex.join([PROGRAM, "fleet", *map(redacted, options.ours)])
+    if title is None:
+        return f"to choose builds: {line} --project torch"
+    known = next((x.selection for x in fleet.served if x.group.is_known), None)
+    if known is not None and known.gpu:
+        return f"to build an image for the largest group: {line} --emit dockerfile"
+    return f"to see why: {line} --explain" if known and not options.explain else None
 
 
 def _check(options: argparse.Namespace) -> None:

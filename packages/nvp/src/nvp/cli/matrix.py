@@ -103,7 +103,7 @@ def _document(form: str, grid: Grid, width: int | None) -> Sequence[str | Table]
     for header, rows in text_blocks(grid, width=columns):
         text += [Table(header=header, rows=rows), ""]
     for sentence in (*legend(grid), *grid.notes):
-        text += wrap_line(sentence, columns, hang="")
+        text += wrap_line(sentence, columns)
     return text
 
 

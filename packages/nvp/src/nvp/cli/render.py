@@ -261,12 +261,13 @@ def _draw(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
 def _print_stacked(rows: Sequence[Sequence[str]], width: int) -> None:
     """Print each cell on its own line, after the title of its column."""
     header, *others = rows
-    for row in others:
+    for number, row in enumerate(others):
+        if number:
+            print()
         for title, cell in zip(header, row, strict=True):
             if cell:
                 line = f"{title}: {cell}" if title else f"  {cell}"
                 print("\n".join(wrap_line(line, width)))
-        print()
 
 
 _BYTES_AND_BAR = 44

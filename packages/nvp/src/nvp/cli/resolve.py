@@ -70,12 +70,12 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             "environment": environment.to_dict(),
         },
         text=_text(resolution, options),
-        notes=[*resolution.notes, *_without_gpu(resolution)],
+        notes=[*resolution.notes, *_without_gpu(resolution, options)],
         errors=errors,
     )
 
 
-def _without_gpu(resolution: Resolution) -> list[str]:
+def _without_gpu(resolution: Resolution, options: argparse.Namespace) -> list[str]:
     """Return a note if a machine with a driver gets a build that uses no GPU."""
     label, variants = resolution.selected, resolution.metadata.variants
     if label is None or resolution.environment.cuda_driver_version is None:
@@ -84,7 +84,8 @@ def _without_gpu(resolution: Resolution) -> list[str]:
         NAMESPACE in v for v in variants.values()
     ):
         return []
-    return ["no GPU build fits this machine; --explain says why"]
+    hint = "" if options.explain else "; --explain says why"
+    return [f"no GPU build fits this machine{hint}"]
 
 
 def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Table]:

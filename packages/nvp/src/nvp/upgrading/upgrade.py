@@ -315,7 +315,7 @@ def _report_marker(
         and not any(word in marker for word in _NOT_OF_THE_PLATFORM)
         and all(marker_holds(marker, platform) for platform in _PLATFORMS)
     ):
-        hint = "the order stays: the marker holds wherever there can be a driver"
+        hint = "no build changes: the marker holds wherever an NVIDIA driver can be"
     elif namespace in used:
         hint = "its provider is now also queried if the marker does not hold"
         reorders = True
