@@ -72,7 +72,7 @@ class Command:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether the command cannot be merged with others."""
+        """Whether the command cannot be merged with other commands."""
         return not self.subcommand or ("--no-deps",) in self.options
 
     @property

@@ -59,7 +59,7 @@ class Stack(Software):
     def elsewhere(
         self, distribution: Distribution, torch: tuple[int, int] | None = None
     ) -> tuple[Elsewhere, ...]:
-        """Find runnable builds on vendors' indexes that are newer than those on PyPI.
+        """Find builds on vendors' indexes that run and are newer than those on PyPI.
 
         :param torch: the release of torch that builds must fit, such as ``(2, 8)``.
         """

@@ -95,7 +95,7 @@ _PARTS = 2
 """The divisor of the budget for one report: all distributions share the quotient."""
 
 _SEARCHED = 4 << 30
-"""The limit on searched bytes, excluding GPU code, holes of files, and parts of
+"""The limit on searched bytes, excluding GPU code, holes in files, and parts of
 libraries that programs cannot pass to CUDA. torch's libraries have 400 MB to search."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"

@@ -92,7 +92,7 @@ def _smallest(
         for combination in itertools.combinations(useful, size)
         if _union(served, combination) == everything
     )
-    # Also consider labels that serve fewer groups: these groups may prefer them.
+    # Also consider dominated labels: the groups that they serve may prefer them.
     candidates = labels if len(labels) <= EXACT else useful
     return min(
         (
