@@ -119,7 +119,7 @@ class Client:
 
     @property
     def identity(self) -> Hashable:
-        """The credentials that are sent, by URL, as a key for caches."""
+        """The credentials of all URLs, in a hashable form for the keys of caches."""
         return frozenset(self._credentials.items())
 
     def is_allowed(self, url: str) -> bool:

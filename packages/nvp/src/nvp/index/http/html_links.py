@@ -30,7 +30,7 @@ _TEXT = 1000
 """The maximum length of the stored text of a link; names of projects are shorter."""
 
 _META = "pypi:"
-"""The prefix that ``<meta>`` elements for clients of an index have in their names."""
+"""The start of the name of ``<meta>`` elements for clients of an index."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
 _CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)

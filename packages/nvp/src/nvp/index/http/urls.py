@@ -240,8 +240,8 @@ def _server_of(url: str) -> str:
 def nearest_url(url: str, known: Iterable[str]) -> str | None:
     """Return the URL on the server of ``url`` that shares most directories with it.
 
-    pip chooses the index whose user and password it sends by the same rule: the indexes
-    of one server may have different users.
+    By the same rule, pip chooses the index whose user and password it sends, because
+    the indexes of one server may have different users.
     """
     server, path = server_of(url), _directory(url)
     return max(

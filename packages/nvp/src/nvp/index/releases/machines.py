@@ -308,7 +308,7 @@ class ProjectJudge:
     ) -> IndexDifferences:
         """Return which machines get different builds from a new state of an index.
 
-        :param old: a directory or a saved page, as for `read_index`; so is ``new``.
+        :param old: a directory or a saved page, as for `read_index`; likewise ``new``.
         """
         from ..server.static_files import read_index, same_files, without_ignored
 

@@ -131,8 +131,7 @@ def read_pinned(
         sources = open_sources(indexes, environ, cache)
         reader, opened = sources.reader, sources.indexes
     except ProviderError as error:
-        # Environments of uv often have no pip, which lists the indexes. Read at least
-        # the wheels with URLs.
+        # Without pip, the indexes are unknown: read at least the wheels with URLs.
         if not any(wheel.file for wheel in wheels):
             raise
         warn(f"no index was asked: {error}")

@@ -239,7 +239,7 @@ class VariantRepository(RepositoryContainer):
         announcer = self._shared.announcer
         page = self._pages.get(project)
         if page is None and (_has_build_tag(name) or (suffix and announcer)):
-            # Make the page: an installer with a cached page requests only the file.
+            # Make the page: an installer that has cached it requests only the file.
             _, page = await self.show(project)
         found = page.find_offer(name) if page is not None else None
         if page is not None and found is not None:

@@ -1,8 +1,8 @@
 """Judge the builds on a project's page with as few requests as possible.
 
-The table of builds and the labels need no request. METADATA is read from the newest
-release down to the first one that may run, for one wheel of each build, and only for
-large wheels for this platform. Older releases are judged without requests.
+Judging by the table of builds and by labels needs no request. METADATA is read from
+the newest release down to the first one that may run, for one wheel of each build, and
+only for large wheels for this platform. Older releases are judged without requests.
 """
 
 from __future__ import annotations
@@ -205,8 +205,7 @@ class PageJudge:
                 for group, taker in zip(groups, takers, strict=True)
                 for asks in [asking and bool(taker & waiting)]
             ]
-            # Await known results without tasks, because a page may have thousands of
-            # releases.
+            # Await known results without tasks: a page may have thousands of releases.
             judgements = (
                 await asyncio.gather(*work) if asking else [await one for one in work]
             )

@@ -72,7 +72,7 @@ class CopiedWheel(model.Resource):
 
     @property
     def original(self) -> CopiedWheel:
-        """The wheel to send, which is this one."""
+        """The wheel to send: this object itself."""
         return self
 
     @property

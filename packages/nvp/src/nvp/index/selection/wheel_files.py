@@ -367,7 +367,7 @@ class NeedsReader:
         if needs is None or (needs.doubt and known):
             needs = known
         if needs is None:
-            # The wheel's own code is unknown, but a required build may fail to run.
+            # The wheel's own code is unknown: judge it by the builds that it requires.
             needs = Needs(evidence="metadata", source=f"METADATA of {name}")
         # The label of an extension names its torch release, which METADATA may lack.
         labelled = known.requires if known is not None else ()

@@ -130,7 +130,7 @@ class KeptPages:
             return value
 
         async def do() -> T:
-            # The tasks that this one starts copy the variable, and share its list.
+            # Tasks that this task starts copy the variable, but share its list.
             times: list[float] = []
             _TIMES.set(times)
             result = await work()

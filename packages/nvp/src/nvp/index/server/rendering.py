@@ -1,7 +1,7 @@
 """Pages of the local index in JSON and HTML.
 
-The serializers of simple-repository 0.11.1 drop keys that its model lacks, and the one
-for HTML does not escape most text of a page.
+The serializers of simple-repository 0.11.1 drop keys that its model lacks, and the
+HTML serializer does not escape most text of a page.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from ..http.urls import is_file_name, is_http, list_names, path_of_file_url
 logger = logging.getLogger(__name__)
 
 METADATA = ".metadata"
-"""The suffix that the name of a METADATA file adds to that of its wheel (PEP 658)."""
+"""The suffix of METADATA files (PEP 658), which is added to the name of the wheel."""
 
 SDISTS = (".tar.gz", ".zip")
 

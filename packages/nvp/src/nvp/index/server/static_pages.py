@@ -53,8 +53,8 @@ _GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
 _NOTHING = model.PrivateMetadataMapping()
 
 _SETTLED = 2.0
-"""The hash on a page is reused only for a file that is this many seconds older than the
-page: the coarsest resolution of times in file systems."""
+"""The hash on a page is reused only for a file that is at least this many seconds older
+than the page, because some file systems round times to two seconds."""
 
 _Entries: TypeAlias = Mapping[str, "list[tuple[ListedFile, model.File]]"]
 """The files of each project in the order of its page."""
