@@ -183,8 +183,8 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # pip may be able to read a reply that h11 rejects. It must not use the next index
-    # instead, as it does if an index cannot be reached.
+    # pip may be able to read a reply that h11 rejects. Then pip must not use the next
+    # index instead, as it does if an index cannot be reached.
     is_rejected = isinstance(error, httpx.ProtocolError)
     is_rejected = is_rejected and not str(error).startswith(_UNREADABLE)
     if isinstance(error, httpx.TransportError) and not is_rejected:

@@ -105,7 +105,7 @@ ALGORITHMS = ("sha256", "sha512", "sha384", "sha224", "sha1", "md5")
 
 
 def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
-    """Return the algorithm of the preferred hash if it is wrong; otherwise ``None``."""
+    """Return the algorithm of the preferred hash unless ``content`` has this hash."""
     name = next((name for name in ALGORITHMS if hashes.get(name)), None)
     if name is None:
         return None

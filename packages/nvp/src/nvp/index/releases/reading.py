@@ -266,7 +266,7 @@ class _Reader:
         return ()
 
     async def _read_pages(self) -> list[int]:
-        """Return the positions of the indexes that have the project; note failures."""
+        """Return the positions of indexes with the project; add notes on failures."""
         results = await asyncio.gather(
             *(item.get_project_page(self._project) for item in self._sources.indexes),
             return_exceptions=True,

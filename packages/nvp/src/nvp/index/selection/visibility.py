@@ -344,7 +344,7 @@ class BuildJudge:
     async def _read_files(
         self, index: SimpleRepository, project: str
     ) -> Sequence[model.File]:
-        """Return the files of a project on one index; empty if unreadable."""
+        """Return the files of a project on an index; ``()`` for an unreadable index."""
         try:
             page = await index.get_project_page(project)
         except (InputError, *UNAVAILABLE):
