@@ -32,7 +32,7 @@ _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
 
 
 class SelectionWarning(UserWarning):
-    """A warning that the user may not get the best build for this machine."""
+    """A warning that the user might not get the best build for this machine."""
 
 
 class ProviderError(Exception):

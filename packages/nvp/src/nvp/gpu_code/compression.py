@@ -23,17 +23,17 @@ NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 _own = threading.local()
 
 STEPS = 1_000_000
-"""The limit of scanner steps: entries, starts and ends of containers. cuFFT needs
-73,000."""
+"""The maximum number of scanner steps: entries, starts and ends of containers. cuFFT
+needs 73,000."""
 
 CHECKED = 20_000
-"""The limit of cubins to search for kernels. cuFFT has 1,086."""
+"""The maximum number of cubins to search for kernels. cuFFT has 1,086."""
 
 UNPACKED = 256 * 1024 * 1024
-"""The limit of bytes to decompress while searching cubins. cuSPARSELt needs 14 MiB."""
+"""The maximum bytes to decompress while searching cubins. cuSPARSELt needs 14 MiB."""
 
 SEQUENCES = 4_000_000
-"""The limit of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
+"""The maximum number of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
 
 
 class Budget:
@@ -43,9 +43,9 @@ class Budget:
     takes about 15 seconds. Real wheels stay far below the limits, whose docstrings give
     the largest known use.
 
-    There is no lock: with two simultaneous threads, a count is off by one step at most.
+    There is no lock: with two simultaneous threads, a count is off by at most one step.
 
-    ``searched`` is the limit of bytes to search in long files, infinite by default.
+    ``searched`` is the maximum bytes to search in long files, infinite by default.
 
     :param parts: divide the limits by this number.
     """
@@ -76,7 +76,7 @@ class Budget:
 def decompress(
     compression: str, data: bytes, limit: int, budget: Budget | None = None
 ) -> bytes | None:
-    """Decompress at most the first ``limit`` bytes of ``data``.
+    """Decompress ``data``; return at most the first ``limit`` bytes of the output.
 
     The result is ``None`` if ``data`` is damaged or no installed package can decompress
     it.
@@ -98,7 +98,7 @@ def decompress(
 
 
 def decode_lz4(data: bytes, limit: int, budget: Budget | None = None) -> bytes:
-    """Decode at most the first ``limit`` bytes of an LZ4 block.
+    """Decode an LZ4 block; return at most the first ``limit`` bytes of the output.
 
     :param budget: the budget to charge for each sequence.
     :raises ValueError: ``data`` is not an LZ4 block.

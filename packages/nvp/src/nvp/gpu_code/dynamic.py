@@ -52,8 +52,8 @@ MAX_SYMBOLS = 1_000_000
 """The maximum number of symbols of a file; libtorch_cpu has 75,000."""
 
 MAX_NAMES = 64 * 1024 * 1024
-"""The limit of bytes of the table of names, and of all returned names together, because
-symbols can share the bytes of a name."""
+"""The maximum number of bytes in the table of names. It also limits all returned names
+together, because symbols can share the bytes of a name."""
 
 MAX_SYMBOL = 64 * 1024
 """The longest name in bytes. C++ templates have names of several thousand bytes."""

@@ -43,7 +43,7 @@ relocatable object has a section for each of its functions."""
 
 MAX_SEGMENTS = 256
 MAX_NAMES = 256 * 1024
-"""The limit of bytes of all section names together."""
+"""The maximum length of all section names together, in bytes."""
 
 MAX_NAME = 256
 

@@ -26,8 +26,8 @@ _RARE = 1
 """The index of 0xed in the magic: the byte that is the rarest in machine code."""
 
 _PER_TRY = 16 * 1024
-"""The number of bytes of a piece for which one search for the rarest byte is allowed.
-This search is fastest in texts and zeros. If the byte is more frequent, a regular
+"""The number of bytes in a piece for each allowed search for the rarest byte. This
+search is fastest in texts and zeros. If the byte is more frequent, a regular
 expression is faster."""
 
 _SEARCH = re.compile(re.escape(MAGIC)).search
@@ -398,7 +398,7 @@ def group_entries(header: bytes) -> Iterator[tuple[int, ...]]:
         yield fields
 
 
-# Cache the result, because most of the thousands of entries of a library are equal.
+# Cache the result: a library can have thousands of entries, and most are equal.
 @functools.lru_cache(maxsize=1024)
 def _entry(
     kind: int,

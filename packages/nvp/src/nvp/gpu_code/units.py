@@ -122,7 +122,7 @@ def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
 def split_units(report: WheelReport) -> tuple[Unit, ...]:
     """Return the units of the project's own libraries that have GPU code.
 
-    Static libraries are for linking: they are used only if there are no other ones.
+    Static libraries are for linking, so they count only without other libraries.
     """
     own = [item for item in report.own if item.targets]
     groups: dict[str, list[LibraryReport]] = {}

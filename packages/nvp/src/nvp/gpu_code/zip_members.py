@@ -31,7 +31,7 @@ _ENCRYPTED = 0x1
 _UTF_8 = 0x800
 
 MAX_TOTAL = 8 * 1024**3
-"""The limit of the total claimed size of members, in bytes; further members are not
+"""The maximum total of the claimed sizes of members, in bytes; further members are not
 read. The largest wheels have about five GiB."""
 
 PACKED = 64 * 1024
@@ -118,7 +118,7 @@ class Member:
             raise BrokenError(message) from None
 
     def _short(self, packed: bytes) -> Iterator[bytes]:
-        """Yield the content at once, because a wheel can have 10,000 small members."""
+        """Yield the content in one piece: a wheel can have 10,000 small members."""
         contents = _inflate_whole(packed, self.size)
         if contents is not None and _crc32(contents, 0) == self.crc:
             if contents:
@@ -311,7 +311,7 @@ def _inflate(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _inflate_whole(packed: bytes, size: int) -> bytes | None:
-    """Inflate ``packed`` at once.
+    """Inflate ``packed`` in one step.
 
     :returns: ``None`` if the data is damaged, or its inflated size is not ``size``.
     """

@@ -206,7 +206,7 @@ def can_exist(cuda: CudaVersion, capability: ComputeCapability) -> bool:
 
 @cache
 def ptx_targets() -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """Return ``{ptxas version: {PTX target: targets to assemble that PTX for}}``."""
+    """Return ``{ptxas version: {PTX target: targets that accept this PTX}}``."""
     return {
         record["ptxas"]: {
             source: frozenset(targets)
@@ -358,7 +358,7 @@ class VendorIndex:
         build.
     :param kind: ``simple``, or ``links`` for a page of links (pip's ``--find-links``).
     :param platforms: the platforms of the wheels, such as ``win_amd64``.
-    :param complete: whether the index has all dependencies, so no other is needed.
+    :param complete: whether the index has all dependencies and needs no other index.
     :param leader: the project, such as torch, that the other projects of the record are
         built for. The table of builds has this project.
     :param needs: projects of other records, required for the same CUDA version.
