@@ -33,11 +33,14 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no such limit"
 def limited(
     limit: int, *words: object, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run our command line where no file can have more bytes than ``limit``."""
+    """Run our command line where no file can have more bytes than ``limit``.
+
+    The limit would also cut byte code, which Python then cannot read.
+    """
     script = folder / "limited.py"
     script.write_text(LIMITED)
     return subprocess.run(
-        [sys.executable, script, str(limit), *map(str, words)],
+        [sys.executable, "-B", script, str(limit), *map(str, words)],
         capture_output=True,
         text=True,
         check=False,

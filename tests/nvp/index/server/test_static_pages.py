@@ -328,6 +328,13 @@ class TestRefusals:
         shutil.copyfile(path, other)
         self.refuse(run, index, "is the same file for installers as")
 
+    def test_control_characters_in_a_name(self, index: Path, run: Run) -> None:
+        shutil.copyfile(
+            index / "plain" / "plain-2.0+local.1-py3-none-any.whl",
+            index / "plain" / "plain-2.0-py3-none-\x1b[31many.whl",
+        )
+        self.refuse(run, index, "has control characters; rename the file")
+
     def test_metadata_files_of_other_names(self, index: Path, run: Run) -> None:
         wheels = (index / "my-kernels").glob("*-cu*.whl")
         for path in [*wheels]:

@@ -104,8 +104,9 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
         text, key = str(version), (name.endswith(".zip"),)
     else:
         return None
-    if not is_file_name(name):
-        raise InputError("the name is not UTF-8", hint="rename the file")
+    if not (is_file_name(name) and name.isprintable()):
+        message = "the name is not UTF-8, or has control characters"
+        raise InputError(message, hint="rename the file")
     project, version = canonicalize_name(project), Version(text)
     return ListedFile(
         folder=folder,
