@@ -23,11 +23,11 @@ _MOST_SIGNS = 500_000
 time. A lock file of 200 packages has 30,000 outside its lists of files."""
 
 _DEEPEST = 50
-"""The maximum number of parts of a dotted key: `tomllib` needs quadratic time."""
+"""The maximum number of parts of a dotted key, which takes `tomllib` quadratic time."""
 
 _LONGEST = 3500
-"""The maximum number of digits. Python cannot print a number of more than 4,300 decimal
-digits, or 3,571 hexadecimal ones. `tomllib` takes 150 bytes of memory per digit."""
+"""The maximum length of a number in digits. Python cannot print a number of more than
+4,300 decimal or 3,571 hexadecimal digits. `tomllib` takes 150 bytes for each digit."""
 
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""

@@ -281,7 +281,7 @@ class _DocumentReader:
         namespaces: tuple[str, ...],
         schema: SchemaVersion,
     ) -> None:
-        """Report namespaces without a provider, and providers without a namespace."""
+        """Report namespaces without a provider, and providers of undeclared ones."""
         tolerate = self._report.tolerate
         if "providers" not in fields:
             hint = "say where the answer for each namespace comes from"

@@ -63,8 +63,7 @@ def find_answers(
     """Return the answer for each namespace that a label of ``metadata`` uses.
 
     :param supported: supported values from the user, which replace those of plugins.
-    :param enable_optional: the namespaces whose optional providers are enabled, or
-        ``True`` for all.
+    :param enable_optional: the optional namespaces to enable, or ``True`` for all.
     """
     given = supported or {}
     used = {space for properties in metadata.variants.values() for space in properties}

@@ -182,8 +182,7 @@ def resolve_metadata(
     :param supported: supported values from the user, which replace those of plugins.
     :param every_gpu: keep only labels that have a supported ``sm_arch`` value for each
         readable GPU, and labels without nvidia properties.
-    :param enable_optional: the namespaces whose optional providers are enabled, or
-        ``True`` for all.
+    :param enable_optional: the optional namespaces to enable, or ``True`` for all.
     """
     preferred = priorities or Priorities()
     answers = find_answers(

@@ -74,9 +74,8 @@ def _cuda_version() -> int:
         return int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
     except pynvml.NVMLError as error:
         if error.value != pynvml.NVML_ERROR_FUNCTION_NOT_FOUND:
-            # Do not call version 1 of the function: if libcuda is missing, it returns
-            # a version that NVML supports (see NVML's documentation), not the version
-            # of this driver.
+            # Do not call version 1: without libcuda, it returns a version that NVML
+            # supports (see NVML's documentation), not the version of this driver.
             raise
     return int(pynvml.nvmlSystemGetCudaDriverVersion())
 

@@ -60,7 +60,7 @@ class CheckDifferences:
         return any(item.change in failing for item in self.changes)
 
     def to_dict(self) -> dict[str, object]:
-        """Return ``data`` of the JSON report: that of the new check and ``changes``."""
+        """Return the JSON report's ``data``: the new check's data, and ``changes``."""
         return {
             **self.new.to_dict(),
             "changes": [item.to_dict() for item in self.changes],

@@ -216,8 +216,8 @@ def _highest(bounds: Sequence[Bound]) -> Bound:
     return next(bound for version, bound in known if version == highest)
 
 
-# Only libraries whose soname has the CUDA major version: sonames such as those of cuFFT
-# and cuSPARSE have another version.
+# Match only libraries whose soname has the CUDA major version: sonames such as those of
+# cuFFT and cuSPARSE have another version.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
     r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"

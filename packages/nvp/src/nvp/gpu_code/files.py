@@ -185,8 +185,8 @@ class Listing:
     def read_ahead(self, count: int) -> None:
         """Begin to inflate the largest files, each in a thread of its own.
 
-        Meanwhile, the modules that inspect the files are imported. On several cores,
-        inspecting a file in addition to inflating it then takes no extra time.
+        Meanwhile, the caller imports the modules that inspect the files. On several
+        cores, inspecting the files then takes no time beyond inflating them.
         """
         self.files.sort(key=attrgetter("size"), reverse=True)
         for index, item in enumerate(self.files[:count]):

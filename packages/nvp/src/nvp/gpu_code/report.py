@@ -66,8 +66,7 @@ class LibraryReport:
         stands for 11 or earlier, 13 for 13 or later, and 0 for none.
     :param toolkit: the first CUDA version that writes this form of machine code, such
         as ``13.0``; empty if the form is not distinctive.
-    :param unknown: the number of entries of unknown kinds, such as ``{"kind 0x20":
-        1}``.
+    :param unknown: the number of unknown entries, such as ``{"kind 0x20": 1}``.
     :param unchecked: the number of entries of machine code that may be stubs, because
         they could not be decompressed.
     :param defects: the unreadable parts.

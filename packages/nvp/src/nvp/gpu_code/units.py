@@ -325,7 +325,7 @@ def copied_paths(
 def _linked(
     own: Iterable[LibraryReport], candidates: Iterable[LibraryReport]
 ) -> Collection[str]:
-    """Return the paths of candidates with GPU code that the own libraries need."""
+    """Return the paths of candidates with GPU code that libraries in ``own`` need."""
     by_name = {_name(item): item for item in candidates}
     reached: dict[str, LibraryReport] = {}
     pending = list(own)

@@ -159,7 +159,7 @@ class Rewriting:
         """
         if self._position != self._plan.original:
             raise _refused(f"it has {self._position} bytes, not {self._plan.original}")
-        # The list of members is the last part: `feed` has yielded all other parts.
+        # The central directory is the last part: `feed` has yielded all other parts.
         last = self._plan.parts[-1]
         return last if isinstance(last, bytes) else b""
 
