@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = _run(line)
             if not result.said:
                 command = line.command if line.command in COMMANDS else None
-                # Look for --format here: a failed command may not have read it.
+                # Look for --format here: a failed command might not have read it.
                 failed = result.data is None and bool(result.errors)
                 as_json = has_json_option(line) or (failed and has_json_format(line))
                 render(result, command=command, as_json=as_json)
@@ -85,7 +85,7 @@ def _prepare_streams() -> bool:
         complain(f"error: stdout: cannot be written: it is closed; {_ELSEWHERE}")
         return False
     for stream in (sys.stdout, sys.stderr):
-        # Text from metadata or a driver may not fit the terminal's encoding.
+        # Text from metadata or a driver may have characters that the encoding lacks.
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     return True

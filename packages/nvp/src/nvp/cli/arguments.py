@@ -138,7 +138,7 @@ def _rows(table: str) -> Iterator[tuple[list[str], str]]:
 
 
 def choice(*words: str) -> dict[str, Any]:
-    """Return the settings of an option with these values; the first is the default."""
+    """Return the settings of an option that accepts ``words``, by default the first."""
     return {"choices": words, "type": _one_of(words), "default": words[0]}
 
 
@@ -329,7 +329,7 @@ def find_later(
 ) -> Callable[[], Environment]:
     """Return a function that calls `find_environment` later.
 
-    Commands that may not need a machine thus avoid querying the driver. Options are
+    Commands that might not need a machine thus avoid querying the driver. Options are
     checked immediately, so a wrong option fails early.
     """
     forced = (environ.get(CUDA_DRIVER_VERSION), environ.get(SM_ARCH))
@@ -381,7 +381,7 @@ def find_environment(
 
 
 def _find_cuda(text: str) -> str:
-    """Return the CUDA version for ``--cuda-driver``, and print that of a driver."""
+    """Return the CUDA version for ``--cuda-driver``; print it if a driver was given."""
     numbers = driver_numbers(text if "." in text else f"{text}.0")
     if numbers is None:  # `forced_cuda_version` reads the text or reports the error
         return text

@@ -45,7 +45,7 @@ def uses_gpu(label: str | None, resolution: Resolution) -> bool:
 
 
 def rejected(resolution: Resolution | None) -> dict[str, list[dict[str, object]]]:
-    """Return why each label does not fit, as ``{label: reasons}`` of a JSON report."""
+    """Return why each label does not fit, as ``{label: reasons}`` for a JSON report."""
     return {
         label: [reason.to_dict() for reason in reasons_of_label]
         for label, reasons_of_label in (

@@ -29,7 +29,7 @@ _SIZE = re.compile(r"([0-9]{1,15})([KMGT]?)(?:iB|B)?", re.IGNORECASE)
 
 _COUNTS = ("wheels", "known", "inspected", "skipped", "failed", "bytes_read")
 _MOST_ERRORS = 100
-"""The number of errors in the JSON report."""
+"""The maximum number of errors in the JSON report."""
 
 
 _OPTIONS = """

@@ -383,7 +383,7 @@ def _write_receipts(
 
 @contextlib.contextmanager
 def _collecting(errors: list[InputError]) -> Iterator[None]:
-    """Catch an `InputError` and add it to ``errors``, so other files are written."""
+    """Catch an `InputError` and add it to ``errors``: other files are still written."""
     try:
         yield
     except InputError as error:

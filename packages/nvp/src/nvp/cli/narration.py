@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..index.selection.visibility import PageVerdicts
 
 _MOST = 3
-"""The number of reasons printed for one project."""
+"""The maximum number of reasons printed for one project."""
 
 _PLURAL = {
     "needs": "need",
@@ -205,7 +205,7 @@ def _release(release: ShownRelease) -> str:
 
 
 def _newest(seen: Iterable[ShownRelease]) -> list[ShownRelease]:
-    """Return the newest release of each project, which pip would install."""
+    """Return each project's newest release, which pip would install."""
     from packaging.version import Version
 
     newest: dict[str, ShownRelease] = {}

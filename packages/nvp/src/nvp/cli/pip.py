@@ -104,7 +104,7 @@ def _execute(
         message = "--label and --no-variants contradict each other"
         raise UsageError(message, hint="give one of them")
     with ThreadPoolExecutor(1) as executor:
-        # Import the index while pip parses its command line, because both are slow.
+        # Import `nvp.index` while pip parses its command line, because both are slow.
         loading = executor.submit(import_module, "nvp.index.pip.session")
         command = pip.understand(options.arguments)
         _check_destination(options, command, environ)

@@ -224,7 +224,7 @@ def _say_newest(
 def _say_open(
     table: ReleaseTable, facts: str, where: str, *, has_driver: bool
 ) -> Iterator[str]:
-    """Yield sentences on the release that pip selects, unless it is known to fail."""
+    """Yield sentences on the selected release, unless that release is known to fail."""
     project, chosen = table.project, table.chosen
     if table.only_source is not None:
         yield (
@@ -303,7 +303,7 @@ def _facts(environment: Environment, platforms: Sequence[str]) -> str:
 
 
 def _taker(builds: Sequence[ListedBuild], where: str) -> str:
-    """Name the target that builds do not fit: the platform, or only this Python."""
+    """Name the target that the builds do not fit: this Python, or else the platform."""
     return "this Python" if any(build.fits_platform for build in builds) else where
 
 

@@ -21,7 +21,7 @@ from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
 _SCHEMA_VERSIONS = {"diff": 2, "inspect": 2}
-"""``{command: version}`` of JSON reports after version 1, the version of all others.
+"""``{command: version}`` for the JSON reports whose version is not 1.
 
 Raise the version if a key or a value (``schemas/report.schema.json``) is renamed or
 removed.
