@@ -65,7 +65,8 @@ def check(
     :param watch: as for `releases`.
     :return: ``files`` has the pinned builds with a verdict for each of ``machines``.
     :raises InputError: a file cannot be read or has none of these forms.
-    :raises UsageError: nothing to check, or no file has a requested extra or group.
+    :raises UsageError: there is nothing to check, or no file has a requested extra or
+        group.
     """
     from ..checking.asking import Asker
     from ..checking.judging import check_file
