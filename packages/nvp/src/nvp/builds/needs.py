@@ -369,7 +369,7 @@ def _cuda(parts: dict[str, str]) -> CudaVersion | None:
     if digits is None:
         return None
     # "cu12" is any CUDA 12; "cu126" is CUDA 12.6, and "cu92" was CUDA 9.2. CUDA has
-    # never had a minor above 9.
+    # never had a minor version above 9.
     split = 2 if digits[0] == "1" or len(digits) == 3 else 1
     major = int(digits[:split])
     return (

@@ -22,7 +22,7 @@ Action: TypeAlias = Literal["show", "yank", "hide"]
 RUNNING = ("runs", "partly")
 
 ANY_PYTHON = frozenset({0})
-"""A placeholder for the versions of Python of a build, if they do not matter."""
+"""A placeholder for a build's Python versions, if these do not matter."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,7 +327,7 @@ def _visibility_of(
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
     if driver and judgement.verdict == "unknown" and by_python[None].steps_back:
-        # The newest release cannot run: yank unknown builds if an older release runs.
+        # The newest release cannot run: yank this build if an older release runs.
         newest = _find_stand_in(build, by_python, steps_back=True)
         if newest is not None:
             reason = f"it is not known to run here, as {newest} is"
@@ -392,7 +392,7 @@ def find_visibility_elsewhere(
     for build in elsewhere:
         each = releases.get(build.release, _SHOW)
         if each.action == "show":
-            # A shown release may have builds that are not shown: compare labels too.
+            # A shown release may have builds that are not shown: also compare labels.
             each = versions.get(build.version, _SHOW)
         foreign = build.backend is not None and build.backend.is_foreign
         if foreign and driver and build.version not in versions:

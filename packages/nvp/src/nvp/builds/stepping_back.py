@@ -116,7 +116,7 @@ def _for_torch(
 ) -> Backend | None:
     """Return the companion's backend for torch, trying the newest runnable torch first.
 
-    The backend must also have the CUDA version of that torch, or at least its major.
+    The backend must match the CUDA version of that torch, at least its major version.
     """
     running = {
         build.release: build.judgement.cuda
@@ -258,7 +258,7 @@ def say_lacking(
     environment: Environment,
     newest: Version | str | None,
 ) -> str:
-    """Return a sentence on the GPUs without code in a build, and on a better release.
+    """Return a sentence on the GPUs that a build has no code for, and a better release.
 
     :param name: the build, such as ``torch 2.15.0``.
     :param newest: the newest release that runs on every GPU.

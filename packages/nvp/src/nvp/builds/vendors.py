@@ -133,13 +133,13 @@ def find_elsewhere(
     The function uses only the tables, and does not read the indexes.
 
     :param platform: such as ``linux_x86_64``.
-    :param newer_than: the newest release on the user's own indexes that runs; ``None``
+    :param newer_than: the newest runnable release on the user's own indexes; ``None``
         if no release runs.
     :param wanted: the release that the user would get if GPUs did not matter. An index
         whose releases are unknown is reported only if it may have this release, and if
         ``wanted`` is given or ``newer_than`` is ``None``.
     :param torch: the release of torch for which extensions must be built; by default
-        the newest on PyPI that runs.
+        the newest runnable release on PyPI.
     :param cuda: the CUDA version of that torch, if known.
     :param used: the URLs of the user's indexes. If one belongs to a vendor of the
         project, indexes with unknown releases are not reported.
@@ -206,7 +206,7 @@ def _install(words: Sequence[str]) -> str:
 def newest_in_table(
     project: str, environment: Environment, platform: str, *, every_gpu: bool = False
 ) -> str | None:
-    """Return the newest release on PyPI that runs, according to the table of builds.
+    """Return the newest runnable release on PyPI, according to the table of builds.
 
     :param every_gpu: require the release to run on every GPU of the machine.
     """

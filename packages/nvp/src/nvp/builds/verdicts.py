@@ -297,9 +297,9 @@ def find_refusal(
 ) -> str | None:
     """Explain why no release that satisfies a requirement runs.
 
-    torchvision 0.29 requires ``torch>=2.14.0``. If no such torch runs, torchvision
-    cannot run either. Selecting this torchvision would also select a torch that cannot
-    run, because an exact pin of a dependency admits yanked files.
+    torchvision 0.29 requires ``torch>=2.14.0``. If none of these releases runs,
+    torchvision cannot run. Selecting this torchvision would also select a torch that
+    cannot run, because an exact pin of a dependency admits yanked files.
 
     :param requirement: such as ``torch>=2.14.0``.
     :param judged: for each release, the judgement of each of its builds.
