@@ -366,7 +366,7 @@ def _is_too_new(wheel: DeclaringWheel, value: str) -> bool:
 
 
 def _refused_ptx(wheel: DeclaringWheel) -> Iterator[tuple[CudaVersion, Unit, str]]:
-    """Yield PTX that allowed drivers reject: needed CUDA version, library and value."""
+    """Yield ``(needed CUDA, library, value)`` for PTX that allowed drivers reject."""
     values = wheel.values
     if LOWER_BOUND in wheel.unclear:
         return

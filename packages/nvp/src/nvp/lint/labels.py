@@ -309,7 +309,7 @@ def check_nv310(label: NvidiaLabel) -> Iterator[Problem]:
     if claim.lower is None or not claim.real or not _emitters(label):
         return
     floor = relaxed_version(claim.lower, [f"{number}_real" for number in claim.real])
-    # The code of a wheel is better evidence than its label, but may not show the
+    # The code of a wheel is better evidence than its label, but might not show the
     # toolkit, so use the newer of the two versions.
     known = label.floor(label.features) if label.floor else floor
     if known is None or (floor := max(floor, known)) >= claim.lower:

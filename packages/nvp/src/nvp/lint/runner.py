@@ -124,9 +124,9 @@ def check_wheel_path(path: str, reading: Reading) -> list[Finding]:
 def check_folder(path: str, reading: Reading) -> Iterator[Finding]:
     """Check the files of a directory, as an index page would list them.
 
-    A directory without wheels and metadata is the root of an index if any subdirectory
-    has such files. Then each such subdirectory is checked. An unreadable subdirectory
-    is a finding, and the other subdirectories are still checked.
+    A directory without wheels and metadata is the root of an index if a subdirectory
+    has wheels or metadata. Then each of these subdirectories is checked. An unreadable
+    subdirectory is a finding, and the other subdirectories are still checked.
 
     :raises InputError: the directory cannot be read.
     """

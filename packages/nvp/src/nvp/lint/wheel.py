@@ -37,7 +37,7 @@ HASH_CHECKS: Checks[tuple[str | None, str | None]] = Checks()
 """The checks of two hashes: the sha256 on the page, and that of the file."""
 
 PAGE_CHECKS: Checks[ListedWheel] = Checks()
-"""The checks of the entry of a wheel on a page."""
+"""The checks of a wheel's entry on a page."""
 
 VARIANT_JSON_CHECKS: Checks[OpenedWheel] = Checks()
 """The checks whose findings point into ``variant.json``."""
@@ -205,7 +205,7 @@ def _scope(report: WheelReport | None, name: WheelName, told: Told) -> Scope:
     """
     if report is None:
         return Scope(whole_release=False, floor=_nobody_knows, told=told)
-    # The readers of binaries take a while to import.
+    # Import late, because importing the readers of binaries takes a while.
     from .content import has_library_by_cuda
     from .content_rules import find_floor
 
@@ -227,7 +227,7 @@ def _inspect(
     """Return the GPU code of a wheel, if it is requested and can be read."""
     if not reading.content:
         return None
-    # The readers of binaries take a while to import.
+    # Import late, because importing the readers of binaries takes a while.
     from ..gpu_code.inspection import inspect_path
 
     try:
