@@ -41,8 +41,8 @@ Connect = Callable[[], "BlockingClient"]
 """A function that creates the client for pages."""
 
 _MOST_PAGES = 4
-"""The number of concurrent requests for pages of a server. Pages are small, so a few
-concurrent requests hide their latency."""
+"""The maximum number of concurrent requests for pages of a server. Pages are small, so
+a few concurrent requests hide their latency."""
 
 _LARGEST = 2**63 - 1
 """The largest integer that SQLite can store; a page may list a larger size."""

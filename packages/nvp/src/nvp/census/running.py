@@ -381,7 +381,7 @@ class Census:
 
 def _explained(error: Exception) -> str:
     name = type(error).__name__
-    # Compare by name, because Dask may not be installed.
+    # Compare by name, because Dask might not be installed.
     if name == "KilledWorker":
         return "each worker that read it was lost"
     return f"its worker failed: {shown(f'{name}: {error}', 200)[1:-1]}"

@@ -52,7 +52,7 @@ _OF_WHEEL = ("project", "version", "label", "filename", "tags", "size", "upload_
 _OF_OUTCOME = ("status", "reason", "may_pass", "cuda", "bytes_read", "hashed")
 _OF_LIBRARY = ("path", "format", "machine", "size", "unchecked")
 _COUNTS = ("lto", "unknown", "compression")
-"""Names of columns that are also names of fields. Columns in `_COUNTS` contain JSON."""
+"""All these columns have the names of fields. The columns of `_COUNTS` contain JSON."""
 
 
 def wheel_row(outcome: Outcome, inspected_by: str) -> dict[str, object]:
@@ -273,7 +273,7 @@ class Store:
         wheel = outcome.wheel
         keys = [outcome.key, wheel.key, wheel.hash_key, redacted(wheel.url)]
         # Keep a row whose key is the hash if it comes from another URL, unless the key
-        # of this outcome is the hash, too.
+        # of this outcome is also the hash.
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
