@@ -47,7 +47,7 @@ OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
 
 ``amd`` and ``intel`` are the namespaces of published providers (amd-variant-provider,
 intel-variant-provider), which the metadata of torch has contained since 2.9. The other
-names occur in labels and projects for such hardware.
+names occur in labels and projects of other vendors.
 """
 
 

@@ -66,7 +66,7 @@ class Grid:
     :param drivers: all drivers, in ascending order.
     :param gpus: all GPUs, in ascending order.
     :param cells: the cell of each driver-GPU pair; some pairs may have no cell.
-    :param builds: the requirements and content of each GPU label, in words.
+    :param builds: for each label, the requirements and contents of its GPU build.
     :param notes: sentences below the table.
     """
 
