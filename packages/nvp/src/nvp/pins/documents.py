@@ -160,7 +160,7 @@ def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
 
 
 def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
-    """Return the number of the line with ``name`` in each table of a list.
+    """Return the number of the line with the key ``name`` in each table of a list.
 
     :param header: the name of the list.
     :param count: the number of tables. If the text has another number of headers, such

@@ -38,7 +38,7 @@ class Choice(NamedTuple):
 class Edge(NamedTuple):
     """A dependency on a package.
 
-    :param pin: the index of the package in `PinnedFile.pins`.
+    :param pin: the position of the package in `PinnedFile.pins`.
     :param marker: the condition; empty for always.
     :param choice: the extra or group of the project that activates a root.
     :param extra: the extra of the requiring package that activates the edge.
@@ -159,7 +159,7 @@ class PinnedFile:
         """Return the target of the installation; see `find_target`.
 
         If the file does not record its Python versions, the names of its wheels may
-        show the single version that pip locks for.
+        show the version, because pip locks for a single one.
 
         :raises UsageError: an option has an invalid value.
         """
@@ -285,7 +285,7 @@ class PinnedFile:
         extras: frozenset[str],
         groups: frozenset[str],
     ) -> dict[int, set[str]]:
-        """Return the indexes of the installed packages, with their extras.
+        """Return ``{position in `pins`: extras}`` of the installed packages.
 
         :param extras: the extras that are active in markers.
         """

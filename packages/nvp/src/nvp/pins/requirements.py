@@ -1,7 +1,7 @@
 """Reading requirements files, the output of ``pip freeze``, and script metadata.
 
 The grammar is implemented here, because pip's own parser takes a second to load, and
-users of uv may not have pip:
+users of uv might not have pip:
 https://pip.pypa.io/en/stable/reference/requirements-file-format/. A test compares the
 result with pip's. Environment variables are not expanded.
 """

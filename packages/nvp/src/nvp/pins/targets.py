@@ -136,7 +136,7 @@ def find_target(
         running version, the target has an allowed version.
     :param platforms: platform tags as for pip, such as ``manylinux_2_28_x86_64`` or
         ``win_amd64``; ``linux_x86_64`` allows every glibc.
-    :param python_version: the Python, such as ``3.12``, ``3.12.4`` or ``312``.
+    :param python_version: the Python version, such as ``3.12``, ``3.12.4`` or ``312``.
     :param abis: the ABI tags, such as ``cp312``.
     :raises UsageError: an option has an invalid value.
     """
