@@ -26,7 +26,8 @@ def store(tmp_path: Path) -> Path:
 def test_an_index_in_a_folder(run: Run, store: Path) -> None:
     outcome = run("census", INDEX, "-o", store, "--jobs", 1)
     assert (outcome.code, outcome.err) == (0, "")
-    first, second = outcome.out.splitlines()
+    first, second, last = outcome.out.splitlines()
+    assert last == f"Next: nvp census --report -o {store}"
     assert first == (
         "3 wheels: 2 inspected, 1 skipped, 0 failed, 0 known before; "
         f"the store is {store}"

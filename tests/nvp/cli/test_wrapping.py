@@ -113,6 +113,16 @@ class TestSentences:
         lines = [f"  {command} --all", "Next: to find releases:", f"  {command}"]
         assert out.splitlines() == lines
 
+    def test_a_command_after_its_name_can_be_copied(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lines = [
+            "  uv:         uv pip install --index http://127.0.0.1:1234/simple/ torch",
+            "  containers: docker run --network host -e PIP_INDEX_URL=http://a IMAGE",
+        ]
+        out = printed(Result(text=lines), monkeypatch, columns=40)
+        assert out.splitlines() == lines
+
     def test_a_path_is_not_broken(self) -> None:
         path = "/a/very-long-folder/" * 5
         assert wrap_line(f"error: {path}: not JSON", 40) == [

@@ -134,6 +134,9 @@ def test_another_build_stays_installed(
     done = pip("install", "-i", url, "demo==1.0")
     assert environment.labels() == {"demo": "1.0+cpu None"}
     assert "demo==1.0+cpu stays installed, but +cu126 is the build of 1.0" in done.err
+    again = pip("install", "-i", url, "--dry-run", "demo==1.0")
+    assert "stays installed" in again.err
+    assert "Next:" not in again.out
     command = done.err.rpartition("to replace it: nvp pip ")[2]
     assert command.rstrip().endswith(" demo==1.0+cu126")
     assert pip("install", "-i", url, "demo==1.0+cu126").code == 0

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
 
 from .arguments import add_options, choice, require_positive
-from .parsers import add_examples, whole_number
+from .parsers import PROGRAM, add_examples, whole_number
 from .render import Result, Table, census_bar, complain, readable_size
 
 TYPE_CHECKING = False
@@ -149,7 +150,15 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         text=list(_text(tally, options.output)),
         notes=list(_notes(tally)),
         errors=observer.errors,
+        following=_following(tally, options.output),
     )
+
+
+def _following(tally: Tally, store: str) -> str | None:
+    """Return the command that shows the store, if it has wheels."""
+    if tally.stopped or not (tally.inspected or tally.known):
+        return None
+    return shlex.join([PROGRAM, "census", "--report", "-o", store])
 
 
 class _Observer:

@@ -281,6 +281,8 @@ def _following(
         words = ["releases", *asked[:1], *words_of(options)] if asked else words
     elif command.options.dry_run and idle and outcome.has_driver:
         words = ["releases", idle[0], *words_of(options)]
+    elif command.options.dry_run and (outcome.stale_variants or outcome.stale_builds):
+        return None  # The warning has the command: this one would install nothing.
     elif command.options.dry_run:
         first, *others = (x for x in options.arguments if x != "--dry-run")
         words = ["pip", first, *options.ours, *others]

@@ -33,8 +33,8 @@ _DEFAULT_WIDTH = 80
 _NARROWEST = 20
 """The width below which wrapping is left to the terminal, in columns."""
 
-_COMMAND = re.compile(r" *nvp [a-z]")
-"""Matches a line that is a command."""
+_COMMAND = re.compile(r" *nvp [a-z]| +\w+: +(?:pip|uv|poetry|pdm|docker) [a-z]")
+"""Matches a line that is a command, maybe after the name of what it is for."""
 
 _GAP = 2
 """Columns between two cells of a table."""
