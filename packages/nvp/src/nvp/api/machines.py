@@ -139,8 +139,8 @@ def doctor(
     :param python: an interpreter or the directory of an environment; by default the
         activated environment, or else the running interpreter.
     :param environment: the machine; by default the one that `detect` returns.
-    :param is_here: whether the stack runs on this machine, so that the machine's system
-        files are checked too.
+    :param is_here: whether the stack runs on this machine, so the system files of the
+        machine are also checked.
     :param machine_options: the options that describe the machine, such as
         ``--cuda-driver 12.8``; suggested commands contain them.
     :param environ: environment variables, by default those of the process.

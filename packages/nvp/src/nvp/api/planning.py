@@ -121,8 +121,8 @@ def matrix(
 
     :param variants_json: the metadata of the release; see `Release`.
     :param project: a release on an index instead, such as ``torch==2.15.0``; without a
-        version, the newest one that runs on any machine. Its wheels are judged as in
-        `releases`, for the platform and the interpreter of this machine.
+        version, the newest one that runs on at least one machine. Its wheels are judged
+        as in `releases`, for the platform and the interpreter of this machine.
     :param index_url: the index, by default that of pip's configuration.
     :param assume: namespaces of other vendors' hardware to treat as supported.
     :param all_pairs: include drivers with GPUs that they do not support.

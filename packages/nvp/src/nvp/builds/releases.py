@@ -247,7 +247,7 @@ class ReleaseTable:
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report of ``releases --json``."""
+        """Return the ``data`` of the ``releases --json`` report."""
         return {
             "project": self.project,
             "platform": self.platform,

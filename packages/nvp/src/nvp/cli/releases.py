@@ -109,7 +109,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
 
 def _following(options: argparse.Namespace, status: int) -> str:
-    """Return the next command, which installs a build that runs or searches further."""
+    """Return the next command, which installs a runnable build or searches further."""
     given = [word for word in options.ours if word not in ("--all", "--inspect")]
     if status:
         more = "--all" if options.vendor_indexes else "--vendor-indexes"

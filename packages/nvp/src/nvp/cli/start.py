@@ -32,7 +32,7 @@ _ABSENT = {
 
 
 def start(environ: Mapping[str, str]) -> Result:
-    """Return the screen, including an error of detection."""
+    """Return the first screen; if detection fails, the screen has the error."""
     width = terminal_width(sys.stdout) or _WIDTH
     commands = _ABSENT
     text = [f"nvp {__version__}: GPU packages that run on your machine", ""]

@@ -291,7 +291,7 @@ def find_positions(text: str, places: Iterable[str]) -> dict[str, Position]:
 
     If a key occurs twice, the later occurrence is used, as in the value that
     `strict_json.parse_lenient` returns. A place that the text lacks gets the position
-    of the innermost value around it, so that a missing key points at the object that
+    of the innermost value around it, so a missing key points at the object that
     lacks it. In a text that is not JSON, every place gets the position of the syntax
     error. The result is empty for a text that is nested too deeply to be read.
 

@@ -115,7 +115,7 @@ class Matrix:
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report of ``matrix --json``."""
+        """Return the ``data`` of the ``matrix --json`` report."""
         return {"cells": [cell.to_dict() for cell in self.cells]}
 
 

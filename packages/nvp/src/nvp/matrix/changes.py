@@ -116,7 +116,7 @@ class Differences:
         return describe_pairs({pair.key for pair in pairs}, known)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report of ``diff --json``."""
+        """Return the ``data`` of the ``diff --json`` report."""
         return {"pairs": [pair.to_dict() for pair in self.pairs]}
 
 
@@ -155,7 +155,7 @@ class IndexDifferences:
         return {change: total[change] for change in CHANGES}
 
     def to_dict(self) -> dict[str, object]:
-        """Return the ``data`` of the report of ``diff --json``."""
+        """Return the ``data`` of the ``diff --json`` report."""
         return {
             "pairs": [
                 {"project": project, **pair.to_dict()}

@@ -176,7 +176,7 @@ def _title(pair: PairChange) -> str:
 def text_lines(
     differences: Differences, *, with_same: bool = False, width: int = WIDTH
 ) -> list[str]:
-    """Wrap the differences to ``width`` columns, which only long names exceed."""
+    """Return the differences as lines; only long names make a line exceed ``width``."""
     lines = [f"{printable(differences.old)} -> {printable(differences.new)}", ""]
     for group in make_groups(differences.pairs, with_same=with_same):
         first = group[0]
