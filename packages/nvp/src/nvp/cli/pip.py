@@ -65,9 +65,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "pip install torch",
         "pip download torch --cuda-driver 12.8 --sm-arch 9.0",
         "-v pip install -vv torch",
-        notes=[
-            "ARGS are those of pip. The options above may stand anywhere among them."
-        ],
+        notes=["ARGS are for pip. You can put the options above anywhere among them."],
     )
 
 

@@ -32,8 +32,7 @@ _INDEXES = """
   another index, served at a URL of its own
 --trusted-host
 --fresh
-  query the indexes for every page, instead of keeping pages as Cache-Control says, or
-  for 10 seconds
+  query the indexes for every page, without a cache
 --python PATH
   interpreter or environment whose pip configuration applies (default: the activated
   one, or nvp's own)

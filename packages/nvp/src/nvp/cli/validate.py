@@ -42,7 +42,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
         "validate dist/ pyproject.toml",
         "validate https://index.example/simple/torch/",
         "validate dist/ --select NV1,NV2 --format github",
-        notes=["The exit code is 1 for errors, among them a path that cannot be read."],
+        notes=["The exit code is 1 for errors, including a path that cannot be read."],
     )
 
 
