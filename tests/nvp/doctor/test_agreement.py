@@ -151,7 +151,7 @@ def test_one_path_of_two(
     stack = make_stack(tmp_path, *shared(path, *pairs), environment=GPU)
     (finding,) = of("ND306", run_checks(stack))
     assert finding.severity == "warning"
-    assert f"what is there is of {last}" in finding.message
+    assert f"the files left are from {last}" in finding.message
     both = " ".join(sorted(names))
     remove, _, install = finding.hint.partition(" && ")
     assert remove.endswith(f"uninstall --yes {both}")
@@ -169,7 +169,7 @@ def test_files_of_both_do_not_work_together(tmp_path: Path) -> None:
     (finding,) = of("ND306", run_checks(stack))
     assert finding.severity == "error"
     assert finding.message.endswith(
-        "what is there is of onnxruntime and onnxruntime-gpu"
+        "the files left are from onnxruntime and onnxruntime-gpu"
     )
 
 
@@ -182,7 +182,7 @@ def test_the_one_for_cpus_was_installed_last(
     pairs = [("onnxruntime-gpu", "1", library("90_real")), ("onnxruntime", "1", b"x")]
     stack = make_stack(tmp_path, *shared(ONNX, *pairs), environment=environment)
     (finding,) = of("ND306", run_checks(stack))
-    assert finding.message.endswith("what is there is of onnxruntime")
+    assert finding.message.endswith("the files left are from onnxruntime")
     assert finding.severity == severity
 
 

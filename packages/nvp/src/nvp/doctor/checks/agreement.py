@@ -176,7 +176,7 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         titles = " and ".join(stack.distributions[name].title for name in names)
         found = [_find_winner(*pair) for pair in smallest[:_MOST_HASHED]]
         winners = sorted({winner.name for winner in found if winner is not None})
-        last = f"; what is there is of {' and '.join(winners)}" if winners else ""
+        last = f"; the files left are from {' and '.join(winners)}" if winners else ""
         remove = stack.pip("uninstall", "--yes", *names)
         wanted = max(names, key=lambda name: _suitability(stack, name))
         install = stack.pip("install", _required_text(stack, wanted))
