@@ -147,8 +147,10 @@ def test_a_file_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("path", ["missing", "no\0path", "/dev"])
 def test_a_file_that_cannot_be_read(path: str) -> None:
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be read") as caught:
         api.read_machines(path)
+    # Who follows an example has no such file yet.
+    assert ("nvp detect --json, or" in str(caught.value)) == (path == "missing")
 
 
 def test_closed_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

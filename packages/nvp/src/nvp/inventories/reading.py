@@ -111,7 +111,10 @@ def read_inventory(path: str) -> list[Machine]:
         if isinstance(error, InputError):
             error.path = name
             raise
-        raise unreadable(error, name) from None
+        failure = unreadable(error, name)
+        if isinstance(error, FileNotFoundError) and path:
+            failure.hint = f"{failure.hint}, or {_forms()}"
+        raise failure from None
     if not machines:
         message = "it has no machine with an NVIDIA GPU"
         raise InputError(message, path=name, hint=_forms())
