@@ -44,7 +44,7 @@ GROUPS = {
         "check": "check whether pinned releases run on this or other machines",
         "resolve": "show which build of a release a machine gets, and why",
         "matrix": "show which build of a release each driver and each GPU gets",
-        "fleet": "show the build of each machine, and the smallest set for all",
+        "fleet": "show each machine's build, and the fewest builds for all",
         "diff": "show which machines get a different build from a new release",
     },
     "Look after a machine": {
