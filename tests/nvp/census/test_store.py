@@ -282,7 +282,7 @@ def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None
     """Nobody knows whether their bytes were hashed."""
     path = str(tmp_path / "census.sqlite")
     known = replace(wheel(), sha256="A" * 64)
-    unnamed = replace(wheel(2), sha256=None)
+    unnamed, late = (replace(wheel(number), sha256=None) for number in (2, 3))
     with closing(sqlite3.connect(path, isolation_level=None)) as fourth:
         for script in MIGRATIONS[:4]:
             fourth.executescript(script)
@@ -290,7 +290,8 @@ def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None
         fourth.execute("PRAGMA user_version = 4")
         for key, item, status in (
             (f"sha256:{known.hash}", known, "skipped"),
-            (unnamed.key, unnamed, "failed"),
+            (unnamed.url, unnamed, "skipped"),
+            (late.url, late, "failed"),
         ):
             fourth.execute(
                 "INSERT INTO wheels VALUES (NULL, ?, ?, 'demo', '1.1', NULL, ?, ?, ?, "
@@ -303,9 +304,10 @@ def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None
         assert store.is_known(known)
         assert store.is_known(replace(known, sha256="a" * 64))
         assert store.is_known(unnamed)
+        assert not store.is_known(late)
         assert not store.is_known(replace(known, url=ELSEWHERE.url))
         store.add(Outcome(wheel=known, status="skipped", hashed=True))
-        assert [row["hashed"] for row in store.wheels()] == [1, 0]
+        assert [row["hashed"] for row in store.wheels()] == [1, 0, 0]
 
 
 def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:

@@ -94,11 +94,10 @@ class Wheel:
 
         The location excludes credentials and signatures, which vary. The hash on the
         page is added to it, but is no key of its own, because a page can list any hash.
+        So is the file name, because a page can give any name to a file.
         """
-        place = redacted(self.url)
-        if self.hash is not None:
-            return f"{place}#{self.filename}#sha256={self.hash}"
-        return place if place == self.url else f"{place}#{self.filename}"
+        place = f"{redacted(self.url)}#{self.filename}"
+        return place if self.hash is None else f"{place}#sha256={self.hash}"
 
     @property
     def hash_key(self) -> str | None:

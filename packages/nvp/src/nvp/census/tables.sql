@@ -150,3 +150,9 @@ ALTER TABLE new_libraries RENAME TO libraries;
 ALTER TABLE wheels ADD COLUMN hashed INTEGER NOT NULL DEFAULT 0;
 UPDATE wheels SET key = url || '#' || filename || '#sha256=' || sha256
 WHERE sha256 IS NOT NULL;
+
+-- Version 6
+-- A file name belongs to each key. Failures that a page or a status of the server caused
+-- are not final, so wheels whose bytes may be fine are read again.
+UPDATE OR REPLACE wheels SET key = url || '#' || filename WHERE key = url;
+UPDATE wheels SET may_pass = 1 WHERE status = 'failed' AND NOT hashed;

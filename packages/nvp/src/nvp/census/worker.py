@@ -27,7 +27,7 @@ from ..gpu_code.inspection import inspect_listing, list_wheel
 from ..gpu_code.report import WheelReport
 from ..gpu_code.units import split_units
 from ..index import connect
-from ..index.http.urls import TooLargeError, UpstreamError, is_http
+from ..index.http.urls import TooLargeError, is_http
 from .model import Claimed, Outcome, Wheel
 
 TYPE_CHECKING = False
@@ -43,9 +43,6 @@ _WHOLE = 1024**3
 _SMALL = 1024 * 1024
 """The size in bytes up to which a wheel is downloaded whole. One request costs less
 than several, and the hash can be compared with the hash on the page."""
-
-_GONE = (404, 410, 451)
-"""HTTP statuses for files that are permanently gone."""
 
 _NATIVE = re.compile(
     r"(?:.*\.)?(?:so(?:\.[0-9.]+)?|pyd|dll|dylib|a|lib|o|obj|exe|cubin|fatbin|nvfatbin|ptx)"
@@ -170,7 +167,11 @@ class _SkippedError(Exception):
 
 
 def read_wheel(task: Task) -> Outcome:
-    """Read a wheel; errors of the wheel or its server are part of the outcome."""
+    """Read a wheel; errors of the wheel or its server are part of the outcome.
+
+    Only the bytes of a wheel make a failure final. A status of the server, or a size on
+    a page, may differ for another login, or on the page of another index.
+    """
     wheel, meter = task.wheel, _Meter(task.deadline)
     hashed = False
     try:
@@ -198,12 +199,8 @@ def _failed(
 ) -> Outcome:
     if may_pass and meter.is_over:
         error = meter.late()
-    gone = isinstance(error, UpstreamError) and error.status in _GONE
     return Outcome(
-        wheel=wheel,
-        status="failed",
-        reason=error.message,
-        may_pass=may_pass and not gone,
+        wheel=wheel, status="failed", reason=error.message, may_pass=may_pass
     )
 
 
@@ -260,7 +257,7 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
         size = source.tell()
         if wheel.size is not None and size != wheel.size:
             message = f"it has {size} bytes, and {wheel.size} by the page"
-            raise _StoppedError(InputError(message), may_pass=False)
+            raise _StoppedError(InputError(message), may_pass=True)
         source.seek(0)
         watched = io.BufferedReader(_Watched(source, meter, counts=False))
         hashed = digest is not None and digest == wheel.hash
