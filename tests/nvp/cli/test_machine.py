@@ -77,7 +77,7 @@ class TestDetect:
         outcome = run("detect")
         assert outcome.code == 0
         assert "no-device: no NVIDIA device or driver was found" in outcome.out
-        assert "Next step: " in outcome.out
+        assert "Next: " in outcome.out
 
     def test_a_forced_gpu(self, run: Run) -> None:
         assert run("detect", *FORCED).out.splitlines() == [
@@ -86,6 +86,7 @@ class TestDetect:
             "Source:                     forced",
             "GPU  Name     Compute capability  Problem",
             "0    unknown  7.5",
+            f"Next: nvp releases torch {' '.join(FORCED)}",
         ]
 
     def test_a_snapshot_cannot_send_escapes_to_the_terminal(

@@ -161,7 +161,7 @@ class TestResolve:
     def test_a_shared_reason_is_printed_once(self, run: Run, torch: Path) -> None:
         lines = run("resolve", torch, "--explain").out.splitlines()
         assert len(lines) == len(set(lines))
-        assert lines[-1].startswith("Next step: ")
+        assert lines[-1].startswith("Next: ")
 
     def test_notes_go_to_stderr(self, run: Run, torch: Path) -> None:
         outcome = run("resolve", torch, "--cuda-driver", "16.0", "--sm-arch", "9.0")

@@ -111,7 +111,7 @@ def test_fault_has_its_exit_code_and_next_step(
     assert err == ""
     if fault.reason is not None:
         sentence, step = reasons.explain(fault.reason)
-        assert f"{fault.reason}: {sentence}\nNext step: {step}\n" in out
+        assert f"{fault.reason}: {sentence}\nNext: {step}\n" in out
     for gpu in fault.gpus:
         if "." not in gpu:
             assert reasons.explain(gpu)[0] in out

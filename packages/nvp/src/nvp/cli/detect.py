@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 
 from nvidia_variant_provider.detection.cache import NO_CACHE, cache_file, clear
@@ -15,8 +16,9 @@ from .arguments import (
     add_options,
     detection_errors,
     find_environment,
+    words_of,
 )
-from .parsers import add_examples
+from .parsers import PROGRAM, add_examples
 from .render import Result, Table
 
 _OPTIONS = """
@@ -47,7 +49,15 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=environment.to_dict(),
         text=_text(environment),
         errors=errors,
+        following=_following(options, environment),
     )
+
+
+def _following(options: argparse.Namespace, environment: Environment) -> str:
+    """Return the next step: see what runs, or fix why the driver is unknown."""
+    if environment.reason:
+        return reasons.explain(environment.reason)[1]
+    return shlex.join([PROGRAM, "releases", "torch", *words_of(options)])
 
 
 def _clear_cache(environ: Mapping[str, str]) -> None:
@@ -81,6 +91,5 @@ def _text(environment: Environment) -> list[str | Table]:
             Table(header=("GPU", "Name", "Compute capability", "Problem"), rows=rows)
         )
     if environment.reason:
-        sentence, step = reasons.explain(environment.reason)
-        text += [f"{environment.reason}: {sentence}", f"Next step: {step}"]
+        text.append(f"{environment.reason}: {reasons.explain(environment.reason)[0]}")
     return text

@@ -104,7 +104,7 @@ def _text(resolution: Resolution, options: argparse.Namespace) -> list[str | Tab
             text += [f"{label} does not fit: {sentence}" for sentence in sentences]
         if resolution.environment.reason:
             _, step = reasons.explain(resolution.environment.reason)
-            text.append(f"Next step: {step}")
+            text.append(f"Next: {step}")
     return text
 
 
