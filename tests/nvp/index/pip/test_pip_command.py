@@ -46,7 +46,7 @@ def test_modules_in_the_working_folder_are_not_imported(
     """``python -m pip`` removes the current directory from the path as well."""
     hostile = tmp_path / "cloned"
     hostile.mkdir()
-    for name in ("json", "typing", "pip", "warnings"):
+    for name in ("json", "linecache", "pip", "typing", "warnings"):
         (hostile / f"{name}.py").write_text(
             "import pathlib\npathlib.Path(__file__).with_name('run').touch()\n"
             "raise ImportError\n"

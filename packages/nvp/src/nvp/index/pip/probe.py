@@ -346,6 +346,8 @@ def main() -> None:
 
 if sys.argv[1:2] == ["pip"]:
     run(sys.argv[2:])
+elif sys.argv[1:] == ["paths"]:
+    sys.stdout.write(json.dumps(sys.path))
 elif len(sys.argv) == 3:
     converse(*map(int, sys.argv[1:]))
 else:

@@ -293,14 +293,10 @@ def _find_bundled_pip() -> str | None:
 
 
 def _find_paths(python: str, environ: Mapping[str, str]) -> list[str]:
-    # Like the probe, import nothing from the current directory.
-    code = (
-        "import sys; sys.path[:] = [p for p in sys.path if p]; import json; "
-        "print(json.dumps(sys.path))"
-    )
+    # Since Python 3.13, ``-c`` imports linecache of the current directory.
     try:
         done = subprocess.run(  # noqa: S603
-            [python, "-c", code],
+            [python, resource_file(*_PROBE), "paths"],
             env=dict(environ),
             capture_output=True,
             timeout=_TIMEOUT,
