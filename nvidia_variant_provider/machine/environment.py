@@ -70,7 +70,7 @@ class _MajorMinor(tuple[int, int]):
     def parse(cls: type[T], text: str) -> T:
         """Return the value of a text of the form ``MAJOR.MINOR``.
 
-        :raises ValueError: the text has another form.
+        :raises ValueError: the text has a different form.
         """
         major, _, minor = text.partition(".")
         # isdigit() alone accepts characters that int() rejects, such as a superscript.

@@ -96,7 +96,7 @@ class Reporter:
         """Report a defect that leaves the document readable; see `refuse`."""
 
     def check_provider(self, provider: Provider, place: str) -> None:
-        """Report acceptable defects in the texts of a provider."""
+        """Check a provider's texts for defects that `tolerate` ignores here."""
 
 
 class Fields:
@@ -237,8 +237,8 @@ class Fields:
 def valid_features(item: object) -> Features | None:
     """Return the result of `Fields.features`; ``None`` if there may be a defect.
 
-    This function is faster than the method, because it builds no places. Readers call
-    it for every namespace of every label.
+    This function is faster than the method, because it does not build the paths for
+    error messages. Readers call it for every namespace of every label.
     """
     if type(item) is not dict:
         return None

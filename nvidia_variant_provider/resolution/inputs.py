@@ -70,8 +70,8 @@ def find_answers(
     answers: dict[str, Answer] = {}
     plugins: list[str] = []
     for namespace in (used & metadata.schema.reserved) - given.keys():
-        # PEP 817: "Tools that do not implement this feature MUST treat the variants
-        # using it as incompatible".
+        # PEP 817, on abi_dependency: "Tools that do not implement this feature MUST
+        # treat the variants using it as incompatible".
         unknown = "only an installer knows the versions of dependencies (PEP 817)"
         answers[namespace] = Answer(why_not=unknown)
     for namespace in metadata.namespaces:

@@ -395,7 +395,7 @@ def _sm_arch(mismatch: Mismatch, environment: Environment) -> str:
             why = f"the driver is forced, but no GPU is (set {FORCED_SM_ARCH})"
         return f"it has kernels for {_named(wanted)}, but no GPU is known: {why}"
     # The provider's values describe the highest compute capability. With --every-gpu,
-    # each GPU may have a mismatch, and its best offered value identifies the GPU.
+    # any GPU may have the mismatch, whose first offered value identifies the GPU.
     gpu = next(
         (c for c in capabilities if f"{c.sm}_real" in mismatch.offered[:1]),
         capabilities[0],

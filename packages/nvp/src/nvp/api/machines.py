@@ -57,7 +57,7 @@ def read_machines(path: str | os.PathLike[str]) -> list[Machine]:
         --query-gpu``, or metrics of the DCGM exporter. ``-`` is standard input.
     :return: the machines with a GPU, in the order of the file. A fact that the file
         does not contain is ``None`` with the reason ``not-given``.
-    :raises InputError: the file cannot be read, has another form, or has no machine.
+    :raises InputError: the file is unreadable, has a different form, or has no machine.
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
     from ..inventories.reading import read_inventory

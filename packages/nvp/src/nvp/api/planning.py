@@ -159,7 +159,7 @@ def diff(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
-    """Return which machines get another build from a new release, and why.
+    """Return which machines get a different build from a new release, and why.
 
     :param old: the metadata of the old release; see `Release`.
     :param new: the metadata of the new release.
@@ -189,7 +189,7 @@ def diff_of_projects(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Differences:
-    """Return which machines get another build from a newer release on an index.
+    """Return which machines get a different build from a newer release on an index.
 
     :param old: such as ``torch==2.14.1``.
     :param new: such as ``torch==2.15.0``.
@@ -209,7 +209,7 @@ def diff_of_indexes(
     minor_version_compatibility: bool | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> IndexDifferences:
-    """Return which machines get another build from a new state of an index.
+    """Return which machines get a different build after an index has changed.
 
     For each project whose files differ, the function compares the builds that are
     selected from all its releases, for this interpreter and this platform.

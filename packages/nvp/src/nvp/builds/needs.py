@@ -265,7 +265,7 @@ class Backend:
         return f"cu{self.cuda}".replace(".", "")
 
     def agrees(self, other: Backend) -> bool:
-        """Return whether two builds are for the same hardware, as far as known."""
+        """Return whether the known parts of two backends (hardware, version) agree."""
         if self.cuda and other.cuda and not (self.minor and other.minor):
             return self.cuda.major == other.cuda.major
         return self.base == other.base
@@ -353,7 +353,7 @@ def _torch(parts: dict[str, str], cuda: CudaVersion | None) -> tuple[int, int] |
         major, minor = dotted.split(".")
         return int(major), int(minor)
     digits = parts.get("torch", "")
-    # "torch280" ends with the patch release. "torch27" and "pt28" have none. "torch211"
+    # "torch280" ends with the patch release. "torch27" and "pt28" lack it. "torch211"
     # is 2.11 if the CUDA version is too new for torch 2.1.
     newer = digits[:2] == "21" and cuda is not None and cuda > _LAST_OF_TORCH_2_1
     if len(digits) == 4 or (len(digits) == 3 and not newer):

@@ -242,7 +242,7 @@ class ReleaseTable:
 
     @property
     def is_cpu_only(self) -> bool:
-        """Whether the newest release uses no GPU, and none is known to use a GPU."""
+        """Whether the newest release uses no GPU, and no other is known to use one."""
         verdicts = [verdict for r in self.releases if (verdict := r.verdict)]
         return verdicts[:1] == ["cpu"] and {*verdicts} <= {"cpu", "unknown"}
 

@@ -342,14 +342,14 @@ class Limits:
         requirement: str,
         judged: Mapping[Version, Sequence[Judgement]],
     ) -> bool | None:
-        """Return whether a requirement is compatible with the limits on its project.
+        """Return whether a requirement allows a build that fits, or a forced release.
 
-        Only limits under which no build can run are considered.
+        A limit on the project forces its releases if none of their builds can run.
 
         :param judged: for each release, the judgement of each build of the project.
-        :returns: ``True`` if the requirement allows a release that one of these limits
-            allows, or a build whose ``fits`` is true; ``False`` if it allows neither;
-            ``None`` if no such limit exists.
+        :returns: ``True`` if the requirement allows a build whose ``fits`` is true, or
+            a forced release; ``False`` if it allows neither; ``None`` if it allows no
+            such build and no release is forced, or if it is malformed.
         """
         parsed = parse_requirement(requirement)
         if parsed is None:

@@ -318,8 +318,8 @@ def _known(
             continue
         allowed = [x for x in running if requirement.specifier.contains(x[0] or "")]
         if any(item.operator != "==" for item in requirement.specifier):
-            # A companion with only a lower bound was built with the leader's newest
-            # release on PyPI for the same CUDA: take only the builds of that release.
+            # A companion that does not pin its leader was built with the leader's
+            # newest release on PyPI for the same CUDA: take the builds of that release.
             cuda = row.needs.cuda
             built = [Version(x.version) for x in plain if x.needs.cuda == cuda]
             newest = max(built, default=None)

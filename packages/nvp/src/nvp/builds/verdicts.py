@@ -89,7 +89,7 @@ def judge(
     :param every_gpu: require the build to run on every GPU of the machine. Otherwise
         the highest compute capability decides.
     :param near: the nearest older and newer releases whose code was read. If one of
-        them has no code for a GPU, a build that was not read might have none either.
+        them has no code for a GPU, a build that was not read might also lack it.
     """
     if needs is None:
         return UNKNOWN

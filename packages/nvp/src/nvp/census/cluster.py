@@ -131,7 +131,7 @@ class ClusterWorkers:
         """Return the outcome of a wheel; ``future`` must be done.
 
         :raises CancelledError: the wheel was not read.
-        :raises InputError: a new worker has another version, or the scheduler is gone.
+        :raises InputError: a new worker's version differs, or the scheduler is gone.
         """
         del self._distant[future]
         try:
@@ -245,7 +245,7 @@ def _connect(address: str) -> Any:
 
 
 def _require_version(client: Any) -> None:
-    """Reject workers with another version, which may produce different rows."""
+    """Reject workers of a different version, which may produce different rows."""
 
     # A nested function is sent by value, so workers unpickle it without this package.
     def version() -> str | None:

@@ -160,7 +160,7 @@ def take_census(
     :param index: a URL, a directory, or its ``file:`` URL.
     :param path: the path of the store.
     :raises InputError: the index cannot be read, the store cannot be written, there is
-        no cluster, or its workers have another version. Stored wheels are kept.
+        no cluster, or its workers have a different version. Stored wheels are kept.
     """
     bare, pair = split_credentials(index) if is_http(index) else (index, None)
     credentials = () if pair is None else ((server_of(bare), pair),)
@@ -301,7 +301,7 @@ class Census:
             if self._store.is_known(wheel):
                 self.tally.known += 1
             elif (host := _host(wheel)) and self._hosts[host] >= self._options.per_host:
-                return  # local files have no host, and no limit
+                return  # the host is at its limit; local files have no host
             else:
                 self._start(wheel)
             self._waiting.popleft()

@@ -162,7 +162,7 @@ SELECT (SELECT count(*) FROM sqlite_master
         WHERE hidden)
 """
 """The number of views, triggers, virtual tables and generated columns. A census creates
-none, and reading those of a stranger might never end."""
+no such objects, and reading them from a strange file might never end."""
 
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 """The last bytes of a rollback journal that names another file for SQLite to delete."""
@@ -410,7 +410,7 @@ def _why_no_file(path: str, *, create: bool) -> str | None:
         return "it is not a regular file"
     try:
         with open_regular(f"{os.path.realpath(path)}-journal") as journal:
-            # SQLite deletes a file that a journal names; those of a census name none.
+            # SQLite deletes files that a journal names. A census journal names no file.
             size = journal.seek(0, os.SEEK_END)
             journal.seek(max(size - len(_NAMES_ANOTHER), 0))
             if journal.read() != _NAMES_ANOTHER:

@@ -105,7 +105,7 @@ class _Meter:
     def check(self) -> None:
         """Check the time limit.
 
-        :raises _StoppedError: the time is over.
+        :raises _StoppedError: the time limit was reached.
         """
         if self.is_over:
             raise _StoppedError(self.late(), may_pass=True)
@@ -146,7 +146,7 @@ class _Watched(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill ``buffer``.
 
-        :raises _StoppedError: the file cannot be read, or the time is over.
+        :raises _StoppedError: the file cannot be read, or the time limit was reached.
         """
         self._meter.check()
         try:
@@ -287,8 +287,8 @@ def inspect_wheel(file: IO[bytes], wheel: Wheel, meter: _Meter) -> Outcome:
     METADATA and the list of members are read first. If there is no native library,
     nothing else is read.
 
-    :param file: the open wheel, which can seek.
-    :raises _StoppedError: the time is over, or the file could not be read.
+    :param file: the open wheel, which must be seekable.
+    :raises _StoppedError: the time limit was reached, or the file could not be read.
     """
     native = False
 

@@ -157,7 +157,7 @@ def _lines(differences: CheckDifferences) -> Iterator[str]:
 
 
 def _say(changes: Sequence[Change], groups: Mapping[str, Group]) -> str:
-    """Describe machines by their number and names; unnamed ones by driver and GPU."""
+    """Describe machines by count and name; if all are unnamed, by driver and GPU."""
     count = sum(item.count for item in changes)
     start = f"{count} machine{'s'[: count != 1]}"
     own = [groups[item.machine] for item in changes]

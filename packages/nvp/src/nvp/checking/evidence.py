@@ -202,7 +202,7 @@ def find_known(
     :returns: ``None`` for a package without evidence of GPU code.
     """
     pin, wheel = item
-    # If no wheel for the platform is for the target's Python, judge another wheel.
+    # If no wheel fits the target's Python, judge a wheel of the same platform.
     stands_in = wheel is None
     if wheel is None and platform_of(platform or ""):
         ours = (x for x in pin.wheels if platform_of(_platforms(x)) == platform)

@@ -150,11 +150,11 @@ class CheckedFile:
         return not item.choices or chosen in item.choices
 
     def counting(self, group: int) -> Iterable[CheckedPin]:
-        """Yield the builds in the best choice of a group of machines."""
+        """Yield the builds that the best choice for a group of machines installs."""
         return (item for item in self.pins if self.counts(item, group))
 
     def verdicts(self, group: int) -> list[Verdict]:
-        """Return the verdicts on the builds in the best choice for a machine group."""
+        """Return the verdict on each build that `counting` yields for a group."""
         return [item.judgements[group].verdict for item in self.counting(group)]
 
 

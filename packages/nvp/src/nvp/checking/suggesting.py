@@ -81,7 +81,7 @@ def suggest(
             continue
         known = [n for n, group in enumerate(report.machines) if group.is_known]
         waiting = _broken(file, numbers)
-        # Try all machines, then those on which a pin cannot run, then each of those.
+        # Try all machines, then all on which a pin cannot run, then each of these.
         for tried in ([known], [numbers], [[number] for number in numbers]):
             solved: set[str] = set()
             for attempt in tried:
@@ -235,7 +235,7 @@ def _candidates(
     found = list(_releases(name, label, platform, environments, find_releases))
     if found:
         return sorted(found, key=lambda x: x.version, reverse=True)
-    # If no release of cupy-cuda13x runs, one of its sibling cupy-cuda12x may run.
+    # If no release of cupy-cuda13x runs, a release of cupy-cuda12x may run.
     majors = {
         e.cuda_driver_version.major for e in environments if e.cuda_driver_version
     }

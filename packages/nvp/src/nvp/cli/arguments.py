@@ -409,7 +409,7 @@ def _find_machine(
     options: argparse.Namespace, environ: Mapping[str, str], given: Mapping[str, str]
 ) -> Environment:
     """Return the machine, with the values that options force."""
-    # Import late: the import must not delay a program that the command starts first.
+    # Import late: `nvp pip` starts pip first, and the import would delay that.
     from nvidia_variant_provider.detection import detect
 
     try:

@@ -93,7 +93,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Check the pins; ``data`` has ``requirements``, ``machines`` and others.
+    """Check the pins; ``data`` has ``requirements``, ``machines`` and other keys.
 
     With ``--diff``, ``data`` is about the new file, and also has ``changes``.
     """

@@ -130,7 +130,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 def _following(
     options: argparse.Namespace, fleet: Fleet, title: str | None
 ) -> str | None:
-    """Return the next step: choose builds, use one, or see why there is none."""
+    """Return the next step: choose builds, use a build, or see why no build fits."""
     line = shlex.join([PROGRAM, "fleet", *map(redacted, options.ours)])
     if title is None:
         return f"to choose builds: {line} --project torch"

@@ -240,8 +240,8 @@ def _hidden(hidden: Mapping[str, Sequence[PassedOver]]) -> str:
 def _what_is_wrong(item: InstalledBuild, *, dry_run: bool, driver: bool) -> str | None:
     """Return a warning if a build cannot run, or has no GPU code.
 
-    :param driver: whether the machine has an NVIDIA driver. Without one, a GPU build
-        runs on the CPU, as far as known.
+    :param driver: whether the machine has an NVIDIA driver. Without a driver, a GPU
+        build is assumed to run on the CPU.
     """
     judgement = item.build.judgement
     # Print no message about libraries that come with a build, only about the build.

@@ -37,7 +37,7 @@ similar to one of nvp."""
 _PIPS_TOO = ("--help", "--json", "--python", "--verbose")
 
 _FOR_PEOPLE = ("install", "download", "wheel")
-"""Commands of pip that print messages to stdout; ``list`` and others print data."""
+"""Commands of pip with messages on stdout; others, such as ``list``, print data."""
 
 
 _OPTIONS = """
@@ -70,7 +70,7 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
-    """Run pip; ``data`` has ``status``, ``chosen``, ``installed`` and others."""
+    """Run pip; ``data`` has ``status``, ``chosen``, ``installed`` and other keys."""
     from ..index.pip.command import find_python
     from ..index.pip.process import Pip
     from ..signals import ending
@@ -280,7 +280,7 @@ def _following(
     elif command.options.dry_run and idle and outcome.has_driver:
         words = ["releases", idle[0], *words_of(options)]
     elif command.options.dry_run and (outcome.stale_variants or outcome.stale_builds):
-        return None  # The warning has the command: this one would install nothing.
+        return None  # pip would keep the old builds: only the warnings' commands help
     elif command.options.dry_run:
         first, *others = (x for x in options.arguments if x != "--dry-run")
         words = ["pip", first, *options.ours, *others]
@@ -300,7 +300,7 @@ def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) 
 
 
 def _words(command: PipCommand, *without: str) -> list[str]:
-    """Return the options for pip, except requirements, ``--dry-run`` and others."""
+    """Return the options for pip that suggested commands keep."""
     left_out = ("requirements", "constraints", "dry_run", "json_report_file", "upgrade")
     return [
         word

@@ -307,7 +307,7 @@ class _WaitingLine:
 
     @contextlib.contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Remove the line, and draw none while the block shows a bar."""
+        """Remove the line, and draw no line while the block shows a bar."""
         with self._lock:
             self.clear()
             self._bars += 1

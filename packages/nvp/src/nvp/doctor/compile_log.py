@@ -283,7 +283,7 @@ class CompileLog:
 
 
 def split_prefix(line: str) -> tuple[str, str]:
-    """Return the process ID in a line's prefix from torch, and the remaining text."""
+    """Split torch's prefix off a line: its process ID (may be empty), and the rest."""
     if match := _PREFIX.match(line):
         return match["process"], line[match.end() :]
     # The prefix of torch 2.1 and 2.2 does not contain the process.

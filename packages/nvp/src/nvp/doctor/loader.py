@@ -140,9 +140,8 @@ class Process:
         return self._by_name.get(name)
 
     def _open_needed(self, at: int, failures: list[Failure]) -> None:
-        """Load the dependencies of the loaded libraries from index ``at`` on."""
-        # The loader works breadth first: libraries appended to the list are visited
-        # later.
+        """Load the dependencies of ``loaded[at:]``, and of the libraries added."""
+        # The loader works breadth first: appended libraries are visited later.
         while at < len(self.loaded):
             user = self.loaded[at]
             for name in user.dynamic.needed:

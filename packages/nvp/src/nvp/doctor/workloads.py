@@ -120,7 +120,7 @@ def run_command(
     """Run a command until it ends, but at most for ``deadline`` seconds.
 
     The output is read continuously, but only its end is kept. When the command has
-    ended or the time is over, all of its processes are killed.
+    ended or reached its deadline, all of its processes are killed.
 
     :param log: receives the relevant lines of the output.
     """

@@ -217,7 +217,7 @@ def _highest(bounds: Sequence[Bound]) -> Bound:
 
 
 # Match only libraries whose soname has the CUDA major version: sonames such as those of
-# cuFFT and cuSPARSE have another version.
+# cuFFT and cuSPARSE have a different version.
 _SONAME = re.compile(
     r"lib(?:cudart|cublas|cublaslt|nvblas|nvrtc|nvjitlink)(?:-[0-9a-f]+)?"
     r"\.so\.([0-9]{1,3})(?:\.([0-9]{1,3}))?(?:\..*)?"

@@ -97,7 +97,7 @@ class GpuSupport:
 
 
 def find_claim(report: WheelReport) -> TrueClaim:
-    """Derive the properties that a wheel could declare from its report."""
+    """Derive from a wheel's report the properties that the wheel could declare."""
     units = split_units(report)
     sm_arch = _true_values(units)
     exact = _exact_values(units, sm_arch)

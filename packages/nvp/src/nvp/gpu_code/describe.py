@@ -262,8 +262,8 @@ def suggest(
     :param kind: the kind of the report; the command has the path only for ``wheel``.
     :param relaxed: use the bound of minor-version compatibility, if there is one.
     """
-    # Declare `90a` code as `90_real`, which is true as long as only 9.0 supports that
-    # value. Without the value, GPUs that cannot run the build would get it.
+    # Declare `90a` code as `90_real`: this is correct as long as only 9.0 supports the
+    # value. Without the value, GPUs that cannot run the build would get the build.
     values = claim.relaxed_sm_arch if relaxed else (*claim.sm_arch, *claim.exact)
     bound = claim.relaxed.version if relaxed else claim.strict.version
     if bound is None or not values:

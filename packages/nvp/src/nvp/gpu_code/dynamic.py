@@ -177,7 +177,7 @@ def read_other_parts() -> Reader[tuple[Range, ...]]:
     GPU code is data whose address a program or the CUDA runtime passes to the driver.
     It is in a section that is loaded into memory (``SHF_ALLOC``), has no CPU
     instructions (``SHF_EXECINSTR``), and is not a table of the linker. In an
-    environment with torch, half of the bytes other than GPU code are in other sections.
+    environment with torch, all other sections have half of the bytes without GPU code.
 
     Bytes outside of all sections, or in any section that may contain GPU code, are not
     part of the result. A file without section headers has no such parts.
@@ -253,7 +253,7 @@ def read_symbols(
     names_at, names_length = sections.place(b".dynstr")
     ident = _read(file, 0, len(MAGIC) + 2)
     order, wide = (">" if ident[5] == 2 else "<"), ident[4] == 2
-    # The fields have another order in 32-bit files.
+    # The fields have a different order in 32-bit files.
     form = struct.Struct(order + ("IBBHQQ" if wide else "IIIBBH"))
     if length > MAX_SYMBOLS * form.size or names_length > MAX_NAMES:
         raise ValueError("its symbol table is too large")

@@ -304,7 +304,7 @@ def cubin_target(image: Image, compat: bytes, tkinfo: bytes) -> str:
 
 
 def cubin_toolkit(image: Image, tkinfo: bytes) -> tuple[int, int] | None:
-    """Return the CUDA version that built a loose cubin, as far as it is known.
+    """Return the CUDA version that built a loose cubin, if it is known.
 
     :param tkinfo: the content of the section ``.note.nv.tkinfo``.
     :returns: the version in ``tkinfo``, else 13.0 for the form of CUDA 13, or ``None``.

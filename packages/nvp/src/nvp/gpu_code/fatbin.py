@@ -250,7 +250,7 @@ class Scanner:
 
     def _find_magic(self, data: bytes, at: int) -> int | None:
         """Return the offset of the first magic at or after ``at``."""
-        if data.startswith(MAGIC, at):  # most containers directly follow another one
+        if data.startswith(MAGIC, at):  # most containers directly follow the last one
             return at
         find, rare = data.find, MAGIC[_RARE : _RARE + 1]
         place = at + _RARE

@@ -341,7 +341,7 @@ def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | N
         counter.add(size)
 
     def pieces() -> Iterator[bytes]:
-        # Report progress only for the first reading: tables may need another one.
+        # Report progress only for the first reading: tables may need a second one.
         nonlocal is_first
         counts, is_first = is_first, False
         for piece in item.pieces():

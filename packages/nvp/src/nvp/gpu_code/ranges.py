@@ -100,7 +100,7 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     end = file.seek(0, os.SEEK_END)
 
     def read(start: int, length: int) -> bytes:
-        # Check the offset from the file first: seeking to an impossible offset fails.
+        # A damaged file may contain an impossible offset, and seeking to it would fail.
         if length <= 0 or start >= end:
             return b""
         file.seek(start)
@@ -213,7 +213,7 @@ class RangeFeeder(Generic[T]):
                 del self._open[index]
 
     def _advance(self, sent: tuple[bytes, ...] | None) -> None:
-        """Run the reader up to its next request, or to its end."""
+        """Run the reader until its next request, or until it returns."""
         try:
             wanted = next(self._reader) if sent is None else self._reader.send(sent)
         except StopIteration as stop:

@@ -130,7 +130,7 @@ class LibraryReport:
     def from_dict(cls, data: Mapping[str, Any]) -> LibraryReport:
         """Read the result of `to_dict`, without validation.
 
-        :raises KeyError, TypeError, AttributeError: the data has another form.
+        :raises KeyError, TypeError, AttributeError: the data has a different form.
         """
         fields = {key: value for key, value in data.items() if key in cls.__slots__}
         fields["machine"] = data["machine"] or ""
@@ -240,7 +240,7 @@ class WheelReport(Reported):
     def from_dict(cls, data: Mapping[str, Any]) -> WheelReport:
         """Read the result of `to_dict`, without validation.
 
-        :raises KeyError, TypeError, AttributeError: the data has another form.
+        :raises KeyError, TypeError, AttributeError: the data has a different form.
         """
         return cls(
             path=data["path"],

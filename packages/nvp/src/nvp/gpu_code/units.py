@@ -177,7 +177,7 @@ def _known(targets: Iterable[str]) -> frozenset[str]:
 def parse_target(target: str) -> tuple[int, str, str]:
     """Split a target such as ``90a_real`` into number, letter (may be empty) and kind.
 
-    :raises ValueError: the target has another form.
+    :raises ValueError: the target has a different form.
     """
     match = _TARGET.fullmatch(target)
     if match is None:

@@ -302,8 +302,8 @@ def find_record(
 
     :param version: the version with its local label, if any.
     :param platform: ``linux_x86_64``, ``linux_aarch64``, ``win_amd64`` or ``any``.
-    :param sha256: the SHA-256 of the wheel, if known. A record with another hash for
-        this file name is not returned.
+    :param sha256: the SHA-256 of the wheel, if known. A record with a different hash
+        for this file name is not returned.
     """
     from packaging.utils import canonicalize_name
 

@@ -326,7 +326,7 @@ def check_nv512(report: WheelReport) -> Iterator[Problem]:
 
 
 def _grouped(wheel: DeclaringWheel, lack: Lack) -> Iterator[tuple[str, Sequence[Unit]]]:
-    """Yield each group of values that the same units lack, as text, with the units."""
+    """Yield the values that the same units lack, joined by commas, and these units."""
     groups: dict[tuple[str, ...], list[Shortfall]] = {}
     for item in wheel.lacking(lack):
         groups.setdefault(tuple(unit.name for unit in item.units), []).append(item)

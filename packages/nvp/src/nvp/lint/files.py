@@ -161,7 +161,7 @@ def read_metadata(file: IndexFile, reading: Reading) -> bytes:
 
 @contextmanager
 def open_wheel(file: IndexFile, reading: Reading) -> Iterator[OpenFile]:
-    """Open a wheel. A wheel on a page is downloaded completely if its hash is compared.
+    """Open a wheel. To verify its hash, a wheel on an index is downloaded completely.
 
     :raises SkippedError: the server sends only whole files, and this one is too large.
     :raises InputError: the wheel cannot be read.

@@ -165,7 +165,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
 def _distinct_answers(
     metadata: VariantsMetadata,
 ) -> Iterator[Mapping[str, tuple[str, ...]]]:
-    """Yield the distinct sets of supported ``nvidia`` values, among those in labels."""
+    """Yield each set of the labels' ``nvidia`` values that some machine supports."""
     provider = metadata.providers.get(NAMESPACE)
     if provider is not None and provider.static_properties is not None:
         yield provider.static_properties

@@ -49,7 +49,7 @@ class PairChange:
     """The builds for a driver with a GPU in the old release and in the new one.
 
     :param change: `SAME`; `GAINED` if only the new build uses the GPU; `LOST` if only
-        the old build does; `CHANGED` for another label, or for another `Cell.how`.
+        the old build does; `CHANGED` if the label or `Cell.how` differs.
     :param reason: a sentence on why the pair was lost or changed.
     :param causes: the reason without driver and GPU numbers, so pairs with the same
         problem have equal causes.

@@ -160,11 +160,12 @@ def origin_of(source: Mapping[str, Any], place: str, *keys: str) -> str | None:
 
 
 def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
-    """Return the number of the line with the key ``name`` in each table of a list.
+    """Return the line number of each ``[[header]]`` table of a file.
 
-    :param header: the name of the list.
-    :param count: the number of tables. If the text has another number of headers, such
-        as additional headers in multi-line strings, every number is ``None``.
+    The line is that of the key ``name`` if it comes first, or else that of the header.
+
+    :param count: the number of tables. If the number of headers differs, for example
+        because a multi-line string contains one, every line number is ``None``.
     """
     pattern = rf"^[ \t]*\[\[[ \t]*{header}[ \t]*\]\](?:[^\n]*\n(?=[ \t]*name\b))?"
     ends = [match.end() for match in re.finditer(pattern, text, re.MULTILINE)]

@@ -67,7 +67,7 @@ class PinTarget:
 
         marker = _EXTRA.sub(lambda x: settle(x[1], x[3]), marker)
         marker = _EXTRA_BEHIND.sub(lambda x: settle(x[3], x[2]), marker)
-        # Cache the result of a marker without these sets: choices do not change it.
+        # Cache the result if it does not depend on the chosen extras and groups.
         is_same = "extras" not in marker and "dependency_groups" not in marker
         if is_same and marker in self._known:
             return self._known[marker]

@@ -238,7 +238,7 @@ def _poetry_roots(number: int, table: Mapping[str, Any], place: str) -> Iterator
 
 
 def _poetry_requires(table: Mapping[str, Any], place: str) -> Iterator[str]:
-    """Yield PEP 508 requirements without version limits that PEP 508 cannot express."""
+    """Yield PEP 508 requirements; limits that PEP 508 cannot express are omitted."""
     here = join(place, "dependencies")
     for name, value in as_object(table.get("dependencies", {}), here).items():
         for item in value if isinstance(value, list) else [value]:

@@ -234,7 +234,7 @@ def _merge(
     metadata: VariantsMetadata | None,
     data: bytes | None,
 ) -> UpgradedFile:
-    """Return the file made from the wheels, with the losses from the old file.
+    """Complete the file made from the wheels; report lost statements of the old file.
 
     :param data: the bytes of the old file.
     """

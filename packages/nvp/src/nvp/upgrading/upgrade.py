@@ -2,7 +2,7 @@
 
 A statement that the current version cannot express is a loss. A required statement that
 the old metadata lacks is a problem: then there is no result, since a guess could select
-another build for users.
+a different build for users.
 """
 
 from __future__ import annotations

@@ -142,8 +142,8 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         message = f"has {len(members)} files *.dist-info/{name}"
         raise InputError(message, hint="build the wheel again")
     (member,) = members
-    # With other methods, zipfile decompresses a whole chunk at once, which may expand a
-    # million times. No builder uses these methods.
+    # With other methods, zipfile decompresses a whole chunk at once, and the result may
+    # be a million times larger. No builder uses these methods.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         message = f"{name} is compressed with a method that wheels do not use"
         raise InputError(message, hint="build the wheel again")
@@ -215,7 +215,7 @@ class WheelName:
 def parse_wheel_name(file_name: str) -> WheelName:
     """Parse ``{name}-{version}(-{build})-{python}-{abi}-{platform}(-{label}).whl``.
 
-    :raises InputError: the name has another form.
+    :raises InputError: the name has a different form.
     """
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 

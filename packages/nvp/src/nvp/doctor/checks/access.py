@@ -271,7 +271,7 @@ def _check_jax(stack: Stack) -> Iterator[Finding]:
     plugins = {cuda: own["plugin"] for cuda, own in parts.items() if "plugin" in own}
     for cuda, plugin in plugins.items():
         lacking = f"jax-cuda{cuda}-pjrt"
-        # jaxlib/plugin_support.py rejects a plug-in of another version.
+        # jaxlib/plugin_support.py rejects a plug-in of a different version.
         others = [
             item.title
             for item in parts[cuda].values()

@@ -242,7 +242,7 @@ def find_builds_without_gpu(stack: Stack) -> Iterator[Finding]:
     if not stack.has_gpu:
         return
     for distribution in stack.distributions.values():
-        # Skip projects whose GPU build has another name: ND208 reports them.
+        # Skip projects whose GPU build has a different name: ND208 reports them.
         if not _is_cpu_build(stack, distribution) or find_form(distribution):
             continue
         yield Finding.of(

@@ -26,7 +26,7 @@ def _forms() -> Mapping[str, Mapping[str, Any]]:
 
 
 def find_form(distribution: Distribution) -> Mapping[str, Any] | None:
-    """Return the table row of a CPU-only distribution; ``None`` for another one."""
+    """Return the table row of a distribution if it is CPU-only, otherwise ``None``."""
     row = _forms().get(distribution.name)
     if row is None or row.get("platform") not in (
         None,

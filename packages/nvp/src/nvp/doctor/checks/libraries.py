@@ -220,7 +220,7 @@ def _severity_of_missing(
         return "warning"
     other = _find_other_cuda(stack, owner, loading.failures)
     if other is None and not stack.is_here:
-        # The checked machine is another one, whose system may have the library.
+        # The checked machine is a different machine: its system may have the library.
         return "note"
     if loading.distribution.name in stack.libraries.working:
         # The part may be optional: onnxruntime-gpu works without its TensorRT library.

@@ -178,7 +178,7 @@ def _find_libraries(stack: Stack, item: GpuProof) -> Iterator[Finding]:
 
 
 def _find_torch(stack: Stack, steps: Mapping[str, Trial]) -> Iterator[Finding]:
-    """ND603: a step of torch fails, or torch finds no GPU."""
+    """ND603: a step of the torch test program fails, or torch finds no GPU."""
     torch = stack.distributions["torch"]
     for name, trial in steps.items():
         if trial.failed:

@@ -48,7 +48,7 @@ def main(seconds: float) -> None:
 def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
     """Yield each GPU whose memory is readable, with its handle.
 
-    :raises NVMLError: there are GPUs, but the memory of none is readable.
+    :raises NVMLError: there are GPUs, but no GPU has readable memory.
     """
     failure: pynvml.NVMLError | None = None
     readable = False

@@ -100,7 +100,7 @@ class NearnessFinder:
         return addresses
 
     def _accept(self, host: str, near: Nearness) -> Nearness:
-        """Accept a location of a host; return the most public one accepted so far."""
+        """Record the `Nearness` of a host; return the most public one so far."""
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 

@@ -136,7 +136,7 @@ def read_links(
 
 
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
-    """Parse a page, sending events to ``target``; yield after each piece of bytes."""
+    """Parse a page in pieces; after each, yield so the caller can read ``target``."""
     from lxml import etree  # imported here, since most pages are JSON
 
     most = _TAGS + len(body) // _BYTES_OF_TAG

@@ -78,9 +78,9 @@ class Parts:
         self.hashes.add((start, start + len(data), hashlib.sha256(data).hexdigest()))
 
     def are_all_of(self, sha256: str | None) -> bool:
-        """Return whether each part is the whole file, with this hash.
+        """Return whether each recorded part spans the whole file and has this hash.
 
-        :raises ChangedFileError: a part is the whole file, but has another hash.
+        :raises ChangedFileError: a part spans the whole file, but its hash differs.
         """
         whole = {
             digest for start, end, digest in self.hashes if end - start == self.size

@@ -154,7 +154,7 @@ def file_name(url: str) -> str:
 
 
 def path_of_file_url(url: str) -> str:
-    """Return the path of a ``file:`` URL, in the form of the operating system."""
+    """Convert a ``file:`` URL to a path of this operating system."""
     from urllib.request import url2pathname
 
     return url2pathname(urlsplit(url).path)

@@ -131,9 +131,9 @@ class Pip:
         take: Callable[[str], object] | None = None,
         mark: str | None = None,
     ) -> int:
-        """Run pip to its end, and return its exit status.
+        """Run pip to completion, and return its exit status.
 
-        If a signal ends this process, end pip first, and then raise `SystemExit`.
+        Signals to terminate are sent to pip; `SystemExit` is raised when pip has ended.
 
         :param quiet: send pip's stdout to stderr.
         :param take: called with each line of pip's stdout, instead of printing it.

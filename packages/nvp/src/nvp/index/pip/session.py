@@ -135,7 +135,7 @@ def run(
     environ: Mapping[str, str],
     quiet: bool,
 ) -> Outcome:
-    """Run pip to its end.
+    """Run pip to completion.
 
     :param command: a command that uses indexes.
     :param environ: the environment variables of pip.

@@ -175,7 +175,7 @@ def parse_project(text: str) -> tuple[str, str | None]:
     """Parse ``torch`` or ``torch==2.15.0``.
 
     :returns: the normalized name, and the version or ``None``.
-    :raises UsageError: the text has another form.
+    :raises UsageError: the text has a different form.
     """
     requirement = parse_requirement(text)
     specifiers = list(requirement.specifier) if requirement else []
@@ -306,7 +306,7 @@ class ProjectJudge:
     def compare_indexes(
         self, old: str, new: str, *, all_pairs: bool = False
     ) -> IndexDifferences:
-        """Return which machines get different builds from a new state of an index.
+        """Return which machines get a different build after an index has changed.
 
         :param old: a directory or a saved page, as for `read_index`; likewise ``new``.
         """

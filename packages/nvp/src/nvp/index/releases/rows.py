@@ -99,7 +99,7 @@ def find_selected(table: ReleaseTable) -> Selected:
 
 
 def depends_on_machine(table: ReleaseTable) -> bool:
-    """Return whether another driver or GPU may get another build of a project."""
+    """Return whether the build of a project may depend on the driver or the GPU."""
     return any(
         build.verdict not in ("cpu", "unknown") or build.label or build.cuda
         for release in table.releases
@@ -141,7 +141,7 @@ def _is_unread(build: ListedBuild) -> bool:
 def find_pick_change(
     pair: Pair, tables: Sequence[ReleaseTable], saved: Sequence[bool]
 ) -> PairChange:
-    """Return whether a driver-GPU pair gets another build of a project, and why.
+    """Return whether a driver-GPU pair gets a different build of a project, and why.
 
     :param tables: the tables of the old and the new state.
     :param saved: for each table, the parameter of `find_pick`.

@@ -94,7 +94,7 @@ class Reader:
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
-        # Keyed by URL: wheels whose server does not support ranges, and downloads.
+        # The keys are URLs: of wheels without range requests, and of downloaded wheels.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 

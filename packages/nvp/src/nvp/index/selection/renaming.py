@@ -300,7 +300,7 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     :returns: ``None`` if there are unrealistically many machines.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
-    # Add the neighboring versions, which cannot use wheels for only a named version.
+    # Add the neighbors of each named version: they cannot use wheels for only that one.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:

@@ -107,10 +107,10 @@ def all_labels(file_names: Iterable[str], judged: PageVerdicts) -> frozenset[str
 
 
 def is_needed(label: str, labels: Iterable[str], *, alone: bool) -> bool:
-    """Return whether a project without the label must not be installed.
+    """Return whether a project must not be installed without the label.
 
-    A label for all projects applies only to projects that have it, but a label such as
-    ``cu126`` must exclude builds for another CUDA.
+    A label for all projects applies only to projects that have it. A backend's label,
+    such as ``cu126``, also excludes builds of projects with labels of other backends.
 
     :param labels: the labels of the project.
     :param alone: whether the user requested the label only for this project.

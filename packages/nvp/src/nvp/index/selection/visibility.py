@@ -72,7 +72,7 @@ class PageVerdicts:
         return frozenset(build.file for build in self.builds if build.has_label(label))
 
     def apply(self, files: Sequence[model.File]) -> list[model.File]:
-        """Return the files for the page: remove the hidden files, and yank others."""
+        """Return the files for the page: omit those to hide, and mark those to yank."""
         shown = []
         for file in files:
             each = self.visibility.files.get(file.filename)

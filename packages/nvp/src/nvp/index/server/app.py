@@ -410,10 +410,10 @@ def _is_name(name: str) -> bool:
 def _respond_renamed(
     shown_releases: Iterable[ShownRelease], label: str, name: str
 ) -> Response | None:
-    """Respond to a request for a variant wheel that this machine does not get.
+    """Respond to a request for a variant wheel whose name this machine's page lacks.
 
-    In the lock file of another machine, the URL of a variant wheel has its label, and
-    the rank of the label on that machine.
+    The URL contains the wheel's label and the rank of the label, which depends on the
+    machine. A lock file of another machine may therefore have a different URL.
 
     :param shown_releases: the shown releases of the project.
     :param name: the name in the URL, which the page does not have.

@@ -227,7 +227,7 @@ class KeptPages:
             fresh=now + sum(seconds[:1]),
             usable=now + sum(seconds),
         )
-        # If credentials changed, it is unknown for which ones the page is valid.
+        # If credentials changed, the page may belong to the old ones: do not cache it.
         is_same = key == make_key() and reply.status in (200, 304)
         if self._keeps and seconds and is_same and not is_cut:
             self._pages.put(key, new)

@@ -264,10 +264,10 @@ def break_off(
     headers: Mapping[str, str],
     warn: Callable[[str], None],
 ) -> Response:
-    """Return a truncated response, like that of the upstream.
+    """Return a response that breaks off after ``body``, as the upstream's did.
 
     :param headers: the headers, with the announced length, if any.
-    :param warn: called with the error.
+    :param warn: called with the text of the error when the response breaks off.
     """
 
     class Pieces:

@@ -129,7 +129,7 @@ class LockFiles:
         """Save a rewritten wheel of a lock file; return its new SHA-256.
 
         :param name: the name for pip.
-        :raises InputError: the wheel cannot be read or has another hash.
+        :raises InputError: the wheel cannot be read or has a different hash.
         """
         source = self._sources[number]
         return self._server.call(_save_rewritten(source, project, name, folder))
@@ -173,7 +173,7 @@ async def _save_rewritten(source: Source, project: str, name: str, folder: Path)
     rewritten. pip must verify the new hash.
 
     :returns: the SHA-256 of the wheel for pip.
-    :raises InputError: the wheel cannot be read or has another hash.
+    :raises InputError: the wheel cannot be read or has a different hash.
     """
     from .rewritten import save_rewritten
 

@@ -120,7 +120,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
 def stat_of(path: str) -> tuple[int, int, float]:
     """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
     status = os.stat(path)
-    # On Windows, programs that copy files can set all timestamps: trust none there.
+    # On Windows, programs that copy files can set all timestamps: trust no timestamp.
     changed = status.st_ctime if os.name == "posix" else float("inf")
     return status.st_size, status.st_mtime_ns, max(status.st_mtime, changed)
 

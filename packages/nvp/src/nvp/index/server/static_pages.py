@@ -215,7 +215,7 @@ class _Index:
             self.problems.setdefault(path, file)
 
     def read_old(self, folder: str) -> None:
-        """Read the pages of a directory; a page of another program is a problem."""
+        """Read the pages of a directory; report pages of other programs as problems."""
         if folder in self.old:
             return
         old = self.old[folder] = _Old()
@@ -346,7 +346,7 @@ class _Index:
                 private_metadata=old.kept,
             )
             self._add_pages(pages, project, page)
-        # Use a tuple: the model's set has another order in each process.
+        # Use a tuple: the model's set has a different order in each process.
         projects: Any = tuple(map(model.ProjectListElement, sorted(entries)))
         meta = model.Meta("1.1", _GENERATOR)
         self._add_pages(pages, "", model.ProjectList(meta, projects))
