@@ -347,3 +347,28 @@ def test_ctrl_c_twice_waits_for_nothing(workers: list[str], tmp_path: Path) -> N
         assert not index.gate.is_set()
     assert "Traceback" not in said
     assert contents(tmp_path / "census.sqlite")["wheels"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
+def test_ctrl_c_while_the_workers_start(index: Path, tmp_path: Path) -> None:
+    """A terminal sends it to all processes, and the workers do not ignore it yet."""
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "nvp", "census", str(index), "--jobs", "2"),
+            *("-o", str(tmp_path / "census.sqlite")),
+        ],
+        env=os.environ | {"NVP_TEST_CENSUS": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        while not any(map(is_worker, family(f"NVP_TEST_CENSUS={tmp_path}"))):
+            assert process.poll() is None
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in said

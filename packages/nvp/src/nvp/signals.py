@@ -58,3 +58,19 @@ def ending() -> Iterator[None]:
     if told:
         # If a destructor was running, Python has ignored SystemExit: raise it again.
         raise SystemExit(128 + told[0])
+
+
+@contextmanager
+def holding_interrupts_back() -> Iterator[None]:
+    """Block Ctrl-C in this thread, and in processes started in the ``with`` block.
+
+    Each process unblocks Ctrl-C as soon as it can end without a traceback.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

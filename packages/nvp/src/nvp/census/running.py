@@ -253,7 +253,7 @@ class Census:
                         lister.go_on()
                 if self._reading or self._listing:
                     self._take_event()
-                elif not (self._waiting or self._suspects):
+                elif is_ending or not (self._waiting or self._suspects):
                     break
         finally:
             lister.stop()

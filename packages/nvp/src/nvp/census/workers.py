@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from nvidia_variant_provider.errors import InputError
 
+from ..signals import holding_interrupts_back
 from .model import Outcome
 from .worker import Task, read_wheel
 
@@ -105,8 +106,12 @@ class LocalWorkers:
 
         :raises BrokenExecutor: a process was killed; call `renew`.
         """
-        with _isolated():
-            return self._executor.submit(_read_unless_withdrawn, task)
+        return self._submit(_read_unless_withdrawn, task)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        # Ctrl-C would end new processes before `_prepare_process` ignores it.
+        with _isolated(), holding_interrupts_back():
+            return self._executor.submit(function, *arguments)
 
     def capacity(self) -> int:
         """Return the number of processes."""
@@ -119,13 +124,12 @@ class LocalWorkers:
         """
         return future.result()
 
-    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:  # noqa: ARG002
         """Cancel the wheels that no process has started to read."""
-        # The executor cannot cancel wheels that are already in the pipe to the
-        # processes, so the processes skip them.
+        # The processes skip them, also wheels that are already in the pipe. Do not
+        # cancel futures: if a process then dies, the executor fails on a canceled one,
+        # and the other futures never end.
         self._withdrawn.value = 1
-        for future in futures:
-            future.cancel()
 
     def renew(self) -> None:
         """Replace all processes with new ones.
@@ -135,8 +139,7 @@ class LocalWorkers:
         self.close(at_once=True)
         self._executor = self._make()
         try:
-            with _isolated():
-                self._executor.submit(os.getpid).result()
+            self._submit(os.getpid).result()
         except BrokenExecutor:
             message = "no process can be started"
             hint = "check the memory of this machine, and that a script that calls "
@@ -150,7 +153,8 @@ class LocalWorkers:
                 process.terminate()
         # Wait here, because only the first call of `shutdown` waits: a remaining thread
         # of the executor may close its pipe while the exiting interpreter writes to it.
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        with _isolated():  # it may start a new resource tracker
+            self._executor.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ...files import resource_file
-from ...signals import ENDING, handling
+from ...signals import ENDING, handling, holding_interrupts_back
 from .command import PipCommand, PipOptions
 
 logger = logging.getLogger(__name__)
@@ -323,7 +323,7 @@ class _WarmPip:
         self._replies, replies = os.pipe()
         self._received = b""
         try:
-            with _holding_interrupts_back():
+            with holding_interrupts_back():
                 self.process = subprocess.Popen(  # noqa: S603
                     [*command, str(questions), str(replies)],
                     env=dict(environ),
@@ -417,19 +417,3 @@ def _is_foreground() -> bool:
         with suppress(OSError):
             return os.tcgetpgrp(stream) == os.getpgrp()
     return False
-
-
-@contextmanager
-def _holding_interrupts_back() -> Iterator[None]:
-    """Block Ctrl-C in this thread, and in processes started in the ``with`` block.
-
-    Each process unblocks Ctrl-C as soon as it can end without a traceback.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
