@@ -141,7 +141,15 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
     if len(members) > 1:
         message = f"has {len(members)} files *.dist-info/{name}"
         raise InputError(message, hint="build the wheel again")
-    (member,) = members
+    return read_member(archive, members[0], name)
+
+
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:
+    """Return the bytes of a small member.
+
+    :param name: the name of the member in messages.
+    :raises InputError: it is too large or compressed with an unusual method.
+    """
     # With other methods, zipfile decompresses a whole chunk at once, and the result may
     # be a million times larger. No builder uses these methods.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import logging
 import os
 import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -38,6 +38,7 @@ from ...wheels.archive import (
     parse_headers,
     parse_wheel_name,
     read_dist_info,
+    read_member,
 )
 from ..http.pages import parse_page
 from ..http.urls import is_file_name, is_http, list_names, path_of_file_url
@@ -52,7 +53,10 @@ SDISTS = (".tar.gz", ".zip")
 PAGES = {"index.json": Format.JSON_V1, "index.html": Format.HTML_V1}
 """The pages of a directory, in the order in which they are written."""
 
-_BROKEN_SDIST = (tarfile.TarError, zlib.error, EOFError, OSError)
+_LARGEST_SDIST = 2 * 1024**3
+_MOST_MEMBERS = 100_000
+"""The limits of a source distribution up to its PKG-INFO: its size in bytes after
+decompression, and its number of members. Each limit is several seconds of work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,21 +193,57 @@ def _read_pkg_info(path: str) -> bytes:
     """
     if path.endswith(".zip"):
         with open_wheel(path) as archive:
-            for member in filter(_is_pkg_info, archive.namelist()):
-                with archive.open(member) as file:
-                    return file.read(MAX_MEMBER)
+            for member in archive.infolist():
+                if _is_pkg_info(member.filename):
+                    return read_member(archive, member, "PKG-INFO")
         return b""
-    try:
-        with explained(), open_regular(path) as raw, tarfile.open(fileobj=raw) as tar:
-            for item in tar:
+    with explained(), open_regular(path) as raw, _Inflated(fileobj=raw) as data:
+        try:
+            # Use no other compression: for .tar.gz, pip uses only gzip.
+            tar = tarfile.open(fileobj=data, mode="r:")  # noqa: SIM115  # has no file
+            for _ in range(_MOST_MEMBERS):
+                item = tar.next()
+                if item is None:
+                    return b""
                 if _is_pkg_info(item.name.removeprefix("./")):
-                    info = tar.extractfile(item)
-                    return b"" if info is None else info.read(MAX_MEMBER)
-    except _BROKEN_SDIST as error:
-        reason = shown(str(error) or type(error).__name__, 100)
-        message = f"not a readable archive: {reason}"
-        raise InputError(message, hint="build or upload it again") from None
-    return b""
+                    # Follow no link: its target may be missing, or the link itself.
+                    info = tar.extractfile(item) if item.isreg() else None
+                    if info is None:
+                        raise tarfile.ReadError("PKG-INFO is not a regular file")
+                    return info.read(MAX_MEMBER)
+                # Millions of members need gigabytes.
+                tar.members.clear()  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"more than {_MOST_MEMBERS} members")
+        except (tarfile.TarError, gzip.BadGzipFile) as error:
+            reason = shown(str(error) or type(error).__name__, 100)
+            message = f"not a readable archive: {reason}"
+            raise InputError(message, hint="build or upload it again") from None
+
+
+class _Inflated(gzip.GzipFile):
+    """The archive of a source distribution, which `tarfile` reads within limits.
+
+    A header of `tarfile` may state any size, and is read at once.
+    """
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read the next bytes.
+
+        :raises tarfile.ReadError: they are too many, or too far from the start.
+        """
+        if size is None or not 0 <= size <= MAX_MEMBER:
+            raise tarfile.ReadError("a header is too large")
+        self.seek(self.tell())
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Change the position.
+
+        :raises tarfile.ReadError: it is too far from the start.
+        """
+        if offset > _LARGEST_SDIST:
+            raise tarfile.ReadError(f"more than {_LARGEST_SDIST >> 30} GiB")
+        return super().seek(offset, whence)
 
 
 def _is_pkg_info(member: str) -> bool:
