@@ -219,6 +219,13 @@ def test_files_that_cannot_be_read_are_left_to_pip(
         assert files.rewrite(url) == url
 
 
+@pytest.mark.parametrize("option", ["-i", "--extra-index-url", "-f", "-r", "-c"])
+def test_an_option_without_its_value_is_left_to_pip(option: str, files: Files) -> None:
+    """pip ends with an error; with an empty value, it would use its other indexes."""
+    path = files.write("a.txt", f"-i {URL}\n{option}  # later\n")
+    assert Path(files.rewrite(path)).read_text().splitlines()[1] == option
+
+
 class TestIncludes:
     def test_nested(self, files: Files) -> None:
         (files.folder / "sub" / "wheels").mkdir(parents=True)

@@ -238,7 +238,7 @@ class FileCopies:
                 if option in (*_INDEX, *_LINKS):
                     return True
                 if option in _NAMED_FILES and self._has_places(
-                    _resolve(path, text), seen
+                    _resolve(path, text or ""), seen
                 ):
                     return True
         return False
@@ -264,6 +264,8 @@ class FileCopies:
         words: list[str] = []
         for option, text in options:
             words.append(option)
+            if text is None:
+                continue
             if option in _NAMED_FILES:
                 # Relative paths do not work in a copy, which is in another directory.
                 words.append(self.replace(_resolve(path, text)))
@@ -278,8 +280,11 @@ class FileCopies:
                 words.append(text)
         return shlex.join(words)
 
-    def _options(self, line: str) -> list[tuple[str, str]]:
-        """Return ``(word, value)`` pairs; only words in `_HERE` have a value."""
+    def _options(self, line: str) -> list[tuple[str, str | None]]:
+        """Return ``(word, value)`` pairs; only words in `_HERE` have a value.
+
+        The value is ``None`` if the line ends without it, which pip reports.
+        """
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
@@ -289,15 +294,15 @@ class FileCopies:
             words = iter(shlex.split(text))
         except ValueError:
             return []
-        options: list[tuple[str, str]] = []
+        options: list[tuple[str, str | None]] = []
         for word in words:
             if word == "--":
                 options += [(rest, "") for rest in (word, *words)]
                 break
             option, value = _split(word)
             if option in _HERE:
-                text = next(words, "") if value is None else value
-                options.append((option, text))
+                value = next(words, None) if value is None else value
+                options.append((option, value))
                 continue
             if option in _WITH_VALUES:
                 # Use two words: shlex.join() would quote "--option=va lue" as a whole,
