@@ -202,7 +202,7 @@ def write_own(path: str, content: bytes) -> None:
         with open(descriptor, "wb") as file:
             file.write(content)
         os.replace(unfinished, path)
-    except OSError:
+    except BaseException:  # such as KeyboardInterrupt
         _remove(unfinished)
         raise
 

@@ -238,6 +238,18 @@ def test_a_folder_that_has_become_foreign(base: Path) -> None:
     assert load(base / NAME / "kind" / "file", 9) is None
 
 
+def test_an_interrupt_leaves_no_unfinished_file(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store(base / NAME / "kind" / "entry", b"x")
+    assert not [path for path in base.rglob("*") if path.is_file()]
+
+
 LIMITED = """
 import resource, sys, warnings
 from nvp.files import store

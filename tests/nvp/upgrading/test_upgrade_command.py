@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -383,3 +385,35 @@ class TestInconsistent:
         outcome = run("--index", tmp_path)
         assert outcome.code == 1
         assert f"{name}: not " in outcome.err
+
+
+STOPPED = """
+import os, signal, sys
+from nvp import files
+from nvp.__main__ import run
+fsync, name = os.fsync, sys.argv.pop()
+def stop(descriptor):
+    os.kill(os.getpid(), signal.Signals[name])
+    fsync(descriptor)
+files.os.fsync = stop
+sys.exit(run())
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a process cannot send these signals there")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("pages", [True, False])
+def test_a_signal_leaves_no_unfinished_file(
+    name: str, pages: bool, tmp_path: Path, tutorial: Path
+) -> None:
+    stub_wheel(tmp_path, "demo", "1.0")
+    words = ["--index", "--pages", tmp_path]
+    if not pages:
+        words = [tutorial, "--output", tmp_path / "new.json"]
+    done = subprocess.run(
+        [sys.executable, "-c", STOPPED, COMMAND, *map(str, words), name],
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 128 + signal.Signals[name]
+    assert not [*tmp_path.rglob("*.part")]

@@ -139,7 +139,11 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
     options.arguments = line.passed_on
     if name != "pip":
         verbosity += options.verbose
+    from ..signals import ending
+
     with contextlib.ExitStack() as stack:
+        # Remove temporary files and end child processes whatever ends this process.
+        stack.enter_context(ending())
         if verbosity:
             from .log import log_start, logging_to_stderr
 

@@ -95,24 +95,22 @@ def configure_parser(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run all checks; ``data`` has the findings and the content of the stack."""
     from ..api import doctor
-    from ..signals import ending
 
     require_positive(options, "jobs")
     is_here = not words_of(options)
     evidence = _evidence_of(options, is_here=is_here)
-    with ending():
-        diagnosis = doctor(
-            options.python,
-            environment=find_environment(options, environ),
-            is_here=is_here,
-            machine_options=words_of(options),
-            environ=environ,
-            jobs=options.jobs,
-            watch=lambda name: progress_bar(f"reading {name}"),
-            live=options.live_timeout if options.live else None,
-            everything=options.all,
-            evidence=evidence,
-        )
+    diagnosis = doctor(
+        options.python,
+        environment=find_environment(options, environ),
+        is_here=is_here,
+        machine_options=words_of(options),
+        environ=environ,
+        jobs=options.jobs,
+        watch=lambda name: progress_bar(f"reading {name}"),
+        live=options.live_timeout if options.live else None,
+        everything=options.all,
+        evidence=evidence,
+    )
     written, errors = _write_receipts(diagnosis, options.receipt)
     if options.report is not None:
         from ..doctor.issue import issue_lines

@@ -73,20 +73,17 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     """Run pip; ``data`` has ``status``, ``chosen``, ``installed`` and other keys."""
     from ..index.pip.command import find_python
     from ..index.pip.process import Pip
-    from ..signals import ending
 
     if not options.arguments:
         hint = "try: nvp pip install torch"
         raise UsageError("no pip command given", hint=hint)
     pip = Pip(find_python(options.python, environ), environ)
-    # A signal that ends this process ends pip first, and removes temporary directories.
-    with ending():
-        try:
-            # pip is slowest to load, so start it first.
-            pip.start(quiet=options.json)
-            return _execute(pip, options, environ)
-        finally:
-            pip.close()
+    try:
+        # pip is slowest to load, so start it first.
+        pip.start(quiet=options.json)
+        return _execute(pip, options, environ)
+    finally:
+        pip.close()
 
 
 def _execute(

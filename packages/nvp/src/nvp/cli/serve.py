@@ -82,14 +82,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
 
     ``data`` has the ``url`` and ``upstream`` of each index.
     """
-    from ..signals import ending
-
-    # Until the server runs, a signal also ends the pip that lists the indexes.
-    with ending():
-        return _execute(options, environ)
-
-
-def _execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     find_machine = find_later(options, environ)
     selection = _make_selection(options, environ, find_machine)
     remote = _is_remote(options)
