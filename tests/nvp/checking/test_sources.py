@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,3 +125,19 @@ def test_a_wheel_with_another_hash_says_nothing(
     outcome = run(path, *OLD, "--json", "--index-url", tmp_path / "no-index")
     assert outcome.data["requirements"] == []
     assert "its sha256 is not the one" in outcome.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs /dev/zero")
+def test_a_locked_path_of_no_regular_file(
+    run: Run, index: Path, tmp_path: Path
+) -> None:
+    """Reading it would never end."""
+    path = tmp_path / "pylock.toml"
+    path.write_text(
+        'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "gpu-demo"\n'
+        'version = "1.0"\n[[packages.wheels]]\n'
+        f'name = "gpu_demo-1.0-{TAG}.whl"\npath = "/dev/zero"\nsize = 2000000\n'
+        f'hashes = {{sha256 = "{0:064}"}}\n'
+    )
+    outcome = run(path, *OLD, "--index-url", index)
+    assert "not a regular file" in outcome.err

@@ -14,6 +14,8 @@ from typing import BinaryIO, TypeVar
 
 from simple_repository import errors, model
 
+from nvidia_variant_provider.strict_json import open_regular
+
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Parts
 
@@ -115,7 +117,7 @@ async def stream_pieces(
     if isinstance(resource, CopiedWheel):
         return resource.pieces()
     if isinstance(resource, model.LocalResource):
-        return _read_pieces(stack.enter_context(resource.path.open("rb")))
+        return _read_pieces(stack.enter_context(open_regular(resource.path)))
     if isinstance(resource, model.TextResource):
         return _read_pieces(io.BytesIO(resource.text.encode()))
     if not isinstance(resource, model.HttpResource):

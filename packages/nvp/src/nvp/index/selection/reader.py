@@ -25,7 +25,7 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import MAX_BYTES, read_bytes
+from nvidia_variant_provider.strict_json import MAX_BYTES, open_regular, read_bytes
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
@@ -136,7 +136,7 @@ class Reader:
             if isinstance(resource, CopiedWheel):
                 return resource.read(read)
             if isinstance(resource, model.LocalResource):
-                with resource.path.open("rb") as local:
+                with open_regular(resource.path) as local:
                     return read(local)
             if isinstance(resource, model.HttpResource):
                 opened = RangeFile(self.client, resource.url, loop, parts=parts)
