@@ -26,8 +26,9 @@ class Answer:
 
     :param ranges: whether the server sends the ranges that are asked for.
     :param parts: the body that ranges are taken from, where it is another one.
-    :param fault: ``hang`` (send nothing until the server stops), ``cut`` (stop after
-        half of the body), ``drip`` (send a byte at a time, until the server stops),
+    :param fault: ``hang`` (send nothing until the server stops), ``close`` (send
+        nothing), ``cut`` (stop after half of the body), ``drip`` (send a byte at a
+        time, until the server stops),
         ``lie`` (send another range than the one that was asked for), ``whole`` (send
         ranges at the end alone).
     """
@@ -125,8 +126,10 @@ def serve_answers(
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206
-            if answer.fault == "hang":
-                stopped.wait()
+            if answer.fault in ("hang", "close"):
+                if answer.fault == "hang":
+                    stopped.wait()
+                self.close_connection = True
                 return
             self.send_response(status)
             for name, value in headers.items():

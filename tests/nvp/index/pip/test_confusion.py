@@ -341,6 +341,38 @@ def test_a_reply_that_only_this_program_rejects(
     assert through == Result(True, None)
 
 
+class _LostOnce(dict[str, Answer]):
+    """Answers of a server that closes the connection of the first request."""
+
+    def get(self, path: str, default: Any = None) -> Any:
+        lost = self.pop("", None)
+        return lost if lost is not None else super().get(path, default)
+
+
+@pytest.mark.parametrize("version", EDGES)
+def test_a_connection_that_is_lost_once(
+    version: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
+) -> None:
+    """pip asks the same index again, as it does alone."""
+    (tmp_path / "inner").mkdir()
+    indexes = {
+        INNER: stub_wheel(tmp_path / "inner", "kern", INNER),
+        OUTER: stub_wheel(tmp_path, "kern", OUTER),
+    }
+    first, second = (
+        answers(number, Answer(body=json_page(number), kind=JSON), wheel)
+        for number, wheel in indexes.items()
+    )
+    lost = _LostOnce({**first, "": Answer(fault="close")})
+    with serve_answers(lost) as inner, serve_answers(second) as outer:
+        urls = [f"{inner.url}/simple/", f"{outer.url}/simple/"]
+        case = Case(urls, environ, tmp_path)
+        nvp = ("-m", "nvp", "pip", "--python", pips[version].python, *MACHINE)
+        words = ("--retries", "1", "--index-url", urls[0], "--extra-index-url", urls[1])
+        through = case.run(sys.executable, *nvp, "install", *words, target="through")
+    assert through == Result(False, INNER)
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_users_of_two_indexes_on_one_server(
     is_first: bool,

@@ -33,7 +33,7 @@ def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
         (Answer(status=403), 403, "HTTP 403"),
         (Answer(status=407), 407, "HTTP 407"),
         (Answer(status=500), 500, "HTTP 500"),
-        (Answer(fault="hang"), 502, "no response within 0.2 s"),
+        (Answer(fault="hang"), 503, "no response within 0.2 s"),
         (Answer(status=302, headers={"Location": PAGE}), 302, "10 redirects"),
         (
             Answer(status=302, headers={"Location": "http://files.example/"}),

@@ -62,8 +62,8 @@ class TestPages:
             port = unused.getsockname()[1]
             with start(f"http://127.0.0.1:{port}/simple/") as running:
                 for _ in range(2):
-                    assert running.page().status == 502
-                assert ask(running.urls[0]).status == 502
+                    assert running.page().status == 503
+                assert ask(running.urls[0]).status == 503
 
     def test_a_compressed_page(self, folder: Path) -> None:
         answers = answers_of(folder)
