@@ -207,6 +207,10 @@ def test_a_label_of_what_does_not_use_torch_says_nothing(tmp_path: Path) -> None
     [
         ("https://a.test/demo-1.0%2Bcu12torch2.6cxx11abiTRUE-cp311-cp311-any.whl", 1),
         ("https://a.test/demo-1.0+cu12torch2.8cxx11abiTRUE-cp311-cp311-any.whl", 0),
+        (
+            f"https://a.test/demo-1.0-{'a.' * 9999}a-{'b.' * 9999}b-{'c.' * 9999}c.whl",
+            0,
+        ),
         ("https://a.test/demo.tar.gz", 0),
         ("https://[", 0),
         (7, 0),

@@ -40,6 +40,7 @@ UV = 'version = 1\n[[package]]\nname = "torch"\nversion = "2.9.1"\n'
 POETRY = '[metadata]\ncontent-hash = "0"\n[[package]]\nname = "torch"\n'
 PDM = '[metadata]\nlock_version = "4.5.0"\n[[package]]\nname = "torch"\n'
 PYLOCK = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "torch"\n'
+MANY = "-".join(["x." * 1000 + "x"] * 3)
 CASES: dict[str, tuple[str | bytes, str]] = {
     "not UTF-8": (b"torch==2.9.1\n\xff\n", "not UTF-8: byte 13; save it as UTF-8"),
     "NUL": (b"torch==2.9.1\n\0", "has NUL bytes; this is not a text file"),
@@ -71,6 +72,10 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "pdm": (PDM + "version = 1\n", "package[0].version: expected a string"),
     "pylock": (PYLOCK + "version = 1\n", "packages[0].version: Unexpected type int"),
     "pylock 2": (PYLOCK.replace("1.0", "2.0"), "Exactly one of"),
+    "pylock tags": (
+        f'{PYLOCK}version = "1"\nwheels = [{{ name = "a-1-{MANY}.whl" }}]\n',
+        "a wheel names too many tags",
+    ),
     "Pipfile": ('{"_meta": {}, "default": 1}', "default: expected an object"),
     "Pipfile pin": ('{"_meta": {}, "default": {"a": 1}}', "default.a: expected an obj"),
     "inspect": ('{"installed": [1]}', "[0]: expected an object, found a number"),

@@ -42,6 +42,13 @@ def test_the_wheels_are_those_that_pip_takes(platform: str, version: str) -> Non
     assert tags[0] in own.ranks
 
 
+def test_name_with_a_billion_tags_has_no_rank() -> None:
+    many = ".".join(f"a{number}" for number in range(1000))
+    name = f"torch-2.8.0-{many}-{many}-{many}.whl"
+    assert tags_of(name) == ((),)
+    assert find_target().rank(name) is None
+
+
 def test_this_machine_is_the_default() -> None:
     from packaging.tags import sys_tags
 

@@ -53,6 +53,9 @@ class TestWheels:
             "torch-x-cp313-cp313-linux_x86_64-cu129",
             "torch-2.8.0",
             "torch-2.8.0-1-cp313-cp313-win32-null-null",
+            # 54,000 tags
+            f"torch-2.8.0-{'a.' * 37}a-{'b.' * 37}b-{'c.' * 37}c",
+            f"torch-2.8.0-{'a.' * 35}a-{'b.' * 35}b-{'c.' * 35}c-cu129",
         ],
     )
     def test_name_of_another_form_is_refused(self, name: str) -> None:

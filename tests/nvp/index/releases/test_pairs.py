@@ -84,6 +84,15 @@ def test_what_a_release_takes_away(run: Run, index: Path) -> None:
     assert "7.5" not in lost
 
 
+def test_page_without_readable_wheels(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "demo-x.whl").touch()
+    write_page(tmp_path / "demo")
+    outcome = run("matrix", "demo", "--index-url", tmp_path)
+    assert outcome.code == 3
+    assert outcome.err.startswith("error: no index has wheels of demo to show")
+
+
 @pytest.mark.parametrize(
     "form",
     [

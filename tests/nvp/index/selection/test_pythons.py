@@ -30,6 +30,17 @@ def test_the_pythons_that_take_a_wheel(
     assert find_pythons(tags, requires_python) == pythons
 
 
+def test_name_with_a_billion_tags_is_not_installable() -> None:
+    many = "py3." * 1000 + "py3"
+    names = f"demo-1.0-{many}-{many}-{many}.whl", "demo-1.0-py3-none-any.whl"
+    files = [
+        model.File(filename=name, url=f"https://wheels.example/{name}", hashes={})
+        for name in names
+    ]
+    found = find_installable(find_wheels(files, "demo"), None)
+    assert list(found) == [names[1]]
+
+
 def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
     """Old wheels for the stable ABI name no last Python, and no client has one."""
     rules = {"3.0": "<3.14", "2.0": ">=3.9", "4.0rc1": None}

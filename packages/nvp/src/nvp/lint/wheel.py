@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -17,7 +16,7 @@ from nvidia_variant_provider.errors import InputError, listed, shown
 from nvidia_variant_provider.strict_json import parse_lenient
 
 from ..index.http.urls import IndexFile
-from ..wheels.archive import WheelName
+from ..wheels.archive import WheelName, expands_too_far
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
 from .files import OpenFile, Reading, SkippedError, open_wheel, read_metadata
@@ -51,9 +50,6 @@ _MANYLINUX = re.compile(r"-(?:many|musl)linux(?:_[0-9]+_[0-9]+|[0-9]*)_")
 
 _NO_HASH = "--no-hash is given, or NV417 is left out"
 _LEFT_OUT = "the rules NV5 are left out"
-
-_MAX_EXPANDED = 1000
-"""Maximum number of tags to which a compressed tag may expand."""
 
 _MAX_VERSION = 255
 """Maximum length of a version; file names allow no more."""
@@ -288,9 +284,7 @@ def check_nv414(wheel: OpenedWheel) -> Iterator[Problem]:
         return
     inside: set[str] = set()
     for text in wheel.content.tags:
-        parts = [part.count(".") + 1 for part in text.split("-")]
-        # A tag with three long parts expands to millions of tags.
-        if len(parts) == 3 and prod(parts) <= _MAX_EXPANDED:
+        if text.count("-") == 2 and not expands_too_far(text):
             try:
                 inside |= {str(tag) for tag in parse_tag(text)}
                 continue

@@ -12,7 +12,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import UsageError, shown
 
-from ..wheels.archive import platform_of
+from ..wheels.archive import expands_too_far, platform_of
 
 _EXTRA = re.compile(r"""\bextra\s*(==|!=)\s*(["'])([^"']*)\2""")
 _EXTRA_BEHIND = re.compile(r"""(["'])([^"']*)\1\s*(==|!=)\s*extra\b""")
@@ -113,12 +113,13 @@ def _is_chosen(name: str, extras: frozenset[str], groups: frozenset[str]) -> boo
 def tags_of(name: str) -> tuple[tuple[str, ...], ...]:
     """Return the interpreters, ABIs and platforms in the name of a wheel.
 
-    The result is ``((),)`` for other file names. Variant labels are ignored.
+    The result is ``((),)`` for other file names, and for names with unrealistically
+    many tags. Variant labels are ignored.
     """
     parts = name.removesuffix(".whl").split("-")
     has_build = len(parts) > 5 and parts[2][:1].isdigit()
     tags = parts[2 + has_build : 5 + has_build]
-    if len(tags) != 3 or not name.endswith(".whl"):
+    if len(tags) != 3 or not name.endswith(".whl") or expands_too_far("-".join(tags)):
         return ((),)
     return tuple(tuple(part.lower().split(".")) for part in tags)
 

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 
-from ..wheels.archive import parse_wheel_name
+from ..wheels.archive import expands_too_far, parse_wheel_name
 from .documents import (
     check_count,
     file_name,
@@ -130,6 +130,9 @@ def _unlabeled(table: Mapping[str, Any], place: str) -> Iterator[str]:
     for _, item in tables_at(table, "wheels", place):
         given = item.get("name") or item.get("path") or item.get("url")
         name = file_name(given) if isinstance(given, str) else ""
+        # `packaging` computes all tags of a name.
+        if expands_too_far("-".join(re.split("[?#]", name)[0].split("-")[2:])):
+            raise InputError("a wheel names too many tags", place=place, hint=AGAIN)
         if name.count("-") > 4 and isinstance(item, dict):
             try:
                 label = parse_wheel_name(name).label

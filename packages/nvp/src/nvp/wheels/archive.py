@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from math import prod
 from typing import IO, Any
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -201,6 +202,18 @@ def parse_headers(data: bytes) -> Message:
 MAX_LENGTH = 255
 """Maximum length of a file name, the limit of file systems and indexes."""
 
+MAX_EXPANDED = 100
+"""Maximum number of tags to which the tags in a name may expand; real wheels have fewer
+than twenty. A name of 255 characters may expand to 50,000, with 16 MB of memory."""
+
+
+def expands_too_far(tags: str) -> bool:
+    """Return whether tags such as ``py2.py3-none-any`` are more than `MAX_EXPANDED`.
+
+    Check this before computing the combinations of interpreters, ABIs and platforms.
+    """
+    return prod(part.count(".") + 1 for part in tags.split("-")) > MAX_EXPANDED
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WheelName:
@@ -243,6 +256,9 @@ def parse_wheel_name(file_name: str) -> WheelName:
     if has_build and len(parts) == 5:
         message = "its Python tag starts with a digit"
         raise InputError(message, path=file_name, hint="rename the wheel")
+    if expands_too_far("-".join(parts[-3:])):
+        message = f"names more than {MAX_EXPANDED} tags"
+        raise InputError(message, path=shown(file_name), hint="rename the wheel")
     try:
         # `packaging` does not support labels: it rejects a name that has one.
         name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)

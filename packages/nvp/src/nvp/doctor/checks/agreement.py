@@ -12,15 +12,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import unquote, urlsplit
 
-from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...builds.needs import Abi, Backend, needs_of_name, parse_backend
 from ...builds.verdicts import judge
 from ...knowledge.builds import PROJECTS, build_records
 from ...metadata.requirements import parse_requirement
+from ...wheels.archive import parse_wheel_name
 from ..abi import Extension, qualified_name, torch_libraries
 from ..commands import Advice
 from ..distributions import (
@@ -369,8 +370,8 @@ def _labels(distribution: Distribution) -> Iterator[str]:
         yield label
     try:
         name = unquote(urlsplit(distribution.origin_url).path.rpartition("/")[2])
-        local = parse_wheel_filename(name)[1].local
-    except ValueError:
+        local = Version(parse_wheel_name(name).version.replace("_", "-")).local
+    except (ValueError, InputError):
         return
     if local and local != label.lower():
         yield local

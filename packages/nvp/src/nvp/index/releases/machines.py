@@ -224,9 +224,8 @@ class ProjectJudge:
             sources = sources.only(project, Version(version))
         tables = self._read(project, sources, environments)
         if version is not None and tables and not any(t.releases for t in tables):
-            message = f"no index has {project} {version}"
             hint = f"list what there is: nvp releases {project}"
-            raise InputError(message, hint=hint)
+            raise InputError(f"no index has {project} {version}", hint=hint)
         return tables
 
     def _read(
@@ -267,7 +266,6 @@ class ProjectJudge:
             that any machine runs.
         """
         judged = self._judge_pairs(project, all_pairs=all_pairs)
-        count = len(list_pairs(all_pairs=True))
         descriptions = {
             build.label or PLAIN: f"CUDA {build.cuda}" if build.cuda else ""
             for pair in judged.tables
@@ -285,7 +283,7 @@ class ProjectJudge:
             builds=descriptions,
             notes=tuple(sorted(notes)),
             cells=cells,
-            left_out=count - len(judged.tables),
+            left_out=len(list_pairs(all_pairs=True)) - len(judged.tables),
             minor_version_compatibility=False,
         )
 
@@ -386,11 +384,13 @@ class ProjectJudge:
         if version is None:
             # Take the newest release that the newest driver with the newest GPU runs.
             (table,) = self.judge(name, None, [machine(*pairs[-1])])
+            if not table.releases:
+                hint = f"see why: nvp releases {name}"
+                raise InputError(f"no index has wheels of {name} to show", hint=hint)
             version = table.newest or table.releases[0].version
         tables = self.judge(name, version, [machine(*pair) for pair in pairs])
-        return _Judged(
-            title=f"{name} {version}", tables=dict(zip(pairs, tables, strict=True))
-        )
+        title = f"{name} {version}"
+        return _Judged(title=title, tables=dict(zip(pairs, tables, strict=True)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,7 +29,12 @@ from ...builds.page import ANY_PYTHON, Build
 from ...builds.verdicts import Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
-from ...wheels.archive import parse_headers, parse_requires, platform_of
+from ...wheels.archive import (
+    expands_too_far,
+    parse_headers,
+    parse_requires,
+    platform_of,
+)
 from .options import Target, allows_python
 from .reader import UNAVAILABLE
 from .renaming import find_label
@@ -156,7 +161,9 @@ def find_installable(
         if wheel.platform is None and has_builds and not is_large(file):
             continue
         tags = "-".join(file.filename[:-4].rsplit("-", 3)[1:])
-        if not file.yanked and (pythons := find(tags, file.requires_python)):
+        if file.yanked or expands_too_far(tags):
+            continue
+        if pythons := find(tags, file.requires_python):
             found.append((wheel, pythons))
     final = [item for item in found if not item[0].release.is_prerelease]
     newest = max({wheel.release for wheel, _ in final or found}, default=None)
