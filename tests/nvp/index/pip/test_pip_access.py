@@ -19,7 +19,9 @@ from support.processes import (
     provider,
 )
 from support.proxy import serve_proxy
+from support.range_server import Answer, serve_answers
 from support.shared import shared_folder
+from support.wheels import stub_wheel
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"
@@ -226,6 +228,25 @@ def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
     assert installed_labels(target) == CHOSEN
     # Everything goes through the proxy, except requests to the local index.
     assert f"http://{HOST}/torch/" in proxy.asked
+    assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
+
+
+@pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
+def test_a_server_that_needs_no_proxy(name: str, pip: Pip, tmp_path: Path) -> None:
+    """requests prefers the lower case name, if both variables are set."""
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    answers = {f"/{wheel.name}": Answer(body=wheel.read_bytes())}
+    with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+        near = server.url.replace("127.0.0.1", "127.1")
+        link = f'<!DOCTYPE html><a href="{near}/{wheel.name}">{wheel.name}</a>'
+        answers["/kern/"] = Answer(body=link.encode(), kind="text/html")
+        pip.environ |= {"http_proxy": proxy.url, name: "127.1"}
+        words = ["--index-url", f"http://{HOST}/", "--trusted-host", HOST]
+        words += ["--trusted-host", "127.1"]
+        done = pip("install", *words, "--target", tmp_path / "it", "kern")
+    assert done.code == 0, done.text
+    assert f"/{wheel.name} whole" in server.requests
+    assert proxy.asked
     assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
 
 

@@ -175,8 +175,10 @@ def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
 def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make pip use its proxy except for the local index."""
     variables = {}
-    for name in ("NO_PROXY", "no_proxy"):
-        others = environ.get(name)
+    names = ("no_proxy", "NO_PROXY")
+    for name in names:
+        # The lower case name has priority, so it must not hide the hosts of the other.
+        others = next(filter(None, map(environ.get, (name, *names))), None)
         variables[name] = f"{others},{_LOCAL}" if others else _LOCAL
     if proxy := command.options.proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
