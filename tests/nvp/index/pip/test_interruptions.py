@@ -27,6 +27,8 @@ from support.processes import (
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
+from nvp.files import resource_file
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
 
 INTERRUPTS = int(os.environ.get("NVP_TEST_INTERRUPTS", "24"))
@@ -206,6 +208,25 @@ def test_a_signal_while_it_begins_to_wait_stops_it(line: int) -> None:
     """A handler must not wait for a lock that its own thread has."""
     command = [sys.executable, "-c", SIGNALLED, str(line)]
     assert subprocess.run(command, timeout=30, check=False).returncode == 0
+
+
+def test_ctrl_c_while_pip_removes_its_files(tmp_path: Path) -> None:
+    """pip catches Ctrl-C, but not while it removes its temporary directories."""
+    package = tmp_path / "pip" / "_internal" / "cli"
+    package.mkdir(parents=True)
+    for folder in (package, *package.parents[:2]):
+        (folder / "__init__.py").touch()
+    (package / "main.py").write_text(
+        "def main(arguments):\n    raise KeyboardInterrupt"
+    )
+    done = subprocess.run(
+        [sys.executable, resource_file("index", "pip", "probe.py"), "pip", "install"],
+        env=clean_environ(tmp_path, {"PYTHONPATH": str(tmp_path)}),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.mark.slow

@@ -319,11 +319,16 @@ def run(arguments: list[str]) -> None:
 
     ``python -m pip`` itself would import a ``pip`` of the current directory.
     """
-    import pip
-    from pip._internal.cli.main import main as run_pip
+    try:
+        import pip
+        from pip._internal.cli.main import main as run_pip
 
-    sys.argv = [os.path.join(os.path.dirname(pip.__file__), "__main__.py"), *arguments]
-    sys.exit(run_pip(arguments))
+        program = os.path.join(os.path.dirname(pip.__file__), "__main__.py")
+        sys.argv = [program, *arguments]
+        status = run_pip(arguments)
+    except KeyboardInterrupt:  # pip catches it, but not while it removes its files
+        status = 130
+    sys.exit(status)
 
 
 def main() -> None:
