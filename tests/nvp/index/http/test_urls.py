@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from nvidia_variant_provider.errors import redacted
 from nvp.index.http.urls import (
     Settings,
+    absolute_url,
     file_name,
     is_http,
     is_loopback,
@@ -22,6 +23,11 @@ from nvp.index.http.urls import (
 )
 
 URL = "https://index.example:8443/simple/?a=b#c"
+
+
+def test_overlong_url_is_not_resolved() -> None:
+    assert absolute_url("../" * 2 + "a", URL) == "https://index.example:8443/a"
+    assert absolute_url("../" * 100_000 + "a", URL) is None
 
 
 @given(st.text(), st.text())

@@ -25,6 +25,10 @@ _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
 # A relative URL: its directory is resolved once for all files in it.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
+_LONGEST_URL = 65_536
+"""The maximum length of a URL in characters, as in httpx. Resolving ``../../...`` takes
+forty times the memory of the text."""
+
 LONGEST_NAME = 255
 """The maximum length of a file name on common file systems, in characters."""
 
@@ -278,7 +282,7 @@ def with_user(url: str, user: str) -> str:
 
 def absolute_url(reference: Any, base: str) -> str | None:
     """Return the absolute URL of a link; ``None`` if it is not a URL."""
-    if not isinstance(reference, str):
+    if not isinstance(reference, str) or len(reference) > _LONGEST_URL:
         return None
     if _PLAIN_URL.fullmatch(reference):
         return reference
