@@ -211,9 +211,8 @@ class Failures:
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         if is_page and not lost:
             return _stop(str(error))
-        # Every pip retries after 503, as for an unreachable server; before version 24.1
-        # not after 502, and never after 403, which means here that a wheel differs from
-        # its METADATA.
+        # pip retries after 503, as for an unreachable server. pip 23.2 does not retry
+        # after 502, and no pip after 403: a wheel differs from its METADATA.
         status = 403 if status == 403 else 503 if lost else 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
