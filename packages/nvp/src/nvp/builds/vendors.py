@@ -74,7 +74,7 @@ class Elsewhere:
     @property
     def command(self) -> str | None:
         """The command line that installs the build; ``None`` if the URL is unknown."""
-        return _command([self], _install)
+        return _command([self], pip_command)
 
     @property
     def sentence(self) -> str:
@@ -199,8 +199,21 @@ def find_elsewhere(
     return tuple([item for item in items if item.version] or items)
 
 
-def _install(words: Sequence[str]) -> str:
-    return shlex.join(["nvp", "pip", "install", *words])
+def pip_command(
+    words: Sequence[str], *, platforms: Sequence[str] = (), machine: Sequence[str] = ()
+) -> str:
+    """Return the command line of pip that installs builds, or downloads them.
+
+    pip installs wheels for another machine only into a directory.
+
+    :param platforms: the platform tags of the other machine, if any.
+    :param machine: the options that describe its driver and GPUs.
+    """
+    options = [word for tag in platforms for word in ("--platform", tag)]
+    if platforms:
+        options += ["--only-binary", ":all:"]
+    subcommand = "download" if platforms or machine else "install"
+    return shlex.join(["nvp", "pip", subcommand, *words, *options, *machine])
 
 
 def newest_in_table(
@@ -239,7 +252,7 @@ def say_source_build(project: str, torch: str | None, cuda: object = None) -> st
 
 
 def say_elsewhere(
-    found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = _install
+    found: Sequence[Elsewhere], command: Callable[[Sequence[str]], str] = pip_command
 ) -> list[str]:
     """Return a sentence without a period for each index that has some of the builds.
 

@@ -8,7 +8,6 @@ starting with the packages that require the others.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,7 +19,7 @@ from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..builds.vendors import find_elsewhere, say_elsewhere
+from ..builds.vendors import find_elsewhere, pip_command, say_elsewhere
 from ..builds.verdicts import judge
 from ..doctor.distributions import TRITON, allows
 from ..knowledge.builds import (
@@ -369,18 +368,14 @@ def _elsewhere(
         )
         if each.version is not None
     ]
-    verb, options = "install", [w for tag in platforms for w in ("--platform", tag)]
-    if options:
-        options += ["--only-binary", ":all:"]
-    if options or environment.source not in _DETECTED:
-        # pip cannot install builds for another machine into an environment.
-        verb = "download"
-        options += ["--cuda-driver", str(environment.cuda_driver_version)]
+    machine: list[str] = []
+    if platforms or environment.source not in _DETECTED:
+        machine += ["--cuda-driver", str(environment.cuda_driver_version)]
         for capability in environment.compute_capabilities[:1]:
-            options += ["--sm-arch", str(capability)]
+            machine += ["--sm-arch", str(capability)]
 
     def command(words: Sequence[str]) -> str:
-        return f"\n#   {shlex.join(['nvp', 'pip', verb, *words, *options])}"
+        return f"\n#   {pip_command(words, platforms=platforms, machine=machine)}"
 
     for sentence in say_elsewhere(found, command):
         yield from (line.rstrip() for line in f"# or {sentence}".splitlines())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
-from shlex import join
 from typing import NamedTuple, TypeAlias
 
 from packaging.version import Version
@@ -26,7 +26,7 @@ from ..builds.stepping_back import (
     say_range,
     without_source,
 )
-from ..builds.vendors import say_elsewhere, say_source_build
+from ..builds.vendors import pip_command, say_elsewhere, say_source_build
 from ..knowledge.builds import PROJECTS
 from ..wheels.archive import without_gpu
 from .render import Table
@@ -107,16 +107,8 @@ def say_releases(
         text.append(f"{name} is the same build, and requires other projects besides.")
     text += _say_rows(table, where, everything=everything)
     if table.elsewhere:
-        # Suggest a download: pip installs wheels for another machine only into a
-        # directory.
-        start = ["nvp", "pip", "download" if platforms or machine else "install"]
-        if platforms:
-            start += ["--only-binary", ":all:"]
-            start += [word for tag in platforms for word in ("--platform", tag)]
-        lines = say_elsewhere(
-            table.elsewhere, lambda words: join([*start, *words, *machine])
-        )
-        text += ["", *lines]
+        command = partial(pip_command, platforms=platforms, machine=machine)
+        text += ["", *say_elsewhere(table.elsewhere, command)]
     if has_driver and table.unknown_pick is not None:
         name = f"{table.project} {table.unknown_pick}"
         text += ["", f"{name}, which pip takes, is not known to run here."]
