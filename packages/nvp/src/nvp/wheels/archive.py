@@ -268,7 +268,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
         raise InputError(message, path=file_name, hint=hint) from None
     return WheelName(
         name=name.replace("-", "_"),
-        version=str(version).replace("-", "_"),
+        version=str(version),  # its normal form has neither - nor _
         label=label,
         build=build,
         tags=tags,

@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...builds.needs import Abi, Backend, needs_of_name, parse_backend
@@ -370,8 +369,8 @@ def _labels(distribution: Distribution) -> Iterator[str]:
         yield label
     try:
         name = unquote(urlsplit(distribution.origin_url).path.rpartition("/")[2])
-        local = Version(parse_wheel_name(name).version.replace("_", "-")).local
-    except (ValueError, InputError):
+        local = Version(parse_wheel_name(name).version).local
+    except ValueError:
         return
     if local and local != label.lower():
         yield local

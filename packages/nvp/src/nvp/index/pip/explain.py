@@ -381,7 +381,7 @@ def explain_hashes(
 def _explain_hash(project: str, file: model.File, page: ShownPage) -> str | None:
     try:
         parts = parse_wheel_name(file.filename)
-        version = Version(parts.version.replace("_", "-"))
+        version = Version(parts.version)
     except (InputError, InvalidVersion):
         return None
     if parts.label is None:

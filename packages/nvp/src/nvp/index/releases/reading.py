@@ -359,8 +359,7 @@ def _release(file: model.File) -> Version | None:
     name = file.filename
     try:
         if name.endswith(".whl"):
-            text = parse_wheel_name(name).version.replace("_", "-")
-            return Version(Version(text).public)
+            return Version(Version(parse_wheel_name(name).version).public)
         if match := _METADATA.fullmatch(name):
             return Version(match["version"])
         return parse_sdist_filename(name)[1]

@@ -283,7 +283,7 @@ def _candidates(
             or not interpreter.is_allowed(file.requires_python)
         ):
             continue
-        full = Version(name.parts.version.replace("_", "-"))
+        full = Version(name.parts.version)
         order: _Order = (full, -rank, name.parts.build)
         yield name.version, order, renamed.get(file.filename, file.filename)
 
@@ -428,7 +428,7 @@ def _parse_all(
             parts = parse_wheel_name(file.filename)
         except (InputError, InvalidWheelFilename):
             continue
-        version = Version(Version(parts.version.replace("_", "-")).public)
+        version = Version(Version(parts.version).public)
         names.append(_Name(file, parts, version))
     return names
 

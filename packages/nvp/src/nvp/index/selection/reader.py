@@ -307,7 +307,7 @@ class Reader:
         needs = await self.open(index, project, name, read)
         if needs is None:
             return None
-        version = Version(parse_wheel_name(name).version.replace("_", "-"))
+        version = Version(parse_wheel_name(name).version)
         digest = file.hashes.get("sha256", "").lower()
         date = datetime.now(timezone.utc).date().isoformat()
         record = BuildRecord(

@@ -90,7 +90,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
     if name.endswith(".whl"):
         wheel = parse_wheel_name(name)
         key = (wheel.build, wheel.tags, wheel.label)
-        project, text = wheel.name, wheel.version.replace("_", "-")
+        project, text = wheel.name, wheel.version
     elif name.endswith(SUFFIX):
         given = parse_metadata_name(name)
         if given is None or given.normalized() != given:
