@@ -130,9 +130,8 @@ class Narration:
         ]
         for item in outcome.builds:
             is_unknown = item.build.judgement.verdict == "unknown"
-            note = _why_not_newest(item)
-            self.notes += [note] if note and not is_unknown else []
-            self.unknown += [note] if note and is_unknown else []
+            if note := _why_not_newest(item):
+                (self.unknown if is_unknown else self.notes).append(note)
         if not self._quiet:
             say([*lines, *self.notes], aside=self._aside)
         rest = [x for x in outcome.builds if x.note and not x.brought][1:]

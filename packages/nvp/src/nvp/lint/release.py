@@ -34,7 +34,7 @@ RELEASE_CHECKS: Checks[CheckedRelease] = Checks()
 _LARGE = 16 * 1024 * 1024
 """The size in bytes above which a wheel should not be downloaded for its METADATA."""
 
-_UPGRADE = "nvp upgrade --index Directory"
+_UPGRADE = "nvp upgrade --index DIRECTORY"
 
 
 _REGULAR = "the release has neither labels nor metadata; name wheels by themselves"
