@@ -110,7 +110,8 @@ def _has_busy_thread() -> bool:
     # No such thread runs if the client was not imported, or if Ctrl-C interrupted its
     # import.
     client = sys.modules.get("nvp.index.http.client")
-    return bool(getattr(client, "is_running", bool)())
+    is_running = getattr(client, "is_running", None)
+    return is_running is not None and bool(is_running())
 
 
 if __name__ == "__main__":
