@@ -9,14 +9,12 @@ import re
 import sys
 from typing import Any
 
-from .errors import InputError
+from .errors import InputError, printable
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
-
-TOMLDecodeError = tomllib.TOMLDecodeError
 
 _MOST_SIGNS = 500_000
 """The maximum number of characters that begin a value: each value costs memory and
@@ -29,18 +27,35 @@ _LONGEST = 3500
 """The maximum length of a number in digits. Python cannot print a number of more than
 4,300 decimal or 3,571 hexadecimal digits. `tomllib` takes 150 bytes for each digit."""
 
+_HALF = 60
+"""The number of characters of each end of a long reason, which may quote a key."""
+
 _DIGITS = re.compile("[0-9A-Fa-f_]+")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DOTTED = re.compile(rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*")
 
 
-def parse_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str | bytes) -> dict[str, Any]:
     """Parse TOML.
 
-    :raises TOMLDecodeError: the text is not TOML.
-    :raises InputError: the text would need too much memory or time.
-    :raises RecursionError: the text is nested too deeply.
+    :raises InputError: the text is not TOML, or would need too much memory or time. The
+        message ends with the position of a syntax error: ``(at line 1, column 5)`` or
+        ``(at end of document)``.
     """
+    try:
+        return _parse(text if isinstance(text, str) else text.decode())
+    except RecursionError:
+        reason = "nested too deeply"
+    except InputError:
+        raise
+    except ValueError as error:
+        reason = printable(str(error))
+    if len(reason) > 2 * _HALF:
+        reason = f"{reason[:_HALF]}...{reason[-_HALF:]}"
+    raise InputError(f"not TOML: {reason}")
+
+
+def _parse(text: str) -> dict[str, Any]:
     if sum(map(text.count, "{[,=.")) > _MOST_SIGNS:
         raise InputError("has too many values")
     if _has_deep_keys(text):

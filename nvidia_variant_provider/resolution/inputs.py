@@ -274,15 +274,11 @@ def _read(path: str) -> Priorities:
             hint="pip install tomli",
         ) from None
     try:
-        return _priorities(parse_toml(read_bytes(path).decode("utf-8")))
+        return _priorities(parse_toml(read_bytes(path)))
     except InputError as error:
         raise ConfigurationError(
             error.message, path=path, place=error.place, hint=error.hint or hint
         ) from None
-    except (ValueError, RecursionError) as error:
-        # TOMLDecodeError and UnicodeDecodeError are both ValueErrors.
-        message = f"not TOML: {str(error).splitlines()[0]}"
-        raise ConfigurationError(message, path=path, hint=hint) from None
 
 
 def _priorities(document: Mapping[str, Any]) -> Priorities:

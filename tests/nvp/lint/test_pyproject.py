@@ -111,6 +111,13 @@ HOSTILE = {
 }
 
 
+def test_a_limit_is_not_called_a_syntax_error(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_bytes(HOSTILE["parts of a key"])
+    (finding,) = api.validate([path])
+    assert finding.message == "has keys of too many parts"
+
+
 @pytest.mark.parametrize(
     "data",
     [b"\xff", b"a = ", b"[" * 5000, b"", b"variant = 1", *HOSTILE.values()],

@@ -57,7 +57,9 @@ class TestVariantsToml:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("x = ", "not TOML: "),
+            ("x = ", "not TOML: Invalid value (at end of document)"),
+            ("x = " + "[" * 100_000, "not TOML: nested too deeply"),
+            ("x = {%(key)s = 1, %(key)s = 2}" % {"key": "a" * 900}, "not TOML: Dup"),
             # The key would take 1.6 GB; Python cannot print the number.
             (f"a{20_000 * '.a'} = 1", "has keys of too many parts"),
             (f"x = 0x{3_600 * 'f'}", "has a number of more than 3500 digits"),
@@ -77,6 +79,7 @@ class TestVariantsToml:
             self.order(text)
         assert str(caught.value).startswith(f"{Path.cwd()}/variants.toml: {message}")
         assert "\n" not in str(caught.value)
+        assert len(caught.value.message) < 150
 
     def test_python_310_without_tomli(self, monkeypatch: pytest.MonkeyPatch) -> None:
         modern = sys.version_info >= (3, 11)

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nvidia_variant_provider.errors import join
+from nvidia_variant_provider.errors import InputError, join
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
-from nvidia_variant_provider.strict_toml import TOMLDecodeError, parse_toml
+from nvidia_variant_provider.strict_toml import parse_toml
 
 from .documents import PROVIDER_CHECKS, Scope, check_document
 from .findings import Collector, Position, Problem, positions_at
@@ -32,11 +32,9 @@ def check_pyproject(data: bytes, path: str) -> Collector:
     """Check the bytes of a ``pyproject.toml``, and return the findings about it."""
     collector = Collector(path, document=data, locate=find_places)
     try:
-        document = parse_toml(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        given = getattr(error, "message", str(error))
-        message = _AT.sub("", given) or "nested too deeply"
-        collector.add("NV100", "", f"not TOML: {message}", "correct the file")
+        document = parse_toml(data)
+    except InputError as error:
+        collector.add("NV100", "", _AT.sub("", error.message), "correct the file")
         return collector
     section = document.get(_SECTION)
     if not isinstance(section, dict):
@@ -107,11 +105,13 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
         offsets = {"": (0, 0)}
         for place, key, value in _Walk(text).places():
             offsets.setdefault(place, (key, value))
-    except TOMLDecodeError as error:
-        match = _AT.search(str(error))
+    except InputError as error:
+        match = _AT.search(error.message)
+        if match is None:
+            return {}
         lines = text.split("\n")
         end = len(lines), len(lines[-1]) + 1
-        at = (int(match[1]), int(match[2])) if match and match[1] else end
+        at = (int(match[1]), int(match[2])) if match[1] else end
         return dict.fromkeys(wanted, Position(key=at, value=at))
     except (ValueError, RecursionError, TypeError):
         return {}

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from nvidia_variant_provider import strict_toml
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import InputError
 
 AGAIN = "make the lock file again"
 
@@ -52,10 +52,6 @@ def parse_toml(text: str) -> dict[str, Any]:
         document = strict_toml.parse_toml(rest)
     except InputError as error:
         raise InputError(error.message, hint=AGAIN) from None
-    except (ValueError, RecursionError) as error:
-        deep = isinstance(error, RecursionError)
-        reason = "nested too deeply" if deep else (str(error).splitlines() or [""])[0]
-        raise InputError(f"not TOML: {shown(reason, 120)}", hint=AGAIN) from None
     if lists:
         _put_back(document, lists)
     return document
