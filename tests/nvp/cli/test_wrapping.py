@@ -107,10 +107,12 @@ class TestSentences:
     def test_a_command_can_be_copied(self, monkeypatch: pytest.MonkeyPatch) -> None:
         command = "nvp check uv.lock --cuda-driver 12.8 --sm-arch 8.0"
         result = Result(
-            text=[f"  {command} --all"], following=f"to find releases: {command}"
+            text=[f"  {command} --all", f"  #   {command}"],
+            following=f"to find releases: {command}",
         )
         out = printed(result, monkeypatch, columns=40)
-        lines = [f"  {command} --all", "Next: to find releases:", f"  {command}"]
+        lines = [f"  {command} --all", f"  #   {command}"]
+        lines += ["Next: to find releases:", f"  {command}"]
         assert out.splitlines() == lines
 
     def test_a_command_after_its_name_can_be_copied(

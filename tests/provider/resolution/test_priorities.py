@@ -59,7 +59,7 @@ class TestVariantsToml:
         [
             ("x = ", "not TOML: Invalid value (at end of document)"),
             ("x = " + "[" * 100_000, "not TOML: nested too deeply"),
-            ("x = {%(key)s = 1, %(key)s = 2}" % {"key": "a" * 900}, "not TOML: Dup"),
+            ("x = {k = 1, k = 2}".replace("k", "k" * 900), "not TOML: Dup"),
             # The key would take 1.6 GB; Python cannot print the number.
             (f"a{20_000 * '.a'} = 1", "has keys of too many parts"),
             (f"x = 0x{3_600 * 'f'}", "has a number of more than 3500 digits"),

@@ -20,6 +20,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, redacted, sho
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..index.http.urls import (
+    HTML_PAGE,
     IndexFile,
     UpstreamError,
     is_http,
@@ -47,7 +48,6 @@ a few concurrent requests hide their latency."""
 _LARGEST = 2**63 - 1
 """The largest integer that SQLite can store; a page may list a larger size."""
 
-_PAGE = "index.html"
 _GONE = (404, 410)
 
 _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
@@ -180,7 +180,7 @@ def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
 
 
 def _files_in(folder: str, project: str) -> list[IndexFile]:
-    page = os.path.join(folder, _PAGE)
+    page = os.path.join(folder, HTML_PAGE)
     if not os.path.isfile(page):
         names = [name for name in list_names(folder) if name.endswith(".whl")]
         return [local_file(os.path.join(folder, name)) for name in names]

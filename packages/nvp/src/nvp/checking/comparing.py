@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from nvidia_variant_provider.errors import listed, printable
+from nvidia_variant_provider.errors import listed
 
 from ..builds.verdicts import Verdict
 from ..findings import Reported
 from ..fleet.serving import Group
 from ..matrix.cells import Pair, describe_pairs
 from .model import WORST, CheckedPin, CheckReport
-from .text import BUT, wrapped
+from .text import BUT
 
 LOST, GAINED, CHANGED = "lost", "gained", "changed"
 _RUNNING = ("runs", "partly")
@@ -124,13 +124,8 @@ def find_change(before: Verdict | None, after: Verdict) -> str | None:
     return GAINED if before == "cannot" else None
 
 
-def difference_lines(differences: CheckDifferences, *, width: int) -> list[str]:
-    """Return report lines on lost, changed and gained builds and their machines."""
-    lines = list(_lines(differences))
-    return [part for line in lines for part in wrapped(printable(line), width)]
-
-
-def _lines(differences: CheckDifferences) -> Iterator[str]:
+def difference_lines(differences: CheckDifferences) -> Iterator[str]:
+    """Yield report lines on lost, changed and gained builds and their machines."""
     groups = {group.names[0]: group for group in differences.new.machines}
     for kind in (LOST, CHANGED, GAINED):
         found: dict[tuple[str | None, ...], list[Change]] = {}

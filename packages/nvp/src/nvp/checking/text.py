@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 
-from nvidia_variant_provider.errors import listed, printable
+from nvidia_variant_provider.errors import listed
 
 from ..pins.model import Choice
 from .model import WORST, CheckedFile, CheckedPin, CheckReport
@@ -25,7 +24,10 @@ _LONGEST = 46
 
 
 def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
-    """Return the lines of the text: for each file, the verdicts and their reasons."""
+    """Return the lines of the text: for each file, the verdicts and their reasons.
+
+    :param width: the width of the lines of a table; callers wrap the sentences.
+    """
     lines: list[str] = []
     many = len(report.machines) > 1
     if many:
@@ -35,7 +37,7 @@ def text_lines(report: CheckReport, *, width: int = WIDTH) -> list[str]:
     for item in report.suggestions:
         lines += [item.sentence, *(f"  {line}" for line in item.lines), ""]
     lines += _summary(report)
-    return [part for line in lines for part in wrapped(printable(line), width)]
+    return lines
 
 
 def marks(count: int) -> list[str]:
@@ -212,21 +214,3 @@ def _summary(report: CheckReport) -> Iterator[str]:
         if item.judgements[n].verdict == "cannot"
     }
     yield f"{builds}: {len(cannot)} cannot run, {report.unknown} unknown."
-
-
-def wrapped(line: str, width: int) -> list[str]:
-    """Break a line at spaces, and indent its continuation lines.
-
-    A command in a comment stays in one line, so it can be copied.
-    """
-    if len(line) <= width or line.lstrip().startswith("#   nvp "):
-        return [line]
-    indent = line[: len(line) - len(line.lstrip())]
-    comment = line.lstrip().startswith("# ")
-    return textwrap.wrap(
-        line,
-        max(width, 20),
-        subsequent_indent=f"{indent}#   " if comment else f"{indent}    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

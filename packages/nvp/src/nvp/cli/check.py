@@ -6,10 +6,15 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nvidia_variant_provider.errors import ProviderError, UsageError, redacted
+from nvidia_variant_provider.errors import (
+    ProviderError,
+    UsageError,
+    printable,
+    redacted,
+)
 from nvidia_variant_provider.machine.reasons import NO_DEVICE
 
 from .arguments import (
@@ -22,7 +27,7 @@ from .arguments import (
     words_of,
 )
 from .parsers import PROGRAM, add_examples
-from .render import Result, progress_bar, terminal_width
+from .render import Result, progress_bar, terminal_width, wrap_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +129,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         return _compared(options, compare(old, new), errors)
     report = check(*options.files, python=options.python, **given)
     if options.format == "text":
-        text = text_lines(report, width=terminal_width(sys.stdout) or WIDTH)
+        width = terminal_width(sys.stdout) or WIDTH
+        text = _wrapped(text_lines(report, width=width), width)
     else:
         text = _document(options.format, report)
     code = 1 if report.fails(strict=options.strict) else 0
@@ -196,13 +202,17 @@ def _compared(
     return Result(
         exit_code=max([code, *(error.exit_code for error in errors)]),
         data=differences.to_dict(),
-        text=difference_lines(differences, width=width),
+        text=_wrapped(difference_lines(differences), width),
         verbatim=True,
         as_json=options.format == "json",
         notes=[*differences.new.notes, *map(str, errors)],
         following=_following(options, differences.new, fails=bool(code)),
         errors=errors,
     )
+
+
+def _wrapped(lines: Iterable[str], width: int) -> list[str]:
+    return [x for line in lines for x in wrap_line(printable(line), width, hang="    ")]
 
 
 def _document(form: str, report: CheckReport) -> list[str]:

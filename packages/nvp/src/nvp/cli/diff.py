@@ -30,9 +30,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..matrix.changes import Differences
 
-
-_METADATA = "-variants.json"
-
 _OPTIONS = """
 old OLD
   old release: {name}-{version}-variants.json, its URL, a directory with one, - for
@@ -128,7 +125,9 @@ def _compare(
 
 def _are_indexes(old: str, new: str) -> bool:
     """Return whether OLD and NEW are directories of files, or saved pages."""
-    others = [path for path in (old, new) if not _is_index(path)]
+    from ..index.http.urls import is_index
+
+    others = [path for path in (old, new) if not is_index(path)]
     if len(others) == 1 and not _is_empty(others[0]):
         refuse_project(others[0], "releases")
         if not os.path.lexists(others[0]) and not re.search("==|://|^-$", others[0]):
@@ -143,31 +142,9 @@ def _are_indexes(old: str, new: str) -> bool:
     return len(others) < 2
 
 
-def _is_index(path: str) -> bool:
-    try:
-        if os.path.isdir(path):
-            names = os.listdir(path)
-            if not _lists_files(names) and any(x.endswith(_METADATA) for x in names):
-                return False
-            places = [os.path.join(path, name) for name in ("", *names)]
-            return any(_lists_files(os.listdir(x)) for x in places if os.path.isdir(x))
-        if not os.path.isfile(path):
-            return False
-        with open_regular(path) as file:
-            head = file.read(65536).lstrip()
-    except (OSError, ValueError):
-        return False
-    # Metadata of a release never has the key "files".
-    return head.startswith(b"<") or b'"files"' in head
-
-
 def _is_empty(path: str) -> bool:
     """Return whether a directory has no files, so it is an index without projects."""
     return os.path.isdir(path) and not any(names for _, _, names in os.walk(path))
-
-
-def _lists_files(names: list[str]) -> bool:
-    return any(x.endswith(".whl") or x in ("index.html", "index.json") for x in names)
 
 
 def _compare_indexes(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:

@@ -33,8 +33,10 @@ _DEFAULT_WIDTH = 80
 _NARROWEST = 20
 """The width below which wrapping is left to the terminal, in columns."""
 
-_COMMAND = re.compile(r" *nvp [a-z]| +\w+: +(?:pip|uv|poetry|pdm|docker) [a-z]")
-"""Matches a line that is a command, maybe after the name of what it is for."""
+_COMMAND = re.compile(
+    r" *(?:#   )?nvp [a-z]| +\w+: +(?:pip|uv|poetry|pdm|docker) [a-z]"
+)
+"""Matches a line that is a command, maybe after ``#`` or the name of what it is for."""
 
 _GAP = 2
 """Columns between two cells of a table."""
@@ -187,9 +189,11 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
 
     A word longer than the line, such as a path, stays whole, and so does a command at
     the end, because a shell would run the first line of a broken command. The frame of
-    ``#`` around the properties of a build becomes as narrow as the terminal.
+    ``#`` around the properties of a build becomes as narrow as the terminal. All lines
+    of a comment begin with ``#``, because users paste comments into their files.
 
-    :param hang: the prefix of all lines but the first, after the line's own indent.
+    :param hang: the prefix of all lines but the first, after the line's own indent; not
+        for a comment.
     """
     if len(line) <= width:
         return [line]
@@ -200,6 +204,8 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
     indent = line[: len(line) - len(line.lstrip())]
     if _COMMAND.match(line):
         return [line]
+    if line.startswith("# ", len(indent)):
+        hang = "#   "
     sentence, mark, command = line.partition(": nvp ")
     if mark:
         start = wrap_line(f"{sentence}:", width, hang=hang)

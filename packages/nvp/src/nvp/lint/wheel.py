@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 from nvidia_variant_provider.errors import InputError, listed, shown
 from nvidia_variant_provider.strict_json import parse_lenient
 
-from ..index.http.urls import IndexFile
+from ..index.http.urls import METADATA, IndexFile
 from ..wheels.archive import WheelName, expands_too_far
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
@@ -187,7 +187,7 @@ def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | 
     if file.core_metadata is None:
         return None
     parts = urlsplit(file.url)
-    url = urlunsplit(parts._replace(path=f"{parts.path}.metadata"))
+    url = urlunsplit(parts._replace(path=parts.path + METADATA))
     try:
         return read_metadata(replace(file, url=url), reading)
     except InputError as error:

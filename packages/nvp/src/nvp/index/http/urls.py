@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
+from nvidia_variant_provider.strict_json import open_regular
 
 # Most URLs match this pattern, which excludes parts that need checks, such as ports.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
@@ -28,6 +29,12 @@ _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~
 _LONGEST_URL = 65_536
 """The maximum length of a URL in characters, as in httpx. Resolving ``../../...`` takes
 forty times the memory of the text."""
+
+JSON_PAGE, HTML_PAGE = "index.json", "index.html"
+"""The names of a saved page in a directory."""
+
+METADATA = ".metadata"
+"""The suffix of METADATA files (PEP 658), which is added to the name of the wheel."""
 
 LONGEST_NAME = 255
 """The maximum length of a file name on common file systems, in characters."""
@@ -380,3 +387,55 @@ def list_names(folder: str) -> list[str]:
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise InputError(message, path=folder, hint="check the directory") from None
+
+
+def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the root, as "", and its directories, each with the names in it.
+
+    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
+    """
+
+    def list_shown(path: str) -> list[str]:
+        return [name for name in list_names(path) if not name.startswith(".")]
+
+    names = list_shown(root)
+    yield "", names
+    seen = {os.path.realpath(root)}
+    for name in names:
+        path = os.path.join(root, name)
+        if not os.path.isdir(path):
+            continue
+        # A link to a directory that was already listed would list its files twice.
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            yield name, list_shown(path)
+
+
+def is_index(path: str) -> bool:
+    """Return whether a path is a saved page, or a directory of pages or wheels.
+
+    A directory with metadata of a release, but without wheels next to it, is no index.
+    For an unreadable path, return ``False``: the reader of the path reports the error.
+    """
+    try:
+        if os.path.isdir(path):
+            folders = list_folders(path)
+            _, names = next(folders)
+            if _lists_files(names):
+                return True
+            from nvidia_variant_provider.metadata.document import SUFFIX
+
+            is_release = any(name.endswith(SUFFIX) for name in names)
+            return not is_release and any(_lists_files(x) for _, x in folders)
+        if not os.path.isfile(path):
+            return False
+        with open_regular(path) as file:
+            head = file.read(65536).lstrip()
+    except (OSError, ValueError):
+        return False
+    # Metadata of a release never has the key "files".
+    return head.startswith(b"<") or b'"files"' in head
+
+
+def _lists_files(names: Iterable[str]) -> bool:
+    return any(x.endswith(".whl") or x in (HTML_PAGE, JSON_PAGE) for x in names)

@@ -24,6 +24,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
+from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
 from .kept import FOREVER, Aging
 from .options import Selection
@@ -234,7 +235,7 @@ class VariantRepository(RepositoryContainer):
         :raises InvalidPackageError: installers cannot read METADATA of the wheel.
         """
         project = canonicalize_name(project_name)
-        suffix = ".metadata" if resource_name.endswith(".metadata") else ""
+        suffix = METADATA if resource_name.endswith(METADATA) else ""
         name = resource_name.removesuffix(suffix)
         announcer = self._shared.announcer
         page = self._pages.get(project)

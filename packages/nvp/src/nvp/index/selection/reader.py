@@ -32,7 +32,7 @@ from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client
 from ..http.ranges import Comparison, Parts, RangeFile
-from ..http.urls import NoRangesError, UpstreamError, find_other, is_http
+from ..http.urls import METADATA, NoRangesError, UpstreamError, find_other, is_http
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 
@@ -233,7 +233,7 @@ class Reader:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
         try:
-            return Kept(await self.read(index, project, f"{name}.metadata"))
+            return Kept(await self.read(index, project, name + METADATA))
         except errors.ResourceUnavailable:
             pass  # the index does not serve METADATA as a file (PEP 658)
         except UpstreamError as error:

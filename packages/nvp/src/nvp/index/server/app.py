@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import UpstreamError
+from ..http.urls import METADATA, UpstreamError
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
@@ -266,7 +266,7 @@ class _Handlers:
                 raise
             return response
         found = self._source.repository.last(project).find_release(
-            name.removesuffix(".metadata")
+            name.removesuffix(METADATA)
         )
         if found is not None:
             self._on_pick(*found)
@@ -420,7 +420,7 @@ def _respond_renamed(
     :returns: a redirect to the wheel's name on this machine, or an error that names the
         build for this machine; ``None`` for an unknown file.
     """
-    wheel = name.removesuffix(".metadata")
+    wheel = name.removesuffix(METADATA)
     try:
         version = Version(wheel.split("-")[1])
     except (IndexError, InvalidVersion):

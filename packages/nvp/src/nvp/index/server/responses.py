@@ -37,6 +37,7 @@ from ..http.client import Client
 from ..http.kept_keys import LABEL_KEY
 from ..http.replies import OWN, is_own
 from ..http.urls import (
+    METADATA,
     CompleteResponse,
     PassingError,
     TooSlowError,
@@ -307,7 +308,7 @@ NO_LABEL = "-"
 """The placeholder for a label in the path of files that are not variants."""
 
 _EXTENSIONS = (
-    *(".whl", ".metadata", ".json", ".zip", ".egg"),
+    *(".whl", METADATA, ".json", ".zip", ".egg"),
     *(".gz", ".bz2", ".xz", ".tgz"),
 )
 """The extensions of the files that an index may serve."""

@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,16 +41,21 @@ from ...wheels.archive import (
     read_member,
 )
 from ..http.pages import parse_page
-from ..http.urls import is_file_name, is_http, list_names, path_of_file_url
+from ..http.urls import (
+    HTML_PAGE,
+    JSON_PAGE,
+    METADATA,
+    is_file_name,
+    is_http,
+    list_folders,
+    path_of_file_url,
+)
 
 logger = logging.getLogger(__name__)
 
-METADATA = ".metadata"
-"""The suffix of METADATA files (PEP 658), which is added to the name of the wheel."""
-
 SDISTS = (".tar.gz", ".zip")
 
-PAGES = {"index.json": Format.JSON_V1, "index.html": Format.HTML_V1}
+PAGES = {JSON_PAGE: Format.JSON_V1, HTML_PAGE: Format.HTML_V1}
 """The pages of a directory, in the order in which they are written."""
 
 _LARGEST_SDIST = 2 * 1024**3
@@ -248,28 +253,6 @@ class _Inflated(gzip.GzipFile):
 
 def _is_pkg_info(member: str) -> bool:
     return member.count("/") == 1 and member.endswith("/PKG-INFO")
-
-
-def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, as "", and its directories, each with the names in it.
-
-    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
-    """
-
-    def list_shown(path: str) -> list[str]:
-        return [name for name in list_names(path) if not name.startswith(".")]
-
-    names = list_shown(root)
-    yield "", names
-    seen = {os.path.realpath(root)}
-    for name in names:
-        path = os.path.join(root, name)
-        if not os.path.isdir(path):
-            continue
-        # A link to a directory that was already listed would list its files twice.
-        if (real := os.path.realpath(path)) not in seen:
-            seen.add(real)
-            yield name, list_shown(path)
 
 
 def read_index(path: str) -> dict[str, list[model.File]]:

@@ -28,13 +28,12 @@ from ...findings import Reported
 from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
+from ..http.urls import METADATA, list_folders
 from .rendering import render
 from .static_files import (
-    METADATA,
     PAGES,
     SDISTS,
     ListedFile,
-    list_folders,
     metadata_hash,
     parse_file,
     read_file,

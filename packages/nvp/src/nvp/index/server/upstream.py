@@ -27,6 +27,8 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import (
+    HTML_PAGE,
+    METADATA,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
@@ -94,8 +96,8 @@ class Upstream(SimpleRepository):
             files = {file.filename: file for file in page.files}
         file = files.get(resource_name)
         suffix = ""
-        if file is None and resource_name.endswith(".metadata"):
-            suffix = ".metadata"
+        if file is None and resource_name.endswith(METADATA):
+            suffix = METADATA
             file = files.get(resource_name.removesuffix(suffix))
             if file is not None and not file.dist_info_metadata:
                 file = None
@@ -354,7 +356,7 @@ def _server(url: str) -> str:
 
 
 def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
-    page = folder / "index.html"
+    page = folder / HTML_PAGE
     if os.path.isfile(page):
         try:
             body = read_bytes(page, limit=LARGE_BYTES)
