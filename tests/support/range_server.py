@@ -29,7 +29,8 @@ class Answer:
     :param fault: ``hang`` (send nothing until the server stops), ``close`` (send
         nothing), ``cut`` (stop after half of the body), ``drip`` (send a byte at a
         time, until the server stops),
-        ``lie`` (send another range than the one that was asked for), ``whole`` (send
+        ``lie`` (send a shorter range than the one that was asked for), ``other`` (send
+        the range before it, where it does not ask for the end), ``whole`` (send
         ranges at the end alone).
     """
 
@@ -123,6 +124,8 @@ def serve_answers(
             if asked and answer.ranges and status == 200 and is_wanted:
                 body = body if answer.parts is None else answer.parts
                 start, end = _bounds(asked[1], asked[2], len(body))
+                if answer.fault == "other" and asked[1] not in ("", "0"):
+                    start, end = 2 * start - end - 1, start - 1
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206

@@ -52,23 +52,47 @@ def expected(index: Path, tmp_path: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+POSIX = pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+
+ISOLATED = """
+import os, signal, sys
+from multiprocessing.resource_tracker import _resource_tracker
+from nvp import api
+
+class Observer:
+    def listed(self, project, tally):
+        pass
+
+    def finished(self, outcome, tally):
+        if tally.read == 12 and {kills}:
+            os.kill(_resource_tracker._pid, signal.SIGKILL)
+            os.waitpid(_resource_tracker._pid, 0)
+
+if __name__ == "__main__":
+    api.census(sys.argv[1], "it.sqlite", jobs=2, observer=Observer())
+"""
+
+
+@pytest.mark.parametrize("kills", [False, pytest.param(True, marks=POSIX)])
 def test_no_process_imports_from_the_current_directory(
-    index: Path, tmp_path: Path
+    index: Path, tmp_path: Path, kills: bool
 ) -> None:
+    """Nor the resource tracker that replaces a killed one when the workers end."""
     here = tmp_path / "here"
     here.mkdir()
     for name in ("re", "json", "pickle", "socket", "signal", "nvp"):
         (here / f"{name}.py").write_text("open('imported', 'a').write(__name__)\n")
-    # Unlike ``python -m nvp``, the command imports nothing from there itself.
     script = tmp_path / "script.py"
-    lines = ("import sys, nvp.cli", "if __name__ == '__main__':", " nvp.cli.main()")
-    script.write_text("\n".join(lines))
-    subprocess.run(
-        [sys.executable, script, "census", index, "-o", "it.sqlite", "--jobs", "2"],
+    script.write_text(ISOLATED.replace("{kills}", str(kills)))
+    done = subprocess.run(
+        [sys.executable, script, index],
         env=clean_environ(tmp_path / "home"),
         cwd=here,
         check=True,
+        capture_output=True,
+        text=True,
     )
+    assert ("process died unexpectedly, relaunching" in done.stderr) is kills
     assert (here / "it.sqlite").exists()
     assert not (here / "imported").exists()
 
@@ -99,7 +123,7 @@ def test_a_file_that_has_changed_is_read_again(index: Path, tmp_path: Path) -> N
     assert (tally.known, tally.skipped) == (COUNT - 1, 1)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+@POSIX
 def test_a_killed_process_costs_no_wheel(
     index: Path, tmp_path: Path, expected: dict[str, list[tuple[Any, ...]]]
 ) -> None:

@@ -120,6 +120,7 @@ def test_rows_of_one_wheel_replace_each_other(store: Store) -> None:
     ("status", "may_pass", "known"),
     [
         ("inspected", False, True),
+        ("inspected", True, False),
         ("skipped", False, True),
         ("failed", False, True),
         ("failed", True, False),

@@ -148,8 +148,7 @@ def test_a_wrong_hash(tmp_path: Path, size: int) -> None:
     with serve_answers({f"/{path.name}": answer}) as server:
         wheel = wheel_of(path, f"{server.url}/{path.name}")
         outcome = read(replace(wheel, sha256="0" * 64))
-    assert outcome.status == "failed"
-    assert not outcome.may_pass
+    assert (outcome.status, outcome.may_pass) == ("failed", True)
     assert f"its sha256 is {wheel.sha256}" in str(outcome.reason)
 
 
@@ -161,6 +160,35 @@ def test_another_size_than_that_of_the_page(tmp_path: Path, size: int) -> None:
         outcome = read(replace(wheel, size=LARGE + 1))
     assert outcome.status == "failed"
     assert outcome.reason == f"it has {wheel.size} bytes, and {LARGE + 1} by the page"
+
+
+@pytest.mark.parametrize("version", [6, 7])
+@pytest.mark.parametrize("size", [10, LARGE])
+@pytest.mark.parametrize("damaged", [b"\x7fELF", b"PK\x05\x06"])
+def test_damage_is_final_only_in_bytes_with_the_hash_of_the_page(
+    tmp_path: Path, damaged: bytes, size: int, version: int
+) -> None:
+    path = gpu_wheel(tmp_path, padding=size)
+    honest = path.read_bytes()
+    path.write_bytes(honest.replace(damaged, bytes(4)))
+    answers = {f"/{path.name}": Answer(body=path.read_bytes())}
+    place = str(tmp_path / "census.sqlite")
+    with serve_answers(answers) as server:
+        as_published = wheel_of(path, f"{server.url}/{path.name}")
+        on_the_way = replace(as_published, sha256=hashlib.sha256(honest).hexdigest())
+        with Store(place) as store:
+            for wheel in (as_published, on_the_way):
+                store.add(read(wheel))
+            if version == 6:
+                # Before, every row of an inspected wheel was final.
+                store._connection.execute("UPDATE wheels SET may_pass = 0")
+                store._connection.execute("PRAGMA user_version = 6")
+        with Store(place) as store:
+            assert store.is_known(as_published) is (size < LARGE)
+            assert not store.is_known(on_the_way)
+            answers[f"/{path.name}"] = Answer(body=honest)
+            store.add(read(on_the_way))
+            assert store.is_known(on_the_way)
 
 
 class Changing(dict[str, Answer]):
@@ -278,9 +306,10 @@ def test_a_server_that_asks_for_patience(tmp_path: Path) -> None:
 def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
     path = tmp_path / "demo-1.0-py3-none-any.whl"
     path.write_bytes(b"hello")
-    outcome = read(wheel_of(path))
-    assert (outcome.status, outcome.may_pass) == ("failed", False)
-    assert "not a readable archive" in str(outcome.reason)
+    for sha256, may_pass in ((None, False), ("0" * 64, True)):
+        outcome = read(replace(wheel_of(path), sha256=sha256))
+        assert (outcome.status, outcome.may_pass) == ("failed", may_pass)
+        assert "not a readable archive" in str(outcome.reason)
 
 
 def test_a_local_wheel_that_is_gone(tmp_path: Path) -> None:
@@ -361,7 +390,7 @@ def test_a_hostile_index_keeps_no_wheel_out(padding: int, tmp_path: Path) -> Non
             outcome = read_wheel(Task(wheel=given))
             assert outcome.hashed is hashed
             store.add(outcome)
-            assert store.is_known(given)
+            assert store.is_known(given) is not outcome.may_pass
         found = {row["url"]: row["status"] for row in store.wheels()}
     of_lie = "skipped" if padding else "failed"
     assert found == {wheel.url: "inspected", lie.url: of_lie}

@@ -12,7 +12,7 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.urls import Settings
+from nvp.index.http.urls import NoRangesError, Settings
 
 PAGE = "/simple/torch/"
 IMPATIENT = Settings(timeout=0.2, deadline=60, trust_env=False)
@@ -142,3 +142,12 @@ def test_any_part_of_a_remote_file_can_be_read() -> None:
             buffer = bytearray(size)
             count = file.readinto(buffer)
             assert bytes(buffer[:count]) == body[start : start + size]
+
+
+def test_another_part_than_the_requested_one_is_refused() -> None:
+    answer = Answer(body=bytes(range(256)) * 3000, fault="other")
+    with serve_answers({"/x": answer}) as server, BlockingClient() as client:
+        file = client.open(f"{server.url}/x")
+        file.seek(300_000)
+        with pytest.raises(NoRangesError, match="a range that was not requested"):
+            file.read(10)

@@ -110,7 +110,8 @@ class Outcome:
     """A wheel and the result of inspecting it.
 
     :param reason: why the wheel was skipped or failed, as a sentence without a period.
-    :param may_pass: whether the reason may be temporary, such as a timeout.
+    :param may_pass: whether the next census may find something else, for example after
+        a timeout, or without the damage of bytes that were not hashed.
     :param report: the result of the inspection.
     :param claims: the properties that the wheel could declare, for each kind of driver
         bound: ``strict`` and ``relaxed``.

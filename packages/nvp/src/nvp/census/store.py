@@ -244,8 +244,8 @@ class Store:
     def is_known(self, wheel: Wheel) -> bool:
         """Return whether a wheel need not be read again.
 
-        A wheel is read again if it is new, if it failed for a temporary reason, or if
-        an older reader has read it. Without a hash, it is also read again if its size
+        A wheel is read again if it is new, if its outcome is not final, or if an older
+        reader has read it. Without a hash, it is also read again if its size
         or time has changed. A fully hashed wheel with the same file name and hash, even
         from another URL, makes reading unnecessary.
         """
@@ -258,7 +258,7 @@ class Store:
         return any(self._counts(wheel, row) for row in rows)
 
     def _counts(self, wheel: Wheel, row: sqlite3.Row) -> bool:
-        if row["status"] == "failed" and row["may_pass"]:
+        if row["may_pass"]:
             return False
         if wheel.hash is None and not all(_comparisons(wheel, row)):
             return False

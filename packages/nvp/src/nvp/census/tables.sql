@@ -156,3 +156,8 @@ WHERE sha256 IS NOT NULL;
 -- are not final, so wheels whose bytes may be fine are read again.
 UPDATE OR REPLACE wheels SET key = url || '#' || filename WHERE key = url;
 UPDATE wheels SET may_pass = 1 WHERE status = 'failed' AND NOT hashed;
+
+-- Version 7
+-- Damage in bytes that were not hashed may have been on the way.
+UPDATE wheels SET may_pass = 1
+WHERE NOT hashed AND NOT complete AND (sha256 IS NOT NULL OR url LIKE 'http%');

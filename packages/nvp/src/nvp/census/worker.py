@@ -78,13 +78,11 @@ class _StoppedError(Exception):
     as damage to the wheel.
 
     :param error: the reason.
-    :param may_pass: whether the reason may be temporary.
     """
 
-    def __init__(self, error: InputError, *, may_pass: bool) -> None:
+    def __init__(self, error: InputError) -> None:
         super().__init__(error.message)
         self.error = error
-        self.may_pass = may_pass
 
 
 class _Meter:
@@ -108,7 +106,7 @@ class _Meter:
         :raises _StoppedError: the time limit was reached.
         """
         if self.is_over:
-            raise _StoppedError(self.late(), may_pass=True)
+            raise _StoppedError(self.late())
 
     @property
     def is_over(self) -> bool:
@@ -152,10 +150,10 @@ class _Watched(io.RawIOBase):
         try:
             data = self._file.read(len(buffer)) or b""
         except InputError as error:
-            raise _StoppedError(error, may_pass=True) from None
+            raise _StoppedError(error) from None
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
-            raise _StoppedError(InputError(message), may_pass=True) from None
+            raise _StoppedError(InputError(message)) from None
         if self._counts:
             self._meter.add(len(data))
         buffer[: len(data)] = data
@@ -169,8 +167,9 @@ class _SkippedError(Exception):
 def read_wheel(task: Task) -> Outcome:
     """Read a wheel; errors of the wheel or its server are part of the outcome.
 
-    Only the bytes of a wheel make a failure final. A status of the server, or a size on
-    a page, may differ for another login, or on the page of another index.
+    Only the bytes of a wheel make a failure or a defect final: bytes with the hash of
+    the page, or of a local file whose size and time identify it. The server may send
+    other bytes, or another status, the next time or for another login.
     """
     wheel, meter = task.wheel, _Meter(task.deadline)
     hashed = False
@@ -181,7 +180,7 @@ def read_wheel(task: Task) -> Outcome:
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
     except _StoppedError as stop:
-        outcome = _failed(wheel, stop.error, meter, may_pass=stop.may_pass)
+        outcome = _failed(wheel, stop.error, meter)
     except InputError as error:
         outcome = _failed(wheel, error, meter)
     except MemoryError:
@@ -191,17 +190,21 @@ def read_wheel(task: Task) -> Outcome:
         bytes_read=meter.bytes_read,
         seconds=time.monotonic() - meter.started,
         hashed=hashed,
+        may_pass=outcome.may_pass or not (hashed or _is_final(outcome)),
     )
 
 
-def _failed(
-    wheel: Wheel, error: InputError, meter: _Meter, *, may_pass: bool = True
-) -> Outcome:
-    if may_pass and meter.is_over:
+def _is_final(outcome: Outcome) -> bool:
+    """Return whether an outcome is final, although the bytes were not hashed."""
+    if outcome.report is not None and outcome.report.complete:
+        return True
+    return outcome.wheel.hash is None and not is_http(outcome.wheel.url)
+
+
+def _failed(wheel: Wheel, error: InputError, meter: _Meter) -> Outcome:
+    if meter.is_over:
         error = meter.late()
-    return Outcome(
-        wheel=wheel, status="failed", reason=error.message, may_pass=may_pass
-    )
+    return Outcome(wheel=wheel, status="failed", reason=error.message, may_pass=True)
 
 
 @contextlib.contextmanager
@@ -252,12 +255,12 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
         given = wheel.sha256
         if digest is not None and given is not None and digest != given.lower():
             error = InputError(f"its sha256 is {digest}, and not that of the page")
-            raise _StoppedError(error, may_pass=False)
+            raise _StoppedError(error)
         source.seek(0, io.SEEK_END)
         size = source.tell()
         if wheel.size is not None and size != wheel.size:
             message = f"it has {size} bytes, and {wheel.size} by the page"
-            raise _StoppedError(InputError(message), may_pass=True)
+            raise _StoppedError(InputError(message))
         source.seek(0)
         watched = io.BufferedReader(_Watched(source, meter, counts=False))
         hashed = digest is not None and digest == wheel.hash

@@ -162,7 +162,9 @@ def _isolated() -> Iterator[None]:
     """Start the processes of `multiprocessing` with ``python -I``.
 
     Without it, they import modules such as ``re`` from the current directory, until
-    they get the ``sys.path`` of this process. `multiprocessing` has no option for it.
+    they get the ``sys.path`` of this process. `multiprocessing` has no option for it:
+    `set_executable` takes a program without arguments, and ``PYTHONSAFEPATH`` is new in
+    Python 3.11.
     """
     hidden: Any = util
     make = hidden._args_from_interpreter_flags

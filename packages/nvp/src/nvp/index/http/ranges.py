@@ -261,7 +261,9 @@ class RangeFile(io.RawIOBase):
                 # The server no longer supports ranges: read the rest from this reply.
                 self._tail = data
                 data = data[start : end + 1]
-            if len(data) != end - start + 1:
+            given = response.headers.get("content-range", "")
+            is_other = not (is_whole or given.startswith(f"bytes {start}-{end}/"))
+            if is_other or len(data) != end - start + 1:
                 message = "the server sent a range that was not requested"
                 raise NoRangesError(message, self._url)
             if len(self._blocks) > _KEPT_BLOCKS:
