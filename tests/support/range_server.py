@@ -123,9 +123,7 @@ def serve_answers(
             is_wanted = not asked or not asked[1] or answer.fault != "whole"
             if asked and answer.ranges and status == 200 and is_wanted:
                 body = body if answer.parts is None else answer.parts
-                start, end = _bounds(asked[1], asked[2], len(body))
-                if answer.fault == "other" and asked[1] not in ("", "0"):
-                    start, end = 2 * start - end - 1, start - 1
+                start, end = _bounds(asked[1], asked[2], len(body), answer.fault)
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206
@@ -162,7 +160,8 @@ def serve_answers(
             stopped.set()
 
 
-def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+def _bounds(first: str, last: str, size: int, fault: str) -> tuple[int, int]:
     if not first:
         return max(0, size - int(last)), size - 1
-    return int(first), min(int(last), size - 1)
+    start, end = int(first), min(int(last), size - 1)
+    return (2 * start - end - 1, start - 1) if fault == "other" else (start, end)
