@@ -1,15 +1,16 @@
-"""A census of many small wheels: its rate, the memory of the parent, and what survives.
+"""A census of many small wheels: its rate, its memory, and its resumption.
 
-Indexes are made in a temporary directory: one of tiny wheels with next to nothing in
-them, and others of wheels with a library of some MB. The census runs in one process and
-in two, and on a Dask cluster of one worker and of two, which are started for it. The
-sides take turns. Then a worker is killed in the middle of a run, and the parent of
-another run, which goes on afterwards. All rows have to be the same.
+The benchmark makes indexes in a temporary directory: one of nearly empty wheels, and
+others of wheels with a library of some MB. The census runs in one process and in two,
+and on new Dask clusters of one worker and of two. The sides take turns. Then the
+benchmark kills a worker in the middle of a run, and the parent of another run, which is
+resumed. All rows must be the same.
 
-A parent, a scheduler and two workers share the cores of the machine. So the processor
-time of each is measured as well, and what ratio it allows on two cores and on more.
+A parent, a scheduler and two workers share the cores of the machine. The benchmark
+therefore also measures the processor time of each, and computes the ratio that two or
+more cores allow.
 
-It makes no environment: what is measured is what is imported.
+The benchmark makes no environment: it measures the imported packages.
 """
 
 from __future__ import annotations
@@ -88,10 +89,10 @@ if __name__ == "__main__":
 
 
 def make_index(folder: Path, count: int, size: int) -> Path:
-    """Write wheels with a library of ``size`` bytes more than a tiny one.
+    """Write wheels whose library has ``size`` bytes more than a tiny one.
 
-    These bytes deflate to less than a third, as machine code does. That takes long: the
-    wheels after the first `SHARED` ones are links to them.
+    These bytes deflate to less than a third, as SASS does. Deflating takes long, so the
+    wheels after the first `SHARED` ones are links to these.
     """
     quarter = bytes(byte & 3 for byte in range(256))
     noise = random.Random(1).randbytes(size).translate(quarter)
@@ -113,7 +114,7 @@ def make_index(folder: Path, count: int, size: int) -> Path:
 
 
 def deflate(path: Path) -> None:
-    """Compress the members of a wheel, which a stub stores as they are."""
+    """Compress the members of a stub wheel, which are stored without compression."""
     with zipfile.ZipFile(path) as stub:
         members = {name: stub.read(name) for name in stub.namelist()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -151,7 +152,7 @@ class Runner:
 
 
 def rows(path: str) -> list[tuple[object, ...]]:
-    """Return all that does not differ from run to run."""
+    """Return the values that are the same in all runs."""
     with sqlite3.connect(path) as connection:
         return connection.execute(
             "SELECT key, status, reason, complete, path, target, count, stubs FROM "
@@ -164,7 +165,7 @@ def rows(path: str) -> list[tuple[object, ...]]:
 class Side:
     """A way to run the census.
 
-    :param one: the side that it is compared with, which has one worker.
+    :param one: the side with one worker, to which this side is compared.
     """
 
     name: str
@@ -192,7 +193,8 @@ def make_sides(folder: Path) -> Iterator[list[Side]]:
 
 
 def _measure(runner: Runner, side: Side, index: Path, count: int) -> dict[str, float]:
-    """Run a census, and add the processor time of the cluster; all are per wheel."""
+    """Run a census, and add the processor time of the cluster; all times are per
+    wheel."""
     processes: list[list[psutil.Process]] = [[], []]
     if side.cluster is not None:
         processes = [
@@ -288,7 +290,7 @@ def _costs(results: Sequence[Mapping[str, float]]) -> tuple[float, float, float]
 def _possible(
     one: tuple[float, float, float], two: tuple[float, float, float], cores: int
 ) -> float:
-    """Return the ratio if nothing waits but for the processor."""
+    """Return the ratio if processes wait only for the processor."""
 
     def seconds(costs: tuple[float, float, float], workers: int) -> float:
         return max(*costs[:2], costs[2] / workers, sum(costs) / cores)

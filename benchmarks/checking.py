@@ -1,7 +1,7 @@
 """The command ``check`` on a lock file of 400 packages, for one machine and for 5,000.
 
-It makes no environment: the side that is measured is the one that is imported. A wheel
-of the lock file has no address that anybody answers, so that a request would show.
+The benchmark makes no environment: it measures the imported packages. No server has the
+addresses of the wheels in the lock file, so a request would fail visibly.
 """
 
 from __future__ import annotations

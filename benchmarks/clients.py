@@ -1,6 +1,6 @@
 """Many clients of servers in front of one index: this project's, and its peers.
 
-Every server starts anew for each run, and 50 clients ask for one page at once. The
+Every server starts again for each run, and 50 clients request one page at once. The
 index responds at once, or takes half a second for each page, one after the other.
 """
 
@@ -48,9 +48,9 @@ def main() -> None:
 def compare(
     environment: Environment, files: int, delay: float, requests: int, runs: int
 ) -> None:
-    """Let 50 clients ask servers that have just started for one page of an index.
+    """Let 50 clients request one page of an index from new servers.
 
-    :param delay: the seconds of the index for a page; it makes one at a time.
+    :param delay: the seconds of the index for a page; the index sends one at a time.
     """
     count, one = [0], threading.Lock()
     names = [f"p-1.{n // 10}-cp3{n % 10 + 5}-none-any.whl" for n in range(files)]
@@ -79,7 +79,7 @@ def compare(
                 self.wfile.write(body)
 
     def fetch(url: str) -> bool:
-        # proxpi sends nothing to a client that does not say what it accepts.
+        # proxpi sends nothing to a client without the header Accept.
         request = urllib.request.Request(url, headers={"Accept": "text/html"})
         with contextlib.suppress(OSError), urllib.request.urlopen(request) as answer:
             return int(answer.read().count(b".whl<")) == files

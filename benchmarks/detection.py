@@ -1,4 +1,4 @@
-"""Detection through fake driver libraries: the time that it adds, and every fault.
+"""Detection through fake driver libraries: its time, and the result of every fault.
 
 The libraries are those of ``tests/native``, compiled with cc. This runs on Linux only.
 """
@@ -25,8 +25,9 @@ from benchmarks.harness import (
 
 sys.path.append(str(CHECKOUT / "tests"))
 
-# nvidia-ml-py imports ctypes.util and string, which bring subprocess, tempfile and re.
-# That is a third of a probe. Results are kept for a day, where they can be kept.
+# nvidia-ml-py imports ctypes.util and string, which import subprocess, tempfile and re.
+# These imports take a third of a probe. Results are cached for a day if the cache can
+# be written.
 PROBE_LIMIT, CACHE_LIMIT = 4.0, 0.3
 DEADLINE = 2.0
 ANSWER = (
@@ -95,7 +96,7 @@ def faults(environment: Environment) -> None:
         libraries.mkdir(parents=True)
         compile_libraries(libraries, without=fault.without)
         for library in fault.absent:
-            # The loader stops at the empty file, and finds no real driver.
+            # The loader stops at the empty file, so it does not find a real driver.
             (libraries / library).write_bytes(b"")
         (root / "dev").mkdir(parents=True)
         (root / "dev" / "nvidia0").touch()

@@ -1,12 +1,11 @@
 """``doctor`` on a large environment, next to reading its files once.
 
-``python3 -m benchmarks.doctor STACK`` takes an environment that is there: the figures
-are of one with torch 2.15.0, torchvision and triton of PyPI, which has 5.5 GB. No code
-of the environment is run.
+``python3 -m benchmarks.doctor STACK`` takes an existing environment: the published
+figures are of an environment with torch 2.15.0, torchvision and triton from PyPI, which
+has 5.5 GB. The code of the environment is never run.
 
-Reading the files once is reading all files that the RECORD of a distribution lists,
-for those distributions that have a file which could hold GPU code: text and byte code
-of others is not counted.
+"Reading the files once" covers the distributions with a file that could have GPU code:
+all files in their RECORD are read. Other distributions have only text and byte code.
 """
 
 from __future__ import annotations
@@ -47,7 +46,8 @@ def read(path):
 with ThreadPoolExecutor(threads) as pool:
     list(pool.map(read, files))
 """
-# The files of each distribution that doctor reads, and which of them it looks into.
+# Print the files of each distribution that doctor reads, and those that it searches for
+# GPU code.
 LIST = """
 import json, os, sys
 from nvp.doctor.distributions import find_distributions
@@ -107,11 +107,11 @@ def _size(files: Mapping[str, int]) -> str:
 
 
 class _FirstRuns:
-    """The sides that are compared: reading files, and doctor with an empty cache.
+    """The two sides: reading files, and doctor with an empty cache.
 
     :param files: all files to read, the largest first.
-    :param looked_into: those that doctor looks into.
-    :param folder: an empty one for the cache of doctor.
+    :param looked_into: the files that doctor searches for GPU code.
+    :param folder: an empty directory for the cache of doctor.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class _FirstRuns:
         return wall, sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
 
     def forget(self) -> None:
-        """Ask the system to forget what it keeps of the files, which it does."""
+        """Drop the files from the cache of the system."""
         for path in self._files:
             descriptor = os.open(path, os.O_RDONLY)
             try:

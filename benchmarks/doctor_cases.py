@@ -1,7 +1,8 @@
-"""``doctor`` on environments that nobody should have: time, and peak of memory.
+"""``doctor`` on hostile environments: time, and peak memory.
 
-Each environment is made in a temporary directory. Libraries of 3 GB are sparse: they
-take no space, and reading them takes as long as if they did.
+The benchmark makes each environment in a temporary directory. Libraries of 3 GB are
+sparse files: they take no space on the disk, but reading them takes as long as reading
+normal files.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ ALLOC, EXEC = 2, 4
 LIBRARY = CHECKOUT / "fixtures" / "binaries" / "plain.so"
 """A small library with GPU code, which is linked with the CUDA runtime."""
 
-# ``ru_maxrss`` of a new process begins at that of its parent, so that the process
-# says itself what its peak is.
+# ``ru_maxrss`` of a new process begins at that of its parent, so the process itself
+# reports its peak.
 PROGRAM = """
 import contextlib, io, json, os, sys, time
 from nvp.cli import main

@@ -1,7 +1,7 @@
 """The command ``fleet`` on 20,000 Kubernetes nodes of 50 kinds: time and memory.
 
-``--long`` measures inventories of 500 MB in each form as well, one run of each. It
-makes no environment: the side that is measured is the one that is imported.
+``--long`` also measures inventories of 500 MB, one run of each form. The benchmark
+makes no environment: it measures the imported packages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LONG = 500_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What a fresh process took; ``peak`` is in MiB, and ``machines`` may be none."""
+    """The cost of a fresh process; ``peak`` is in MiB, and ``machines`` may be
+    ``None``."""
 
     seconds: float
     peak: float
@@ -47,7 +48,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         path = Path(name) / "nodes.json"
-        # A child's peak begins at the memory of its parent: keep that small.
+        # A child's peak begins at the memory of its parent: keep the parent small.
         with path.open("w", encoding="utf-8") as file:
             file.write('{"items": [')
             for number in range(NODES):
@@ -114,12 +115,12 @@ def measure(path: Path) -> Run:
 
 
 def met(fits: bool) -> str:
-    """Return what a table says of a budget."""
+    """Return the cell of a table for a budget."""
     return "met" if fits else "missed"
 
 
 def node(number: int) -> dict[str, object]:
-    """Return a node as ``kubectl get nodes -o json`` prints it, of one of 50 kinds."""
+    """Return a node of one of 50 kinds, as ``kubectl get nodes -o json`` prints it."""
     kind = number % (len(DRIVERS) * len(GPUS))
     driver, gpu = DRIVERS[kind % len(DRIVERS)], GPUS[kind // len(DRIVERS)]
     labels = {f"example.com/label-{n}": "value" * 4 for n in range(40)}

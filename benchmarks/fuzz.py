@@ -1,8 +1,9 @@
-"""Give damaged and hostile inputs to everything that reads files of strangers.
+"""Give damaged and hostile inputs to all readers of files from other people.
 
-Each input of a room is changed from a valid one with regard to its structure. Nothing
-but errors of ours may come of it, within `SECONDS` of the processor and `MEMORY`. What
-breaks this is saved: put it into `tests/corpus`, where a test reads it from then on.
+Each input of a room is a valid input with changes of its structure. A reader may only
+return or raise a `ProviderError`, within `SECONDS` of processor time and `MEMORY`. An
+input that breaks this rule is saved: put the file into `tests/corpus`, whose files a
+test reads.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from nvidia_variant_provider.errors import ProviderError
 __all__ = ["MEMORY", "SECONDS", "Result", "fuzz"]
 
 SECONDS = 2.0
-"""Seconds of the processor that an input may take, whatever else the machine does."""
+"""The maximum processor time of an input in seconds, which other programs do not
+affect."""
 
 MEMORY = 500 * 1024 * 1024
-"""Bytes that an input may take, above what the process had before."""
+"""The maximum memory of an input in bytes, above that of the process before."""
 
 _SLICE = 5.0
-"""Seconds until a room gives its turn to the next one, and its process ends."""
+"""The seconds of a room before the turn of the next room, when its process ends."""
 
 _PATIENCE = 60.0
-"""Seconds until a process that is stuck in one input is killed."""
+"""The seconds before a process is killed because of one input."""
 
 _HEAD = struct.Struct("<QQd")
-"""How many inputs a process has begun, the length of the last, and the slowest."""
+"""The number of inputs that a process has begun, the length of the last, and the
+slowest."""
 
 _LARGEST = 4 << 20
 
@@ -54,11 +57,11 @@ class _TooSlowError(BaseException):
 
 @dataclass
 class Result:
-    """What became of the inputs of one room.
+    """The results of the inputs of one room.
 
     :param slowest: the seconds of the processor of the slowest input.
     :param peak: the largest memory of a process, in bytes.
-    :param findings: by what has broken and where, the shortest input that does it.
+    :param findings: the shortest input for each finding, by its error and place.
     """
 
     inputs: int = 0
@@ -78,18 +81,19 @@ def fuzz(
 ) -> None:
     """Give a room inputs for some seconds, in a process of its own.
 
-    :param seed: decides about the inputs.
-    :param most: how many inputs there are at most.
+    :param seed: the seed of the random inputs.
+    :param most: the maximum number of inputs.
     """
     shared = mmap.mmap(-1, _HEAD.size + _LARGEST)
     with (
         tempfile.TemporaryDirectory(prefix="fuzz-", dir=_memory_folder()) as folder,
-        # With a pipe, the process would wait for its reader when the pipe is full.
+        # Use a file: the process would wait for a reader when a pipe is full.
         tempfile.TemporaryFile("w+", encoding="ascii") as found,
     ):
         pid = os.fork()
         if not pid:
-            # Nothing of the parent is to run in this process, whatever happens.
+            # Code of the parent must never run in this process, also after an
+            # exception.
             status = 70
             try:
                 _work(
@@ -129,7 +133,8 @@ class _Ended:
 
 
 def _wait(pid: int, shared: mmap.mmap) -> _Ended:
-    """Wait for a process, and kill it where one input takes too long by the clock."""
+    """Wait for a process, and kill the process if one input takes too long by the
+    clock."""
     begun, since = -1, time.monotonic()
     while True:
         ended, status, used = os.wait4(pid, os.WNOHANG)
@@ -179,7 +184,7 @@ def _work(
 
 
 def attempt(room: Room, data: bytes, folder: Path) -> tuple[str | None, float]:
-    """Read an input; return what is wrong, and the seconds of the processor."""
+    """Read an input; return the defect, and the processor time in seconds."""
     what = None
     start = time.process_time()
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -204,7 +209,8 @@ def _stop(*_: object) -> None:
 
 
 def _place(error: BaseException) -> str:
-    """Return the innermost function of ours that an exception has passed."""
+    """Return the innermost function of this project in the traceback of an
+    exception."""
     read = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in read if frame.filename != __file__]
     ours = [x for x in frames if "/nvp/" in x.filename or "_provider/" in x.filename]

@@ -108,10 +108,11 @@ def mutate_word(rng: random.Random, text: str) -> str:
 
 
 def dump(document: Any) -> bytes:
-    """Write a document as JSON, with what only Python's own reader accepts."""
+    """Write a document as JSON, maybe with syntax that only Python's own reader
+    accepts."""
     try:
         return json.dumps(document).encode("ascii")
-    except ValueError:  # it has an integer of too many digits
+    except ValueError:  # the document has an integer of too many digits
         return b'{"a": ' + b"9" * 5000 + b"}"
 
 

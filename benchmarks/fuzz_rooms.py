@@ -1,8 +1,8 @@
-"""What `benchmarks.fuzz` reads: for each room its inputs, and what reads them.
+"""The rooms of `benchmarks.fuzz`: for each, its inputs and the reader of the inputs.
 
-Each room is a kind of file that somebody else writes. `Room.read` raises what must not
-happen; the errors that users see as one line are no findings. The files of a room in
-`CORPUS` are valid ones, and those that were found to break something.
+Each room is a kind of file that other people write. `Room.read` raises an exception for
+a finding; errors that users see as one line are not findings. The files of a room in
+`CORPUS` are valid files, and files that caused findings.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ Mutate = Callable[[random.Random, "Sequence[bytes]"], bytes]
 class Room:
     """One kind of input.
 
-    :param mutate: makes an input of valid ones.
-    :param read: reads an input; it gets a directory, which stays between inputs.
+    :param mutate: a function that makes an input from valid ones.
+    :param read: a function that reads an input; its directory stays between inputs.
     :param fixtures: a pattern for valid inputs among the fixtures.
     """
 
@@ -77,7 +77,7 @@ class Room:
     fixtures: str = ""
 
     def seeds(self) -> list[bytes]:
-        """Return valid inputs, and what was found."""
+        """Return valid inputs, and inputs that caused findings."""
         paths = [*FIXTURES.glob(self.fixtures)] if self.fixtures else []
         paths += (CORPUS / self.name).glob("*")
         return [
@@ -103,7 +103,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _json(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Change the values of a document, and now and then its text."""
+    """Change the values of a document, and sometimes its text."""
     documents = list(filter(None, map(_parsed, seeds)))
     if not documents or rng.random() < 0.15:
         return mutate_text(rng, seeds)
@@ -111,7 +111,7 @@ def _json(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
 
 
 def _of_form(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
-    """Change one of the seeds, as JSON where it is JSON."""
+    """Change one of the seeds, by the structure of JSON if the seed is JSON."""
     seed = rng.choice(seeds)
     return _json(rng, [seed]) if _parsed(seed) else mutate_text(rng, seeds)
 
@@ -205,7 +205,7 @@ def _read_receipts(data: bytes, folder: Path) -> None:
 
 
 _PART = re.compile(rb"^=== (.+)\n", re.MULTILINE)
-"""What stands before each file of an environment: its name, from the packages on."""
+"""The line before each file of an environment: its path below the packages."""
 
 _MOST_PARTS = 40
 
@@ -249,7 +249,7 @@ def _read_environments(data: bytes, folder: Path) -> None:
 
 
 def _write(packages: Path, name: str, prefix: Path, body: bytes) -> None:
-    """Write a file of an environment, unless its name leads out of it."""
+    """Write a file of an environment, unless its name leads out of the environment."""
     path = Path(os.path.normpath(packages / name.replace("\0", "")))
     if prefix in path.parents:
         with suppress(OSError):  # the name is too long, or that of a directory
@@ -264,7 +264,8 @@ def _mutate_fat(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     out = io.BytesIO()
     kind = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED))
     with zipfile.ZipFile(out, "w", kind) as wheel:
-        # A name alone would get the time of today, and the seed decides about all.
+        # Pass a ZipInfo: with a name, the archive would have the current time, and the
+        # same seed would give other bytes.
         info = zipfile.ZipInfo("demo-1.0.dist-info/METADATA")
         wheel.writestr(info, "Name: demo\nVersion: 1.0\n", kind)
         for number in range(3):
@@ -290,7 +291,7 @@ def _read_binary(data: bytes, folder: Path) -> None:
         assert inspect_local(name, len(data), str(path)) == whole, "a file differs"
         inspect_local(name, len(data), str(path), loaded_only=True)
     file = io.BytesIO(data)
-    # These two raise ValueError, as their callers expect.
+    # These two functions raise ValueError, which their callers expect.
     with suppress(ValueError):
         read_seekable(read_dynamic(), file)
     with suppress(ValueError):

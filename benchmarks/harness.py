@@ -44,8 +44,8 @@ class Environment:
     """A virtual environment with this checkout and its peer.
 
     :param python: its interpreter.
-    :param folder: an empty current directory for the commands, in which they find
-        neither the checkout nor a ``variants.toml``.
+    :param folder: an empty current directory for the commands, without the checkout and
+        ``variants.toml``.
     """
 
     python: Path

@@ -1,7 +1,7 @@
-"""Inspection of wheels: speed next to plain inflation, memory, and a second core.
+"""Inspection of wheels: speed compared to inflation alone, memory, and a second core.
 
-It downloads eight wheels from the index that pip is configured for, 1.1 GB in all, or
-takes them from ``--wheels FOLDER``.
+The benchmark downloads eight wheels from the index that pip is configured for, 1.1 GB
+in all, or reads them from ``--wheels FOLDER``.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def speed(environment: Environment, paths: list[Path], runs: int) -> None:
         cells += [f"{slow:.2f}", f"{WITHOUT_ISAL:g}", verdict(WITHOUT_ISAL, slow)]
         one_core.append([name, *cells])
         gain = rate["two"] / rate["one"]
-        # What the second core gives to zlib alone: other work may occupy the core.
+        # Measure the gain of the second core for zlib alone, because other programs may
+        # use the core.
         given = rate["raw two"] / rate["raw"]
         cells = [f"{rate['one']:.0f}", f"{rate['two']:.0f}", f"{gain:.2f}"]
         cells += [f"{given:.2f}", f"{CORES:g}", verdict(CORES, gain)]

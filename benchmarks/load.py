@@ -19,15 +19,15 @@ from benchmarks.harness import options
 from benchmarks.loopback import CLEAN, FORCED, free_port, peak_of, wait_for
 
 PAGES, DOWNLOADS, HALF_SENT, SLOW = 150, 10, 20, 20
-"""Clients that read pages, that download wheels, and the hostile ones: those that send
-half of a request, and those that do not read what they asked for."""
+"""The numbers of clients that read pages, download wheels, send half of a request, and
+do not read their response. The last two kinds are hostile."""
 
 PER_HALF_SENT, PER_SLOW = 60, 4
-"""Connections that each hostile client holds, and opens again when they are closed."""
+"""The number of connections of each hostile client, which opens closed ones again."""
 
 FILES = 20
 MOST = 15.0
-"""Seconds after which a client gives up, as pip does."""
+"""The seconds before a client gives up, as pip does."""
 
 WHEEL = bytes(8 << 20)
 DESCRIPTORS = 1024
@@ -57,7 +57,7 @@ class Upstream(BaseHTTPRequestHandler):
 
 
 class UpstreamServer(ThreadingHTTPServer):
-    """Says nothing about connections that the other side has closed."""
+    """A server that reports no errors about connections that the client has closed."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -77,7 +77,7 @@ def upstream() -> Iterator[str]:
 
 
 class Load:
-    """The clients, and what they have counted."""
+    """The clients, and their counts."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.port = port
@@ -103,7 +103,7 @@ class Load:
         return f"/f/p/-/00000000/{name}"
 
     async def fetch(self, path: str) -> int:
-        """Return how many bytes a response has."""
+        """Return the number of bytes of a response."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(self.request(path))

@@ -89,8 +89,8 @@ CLEAN = {
 
 def main() -> None:
     runs = options(__doc__, 5).parse_args().runs
-    # The files are in memory where the system has a directory for that. On a disk, the
-    # system would write back the files of one side while the next side is measured.
+    # Keep the files in memory if the system has a directory for that. With a disk, the
+    # system would write the files of one side during the measurement of the next.
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=memory) as name:
         folder = Path(name)
@@ -102,14 +102,14 @@ def main() -> None:
             with upstream(environment, folder / "index") as url:
                 print_machine(runs)
                 compare_big(environment, url, folder / "index", runs)
-                # The start of both programs is most of the time for one package.
+                # For one package, most of the time is the start of both programs.
                 compare_packages(environment, url, ["six"], runs * 3, 1.5)
                 compare_packages(environment, url, PACKAGES, runs, 1.15)
                 compare_pages(environment, url, runs * 3)
 
 
 def make_big(index: Path) -> None:
-    """Write a wheel of 1 GiB: ordinary, a variant, and one with variant markers."""
+    """Write wheels of 1 GiB: a regular one, a variant, and one with variant markers."""
     payload = b"\0" * (1 << 20)
     plain = index / "plain" / "plain-1.0-py3-none-any.whl"
     variant = index / "variant" / "variant-1.0-py3-none-any-cu129.whl"
@@ -192,7 +192,7 @@ def download_packages(environment: Environment, index: Path) -> None:
 
 @contextlib.contextmanager
 def upstream(environment: Environment, index: Path) -> Iterator[str]:
-    """Run the ordinary web server that stands behind the index."""
+    """Run the web server of Python behind the index."""
     port = free_port()
     words = ["-m", "http.server", "--bind", "127.0.0.1", "--protocol", "HTTP/1.1"]
     words += ["--directory", str(index), str(port)]
@@ -227,7 +227,7 @@ def free_port() -> int:
 
 
 def wait_for(url: str) -> None:
-    """Wait until a server responds, with whatever status."""
+    """Wait until a server responds with any status."""
     host = urllib.parse.urlsplit(url)
     for _ in range(1000):
         with contextlib.suppress(OSError):
@@ -256,12 +256,12 @@ def compare_big(environment: Environment, url: str, index: Path, runs: int) -> N
     target = Path(CLEAN["TMPDIR"]) / "big"
     download = ["download", "--quiet", "--no-deps", "--no-cache-dir", "--dest"]
     download += [str(target)]
-    # The server wants credentials that only the index has, so that it has to stream.
+    # Only the index has the credentials of the server, so the index must stream.
     private = url.replace("//", "//user:secret@")
     with (
         index_of(environment, private) as (streaming, server),
         index_of(environment, url) as (redirecting, _),
-        # The ordinary web server sends no ranges, by which METADATA is read.
+        # The web server of Python does not support range requests, which read METADATA.
         index_of(environment, str(index)) as (rewriting, rewriter),
     ):
         own = ["nvp", "pip"]

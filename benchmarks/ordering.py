@@ -1,4 +1,4 @@
-"""Ordering thousands of labels, next to variantlib."""
+"""Ordering thousands of labels, compared to variantlib."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINEAR = 1.1
 
 WORKER = Path(__file__).with_name("ordering_worker.py")
 CALLS = 5
-"""Calls of each side in turn in one process."""
+"""The number of calls of each side in one process, where the sides take turns."""
 
 
 class Case(NamedTuple):
@@ -82,7 +82,7 @@ def measure(
     for _ in range(runs):
         for case, sides in taken.items():
             words = [case.kind, str(case.labels), str(CALLS), *case.sides]
-            # Isolated mode: nothing is imported from the directory of the script.
+            # Isolated mode: Python imports no modules from the directory of the script.
             output = run(environment, Command(["-I", str(WORKER), *words]))
             for side, seconds in json.loads(output).items():
                 sides[side] += seconds

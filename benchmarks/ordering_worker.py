@@ -1,7 +1,8 @@
-"""The part of `ordering` that runs in the environment with both packages.
+"""The program that `ordering` runs in the environment with both packages.
 
-Its arguments are the kind of targets, the number of labels, the number of calls, and
-the names of the sides to measure. It prints the times of each side in seconds, as JSON.
+The arguments are the kind of targets, the number of labels, the number of calls, and
+the names of the sides to measure. The output is the times of each side in seconds, as
+JSON.
 """
 
 from __future__ import annotations

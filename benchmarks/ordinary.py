@@ -1,9 +1,9 @@
-"""Which torch the machines that can exist get from regular pages, and whether it runs.
+"""The torch that existing machines get from regular pages, and whether it runs.
 
-A label page has a build for each backend (``+cu126``, ``+cpu``, ``+xpu``), and a plain
-page has one build of each release, as PyPI does. Both are made from the table of
-builds, with wheels that hold METADATA alone, and nothing is installed. A pick counts by
-whether it runs on the machine, by `benchmarks.selection.works`.
+A label page has a build for each backend (``+cu126``, ``+cpu``, ``+xpu``), and a page
+such as PyPI's has one build of each release. The benchmark makes both pages from the
+table of builds, with wheels that have only METADATA, and installs nothing. A pick
+counts by whether it runs on the machine, by `benchmarks.selection.works`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OUTCOMES = {
 
 Machine = tuple[str, str]
 Page = Mapping[str, "Build | None"]
-"""By version, with the label: the build, or ``None`` where it has no NVIDIA code."""
+"""The build, or ``None`` without NVIDIA code, by the version with the label."""
 
 Pick = Callable[[Machine], "str | None"]
 
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def build_of(record: BuildRecord) -> Build | None:
-    """Return the code of the largest library, without which torch cannot start."""
+    """Return the code of the largest library, which torch needs to start."""
     for library, *_ in record.needs.pieces or ():
         if not library.minor:
             real = [int(t) for t in library.machine_code if t.isdigit()]
@@ -103,7 +103,7 @@ def build_of(record: BuildRecord) -> Build | None:
 
 
 def write_page(folder: Path, builds: Page) -> None:
-    """Write an index with one project, torch, whose wheels hold METADATA alone."""
+    """Write an index with one project, torch, whose wheels have only METADATA."""
     project = folder / "torch"
     project.mkdir(parents=True)
     for version in builds:
@@ -177,12 +177,12 @@ def uv_pick(
 def backends(environment: Environment, driver: str) -> list[str]:
     """Return the directories of PyTorch's index in which uv looks, best first.
 
-    uv has the URLs of that index built in. Offline, it only says which ones it would
-    read: the directories of all CUDA versions that it takes the driver to run, of which
-    the newest one with the project wins.
+    uv has the URLs of that index built in. Offline, uv only lists the directories that
+    it would read: those of all CUDA versions that the driver supports by its table. The
+    newest directory with the project is used.
     """
     branch = next(b for b, cuda in driver_branches().items() if str(cuda) == driver)
-    # No release of a branch has a number like that, and it is newer than all of them.
+    # This number is newer than every release of the branch.
     variables = {"UV_CUDA_DRIVER_VERSION": f"{branch}.999"}
     words = ["--torch-backend=auto", "--offline", "--verbose"]
     done = run_uv(environment, words, variables)

@@ -1,7 +1,7 @@
 """The plugin's answer in a fresh process, and the modules that the plugin imports.
 
-Installers ask a plugin in a process of its own, so that most of the cost for users is
-starting it.
+Installers run a plugin in a process of its own, so most of the cost is starting this
+process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.harness import (
     verdict,
 )
 
-# The wheel of the published provider is not on PyPI. Without it, this measurement is
-# used: 38 ms above a bare Python of 11 ms, with both values forced.
+# The wheel of the published provider is not on PyPI. Without the wheel, the benchmark
+# uses this measurement: 38 ms above a bare Python of 11 ms, with both values forced.
 PUBLISHED = 38 / 11
 LIMIT = 0.10
 
@@ -74,7 +74,8 @@ def main() -> None:
 def published(
     environment: Environment, wheel: Path | None, variables: dict[str, str]
 ) -> Command | None:
-    """Return the command of the published provider, found before ours on the path."""
+    """Return the command of the published provider, which is before this one on the
+    path."""
     if wheel is None:
         return None
     folder = environment.folder / "published"

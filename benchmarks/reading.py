@@ -1,9 +1,10 @@
-"""What an installer reads of an index without METADATA files (PEP 658).
+"""The requests of installers to an index without METADATA files (PEP 658).
 
-The index is that of the first argument, such as a mirror. A server on this machine
-stands before it: that server counts requests and bytes, passes ranges on, and leaves
-PEP 658 out. Each client resolves a requirement from an empty cache, and installs
-nothing. pip alone downloads all that it would install, some gigabytes for torch.
+The index is that of the first argument, such as a mirror. A server on this machine is
+between the client and the index: it counts requests and bytes, passes range requests
+on, and removes PEP 658. Each client resolves a requirement from an empty cache, and
+installs nothing. Without nvp, pip downloads all files that it would install, some
+gigabytes for torch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CHUNK = 1 << 20
 
 @dataclass
 class Counts:
-    """What was sent since the last `reset`."""
+    """The requests and bytes since the last `reset`."""
 
     pages: int = 0
     page_bytes: int = 0
@@ -43,7 +44,7 @@ class Counts:
 
 
 class Front:
-    """A server that stands before an index, and counts what it sends."""
+    """A server in front of an index, which counts its responses and their bytes."""
 
     def __init__(self, index: str) -> None:
         self.index = f"{index.rstrip('/')}/"
@@ -58,7 +59,8 @@ class Front:
         with urllib.request.urlopen(request) as response:
             document = json.loads(response.read())
         for file in document["files"]:
-            # A name is unique on a page, and its hash tells files of one name apart.
+            # A name is unique on a page, and the hash distinguishes files with the same
+            # name.
             path = f"/files/{file['hashes'].get('sha256', '')}/{file['filename']}"
             self.files[path] = urljoin(url, file["url"])
             file["url"] = path
@@ -70,7 +72,7 @@ class Front:
 
 @contextmanager
 def serve_front(front: Front) -> Iterator[str]:
-    """Serve it while the context lasts; the value is the URL of the index."""
+    """Run the server while the context lasts; the value is the URL of the index."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -126,7 +128,7 @@ def serve_front(front: Front) -> Iterator[str]:
                         front.counts.file_bytes += len(data)
 
         def handle(self) -> None:
-            # A client may go away in the middle of a file.
+            # A client may close the connection in the middle of a file.
             try:
                 super().handle()
             except ConnectionError:
@@ -150,7 +152,7 @@ def main() -> None:
     given = parser.parse_args()
     front = Front(given.index)
     rows = []
-    # Older ones download what they would install in a dry run, too.
+    # Older versions of pip download the files also in a dry run.
     with (
         fresh_environment(*EXTRAS, "pip>=26") as environment,
         serve_front(front) as url,
@@ -187,7 +189,7 @@ def describe(counts: Counts) -> list[str]:
 
 
 def resolve(environment: Environment, words: Sequence[str]) -> str:
-    """Run pip, and return what it would install."""
+    """Run pip, and return the distributions that it would install."""
     cache = environment.folder / "cache"
     variables: Mapping[str, str] = {**CLEAN, "XDG_CACHE_HOME": str(cache)}
     done = subprocess.run(

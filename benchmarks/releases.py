@@ -1,4 +1,4 @@
-"""`releases torch` from a page as large as PyPI's: its time, and what it asks for."""
+"""`releases torch` from a page as large as PyPI's: its time, and its requests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def make_page() -> bytes:
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Sends the page, and notes what it is asked for."""
+    """Sends the page, and records the requests."""
 
     page = b""
     asked: ClassVar[list[str]] = []
@@ -75,7 +75,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(self.page)
 
     def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        """Print nothing."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Resolving the metadata of torch 2.8.0 in whole processes, next to variantlib."""
+"""Resolving the metadata of torch 2.8.0 in whole processes, compared to variantlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from benchmarks.plugin import FORCED
 LIMIT = 0.22
 TUTORIAL = CHECKOUT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 
-# variantlib asks the same plugin, ours, in its own subprocesses.
+# variantlib runs the same plugin, that of this project, in its own subprocesses.
 THEIRS = """
 import json, sys
 from variantlib.api import get_variants_by_priority

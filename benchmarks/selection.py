@@ -1,4 +1,4 @@
-"""What selectors pick for 96 machines: strict, opted in, and the real uv.
+"""The builds that selectors pick for 96 machines: strict, opted in, and the real uv.
 
 The machines are 12 GPUs with 8 drivers each, of which 69 can exist. A pick counts by
 whether it runs on the machine, whatever the metadata claims. uv installs the releases
@@ -33,7 +33,7 @@ DRIVERS = "11.8 12.2 12.4 12.6 12.8 12.9 13.0 13.2".split()  # noqa: SIM905
 Build = tuple[str, Sequence[int], Sequence[int]]
 Machine = tuple[str, str]
 Picks = dict[str, dict[str, "str | None"]]
-"""The label by driver and GPU."""
+"""The labels by driver and GPU."""
 
 RELEASES: Mapping[str, Mapping[str, Build]] = {
     "torch 2.8.0": {
@@ -197,11 +197,11 @@ def outcome(
 
 
 def works(build: Build, driver: str, gpu: str) -> bool:
-    """Return whether a build runs, by machine code or by PTX that the driver knows.
+    """Return whether a build runs, by SASS or by PTX that the driver compiles.
 
-    Machine code runs on the GPUs of its major with the same or a higher minor,
-    under drivers of the same or a newer CUDA major. PTX runs on newer GPUs too,
-    under drivers that are as new as its toolkit.
+    SASS runs on the GPUs of its major with the same or a higher minor, under drivers of
+    the same or a newer CUDA major. PTX also runs on newer GPUs, under drivers that are
+    as new as its toolkit.
     """
     toolkit, real, virtual = build
     capability = int(gpu.replace(".", ""))

@@ -1,4 +1,5 @@
-"""The start of every command, and the work of the short ones, next to a bare Python."""
+"""The start of every command, and the work of short commands, compared to bare
+Python."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ WORK = {
     "validate": ["FILE"],
     "upgrade": ["FILE"],
 }
-"""The words after the commands whose work needs no index, no pip and no wheel."""
+"""The arguments of the commands that need no index, no pip and no wheel."""
 
-# What a command has imported is printed after its own output.
+# The program prints the imported modules after the output of the command.
 COUNT = """
 import sys
 from nvp.cli import main

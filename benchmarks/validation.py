@@ -1,4 +1,4 @@
-"""`validate` of many labels, and the analysis of labels that nothing selects."""
+"""`validate` of many labels, and the analysis of labels that no machine selects."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def shadowing(environment: Environment, runs: int) -> None:
     ratio = shadow / resolve
     row = ["inside a process", f"{resolve * 1e3:.1f}", f"{shadow * 1e3:.1f}"]
     rows = [[*row, f"{ratio:.1f}", f"{SHADOW_LIMIT:g}", verdict(ratio, SHADOW_LIMIT)]]
-    # Without a provider for CPUs no label fits, and the exit code is 1. `run` would
-    # stop at that, so that the program does not pass the code on.
+    # Without a provider for CPUs no label fits, and the exit code is 1. The program
+    # does not pass the code on, because `run` would stop.
     program = "import sys; from nvp.cli import main; main(sys.argv[1:])"
     commands = {
         "resolve": Command(["-c", program, "resolve", str(MATRIX)], FORCED),

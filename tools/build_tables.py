@@ -10,11 +10,12 @@ files in ``tools/sources``. Those quote public documents, each with its URL and 
 on which it was read:
 
 - ``ptx_history.json``: which CUDA release and driver branch brought each target;
-- ``drivers.json``: the drivers of toolkit releases, and where a GPU's branches differ
+- ``drivers.json``: the drivers of toolkit releases, and the GPUs whose branches differ
   from the rule in `first_branch`;
-- ``gpus.json``: names of GPUs, and the last toolkit of those that no measured one has;
-- ``tegra.json``: from which driver and toolkit on machine code crosses between systems
-  on a chip and other GPUs.
+- ``gpus.json``: names of GPUs, and the last toolkit of the GPUs that no measured
+  toolkit supports;
+- ``tegra.json``: the first driver and toolkit with which SASS of systems on a chip runs
+  on other GPUs, and the reverse.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def build_gpus(
     """Return the GPU table.
 
     The first and the last toolkit are measured, or announced. If the oldest measured
-    toolkit already has a GPU, or no longer does, the history of PTX says which release
-    brought it.
+    toolkit already supports a GPU, or no longer does, the release that introduced the
+    GPU is from the history of PTX.
     """
     records = []
     measured_on = max(kit["date"] for kit in toolkits if is_measured(kit))
@@ -146,7 +147,7 @@ def build_gpus(
 
 
 def build_tegra(sources: Record) -> list[Record]:
-    """Return the table of machine code between systems on a chip and other GPUs."""
+    """Return the table of SASS that runs on both systems on a chip and other GPUs."""
     records = []
     for item in sources["gpus"]:
         document = sources["documents"][item["document"]]
@@ -167,10 +168,10 @@ def build_tegra(sources: Record) -> list[Record]:
 def build_older_toolkits(
     toolkits: list[Record], gpus: list[Record], history: Record
 ) -> list[Record]:
-    """Return the toolkits from `OLDEST` up to the first one that was measured.
+    """Return the toolkits from `OLDEST` up to the first measured one.
 
-    Such a toolkit has the targets that it or an older one brought, without those that
-    it no longer compiles for.
+    Such a toolkit has the targets that this or an older release introduced, without
+    removed targets.
     """
     measured = _numbers(toolkits[0]["version"])
     ends = {
@@ -214,9 +215,9 @@ def build_drivers(gpus: list[Record], history: Record, sources: Record) -> Recor
 def build_branches(history: Record, sources: Record) -> list[Record]:
     """Return the CUDA version that each driver branch reports, from CUDA 11.0 on.
 
-    The branch is that of the driver with which a toolkit was published. The history
-    of PTX adds CUDA 12.7, which has no toolkit, and branches whose lowest version is
-    not known.
+    The branch is that of the driver that was published with the toolkit. The history of
+    PTX adds CUDA 12.7, which has no toolkit, and branches whose lowest version is not
+    known.
     """
     by_cuda: dict[str, Record] = {}
     isas: dict[str, str] = {}
@@ -285,8 +286,8 @@ def first_branch(
 ) -> tuple[int, str, str]:
     """Return the branch of a CUDA version, with its source and date.
 
-    A toolkit that compiles for a new GPU is published with the driver that runs it,
-    so that this is also the first branch of the GPU.
+    A toolkit that compiles for a new GPU is published with a driver for the GPU, so
+    this branch is also the first branch of the GPU.
     """
     for record in branches:
         if record["cuda"] == cuda:

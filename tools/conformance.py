@@ -2,8 +2,8 @@
 
 ``python -m tools.conformance`` runs all cases against the provider of this Python, and
 ``--command 'CMD ...'`` against any program. The program prints one JSON document,
-``{"all": [...], "supported": [...]}``, and exits with another code than 0 where the
-values that are forced are malformed. See ``docs/reference/provider.md``.
+``{"all": [...], "supported": [...]}``, and exits with another code than 0 if forced
+values are malformed. See ``docs/reference/provider.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ print(json.dumps({
     "supported": listed(plugin.get_supported_configs()),
 }))
 """
-"""Answers a case with a provider that is written in Python."""
+"""The program for a provider in Python, which reads a case and prints the answer."""
 
 
 def main(words: Sequence[str] | None = None) -> int:

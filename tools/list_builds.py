@@ -1,13 +1,13 @@
-r"""List the wheels that the table of builds is made from, and read METADATA of others.
+r"""List the wheels for the table of builds, and read METADATA of other releases.
 
 ``tools/sources/releases.json`` names, for each project and platform, the releases whose
-wheels are read; ``*`` is every release since a date. Of each release one wheel is
-listed, as a directory that ``nvp census`` takes for an index::
+wheels are read; ``*`` is every release since a date. The output is a directory that
+``nvp census`` reads as an index, with one wheel of each release::
 
     python -m tools.list_builds INDEX directory --metadata metadata.json
 
 ``metadata.json`` has a record for each other release of some projects: those whose
-METADATA says what a wheel needs. Reading it takes a request for each.
+METADATA names CUDA or a project of the table. Each record takes a request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RELEASES = ROOT / "tools" / "sources" / "releases.json"
 
 Wanted = Mapping[str, Mapping[str, str]]
-"""By project and platform the releases whose wheels are read, with spaces between."""
+"""The releases whose wheels are read, separated by spaces, by project and platform."""
 
 Listed = Mapping[tuple[Version, str], IndexFile]
 """One wheel of each release and platform."""
@@ -94,10 +94,11 @@ def main() -> None:
 def list_wheels(project: str, files: Iterable[IndexFile], since: float) -> Listed:
     """List one wheel of each final release for each platform.
 
-    Wheels for several Pythons have the same GPU code, and of those for an older and a
-    newer Linux the older one may have none: it is the one that is much smaller.
+    Wheels for several Pythons have the same GPU code. If a release has wheels for an
+    older and a newer Linux, the wheel for the older one may be much smaller, because it
+    has no GPU code.
 
-    :param since: when the oldest was uploaded, in seconds since 1970.
+    :param since: the earliest time of an upload, in seconds since 1970.
     """
     groups: dict[tuple[Version, str], list[tuple[IndexFile, frozenset[Tag]]]] = {}
     for file in files:
@@ -127,7 +128,7 @@ def _newest_python(item: tuple[IndexFile, frozenset[Tag]]) -> tuple[int, str]:
 
 
 def choose(listed: Listed, wanted: Mapping[str, str]) -> Listed:
-    """Return the wheels that are to be read.
+    """Return the wheels to read.
 
     :raises ValueError: a release has no such wheel.
     """
@@ -157,9 +158,9 @@ def write_page(folder: Path, files: Iterable[IndexFile]) -> None:
 def read_metadata(
     client: BlockingClient, project: str, listed: Listed
 ) -> Iterator[BuildRecord]:
-    """Yield a record for each release whose METADATA says what its wheel needs.
+    """Yield a record for each release whose METADATA shows the needs of its wheel.
 
-    A release that the table has from its wheel is left out.
+    Releases are left out if the table has a record from their wheel.
     """
 
     def read(item: tuple[tuple[Version, str], IndexFile]) -> BuildRecord | None:
@@ -185,9 +186,9 @@ def read_metadata(
 def record_of_metadata(
     project: str, version: Version, platform: str, metadata: bytes, date: str
 ) -> BuildRecord | None:
-    """Return the record of a release of which only METADATA was read.
+    """Return the record of a release from its METADATA alone.
 
-    :returns: ``None`` when METADATA names neither CUDA nor a project of the table.
+    :returns: ``None`` if METADATA names neither CUDA nor a project of the table.
     """
     requires = requirements_on(parse_requires(metadata), platform)
     found = needs_of_requirements(requires, project)

@@ -1,4 +1,4 @@
-"""Measure what each CUDA toolkit on the package index assembles.
+"""Measure the targets that each CUDA toolkit on the package index assembles.
 
 ``python -m tools.measure`` writes ``toolkits.json`` and ``ptx_targets.json`` in
 ``packages/nvp/src/nvp/knowledge``. It downloads the wheels that
@@ -6,8 +6,8 @@
 requirement there. ``python -m tools.measure REQUIREMENT`` prints the record of one
 toolkit and writes nothing.
 
-A toolkit that is announced and not yet on the index stands in ``announced`` there, with
-the values of its documents. ``python -m tools.measure --announced`` adds these to the
+The key ``announced`` of that file has the toolkits that are not yet on the index, with
+the values of their documents. ``python -m tools.measure --announced`` adds these to the
 measured ones without a download; a measured record replaces the announced one.
 
 A record keeps its date as long as the measured values stay the same.
@@ -30,7 +30,7 @@ _SOURCES_OF_PTX = [
     *("110a", "110f", "120a", "120f", "121a", "121f"),
     *("50", "75", "90", "100", "101", "103", "110", "120"),
 ]
-"""The targets whose PTX is tried."""
+"""The targets of the PTX that the measurement tries to assemble."""
 
 
 def main() -> None:
@@ -84,7 +84,7 @@ def measure_toolkit(ptxas: Ptxas) -> dict[str, Any]:
 
 
 def measure_ptx_targets(ptxas: Ptxas) -> dict[str, Any]:
-    """Return for which targets PTX for each target assembles, without a date."""
+    """Return the targets for which PTX of each target assembles, without a date."""
     targets = ptxas.targets()
     assembles = {source: ptxas.assembles(source, targets) for source in _SOURCES_OF_PTX}
     release = ptxas.release()

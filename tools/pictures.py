@@ -1,8 +1,9 @@
 """Make the pictures of the home page, light and dark.
 
 ``python -m tools.pictures`` runs ``nvp pip install torch`` on an index of stub wheels,
-and writes its output as a recording in SVG, whose lines appear one after the other. It
-writes the matrix of a release, and with Chromium the page of ``nvp fleet``.
+and writes its output as a recording in SVG, whose lines appear one after the other. The
+program also writes the matrix of a release, and the page of ``nvp fleet``, which needs
+Chromium.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ stroke="{colours["bar"]}"/>
 
 
 def _in_scheme(picture: str, scheme: str) -> str:
-    """Return a picture that has both schemes in one of them."""
+    """Return one color scheme of a picture that has both."""
     both = r"(svg \{) (--[^}]+)(\})\n@media \(prefers-color-scheme: dark\) "
     both += r"\{ svg \{ (--[^}]+)\} \}"
     chosen = r"\1 \4\3" if scheme == "dark" else r"\1 \2\3"

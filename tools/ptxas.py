@@ -1,4 +1,4 @@
-"""Download ``ptxas`` from the package index, and ask it what it assembles.
+"""Download ``ptxas`` from the package index, and find the targets that it assembles.
 
 NVIDIA publishes its compiler on PyPI. The distributions for CUDA 12 are named
 ``nvidia-cuda-nvcc-cu12``, those for CUDA 13 and newer ``nvidia-cuda-nvcc``. ``ptxas``
@@ -19,7 +19,7 @@ from pathlib import Path
 __all__ = ["Ptxas", "fetch"]
 
 CACHE = Path.home() / ".cache" / "nvidia-variant-provider-tools"
-"""The directory where the downloaded programs stay."""
+"""The directory of the downloaded programs."""
 
 _KERNEL = """\
 .version {isa}
@@ -37,7 +37,7 @@ _NO_SUCH_ISA = "99.9"
 class Ptxas:
     """The assembler of one CUDA toolkit.
 
-    :param requirement: the distribution that it comes from, such as
+    :param requirement: the distribution of the program, such as
         ``nvidia-cuda-nvcc==13.0.88``.
     """
 
@@ -49,7 +49,7 @@ class Ptxas:
         return _search(_RELEASE, self._run("--version").stdout, self)
 
     def isa(self) -> str:
-        """Return the newest PTX version that it reads, such as ``9.0``.
+        """Return the newest PTX version that the program reads, such as ``9.0``.
 
         The program names its own version in the error for a version that does not
         exist.
@@ -58,7 +58,7 @@ class Ptxas:
         return _search(_ISA, self._assemble(kernel, "75").stderr, self)
 
     def targets(self) -> list[str]:
-        """Return the targets for which it makes machine code, such as ``90a``.
+        """Return the targets for which the program makes SASS, such as ``90a``.
 
         Each target that ``--help`` lists is tried with a kernel.
         """
@@ -66,7 +66,7 @@ class Ptxas:
         return [target for target in listed if self.assembles(target, [target])]
 
     def assembles(self, source: str, targets: Iterable[str]) -> list[str]:
-        """Return those of ``targets`` for which PTX for ``source`` is assembled."""
+        """Return the ``targets`` for which the program assembles PTX of ``source``."""
         kernel = _KERNEL.format(isa=self.isa(), target=source)
         return [
             target

@@ -1,4 +1,4 @@
-"""Write tables as JSON text: one value a line, and short lists on one line."""
+"""Write tables as JSON text: one value on each line, but short lists on one line."""
 
 from __future__ import annotations
 

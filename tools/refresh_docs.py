@@ -1,9 +1,9 @@
 """Refresh the generated parts of the documentation.
 
-``python -m tools.refresh_docs [PAGE...]`` writes these parts again, of all pages by
-default: what the commands in the pages print, and the tables that stand between the
-comments ``<!-- begin generated: NAME -->`` and ``<!-- end generated -->``. The tests in
-``tests/docs`` fail while a page differs from what this program would write.
+``python -m tools.refresh_docs [PAGE...]`` writes these parts again, by default on all
+pages: the output of the commands, and the tables between the comments ``<!-- begin
+generated: NAME -->`` and ``<!-- end generated -->``. The tests in ``tests/docs`` fail
+while a page differs from what this program would write.
 """
 
 from __future__ import annotations

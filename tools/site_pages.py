@@ -1,9 +1,9 @@
-"""The pages of the site that stand elsewhere in the repository, as a hook of mkdocs.
+"""A hook of mkdocs that adds pages from the top of the repository to the site.
 
 GitHub looks for the changelog and for the rules of contributing and of security at the
-top of the repository. The site shows the same files. All pages link to files, so that
-the links work on GitHub too; the site turns them into links to its own pages, or to the
-repository where it does not have the file.
+top of the repository. The site shows the same files. All pages link to files, so the
+links also work on GitHub. The hook turns them into links to pages of the site, or to
+the repository if the site does not have the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGES = {
     "benchmarks/README.md": "project/benchmarks.md",
     "benchmarks/RESULTS.md": "project/benchmark-results.md",
 }
-"""Files of the repository, each with its place in the site."""
+"""Files of the repository, each with its path on the site."""
 
 _SOURCES = {place: name for name, place in PAGES.items()}
 
@@ -43,7 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for name, place in PAGES.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        if name == "CHANGELOG.md":  # it has every word, and answers no question
+        # The changelog has every word, so each search would find it first.
+        if name == "CHANGELOG.md":
             text = f"---\nsearch:\n  boost: 0.1\n---\n\n{text}"
         page = File.generated(config, place, content=text)
         page.edit_uri = f"../{name}"
@@ -76,5 +77,5 @@ def on_page_markdown(
 
 
 def on_post_page(output: str, **_: object) -> str:
-    """Keep the link to the repository from asking GitHub for stars and releases."""
+    """Keep the link to the repository from requesting stars and releases of GitHub."""
     return output.replace(' data-md-component="source"', "")

@@ -1,18 +1,18 @@
 r"""Regenerate the table of builds: wheels, METADATA, build scripts, support tables.
 
-``tools/sources/releases.json`` has the wheels that are read: of each project the newest
-release of each CUDA major, and one before and after each change of GPUs. INDEX is the
-URL of the root page of an index. A census of all of them reads 20 GB::
+``tools/sources/releases.json`` lists the wheels to read: for each project, the newest
+release of each CUDA major, and the releases before and after each change of GPUs. INDEX
+is the URL of the root page of an index. A census of all these wheels reads 20 GB::
 
     python -m tools.list_builds INDEX wheels --metadata metadata.json
     nvp census wheels -o census.sqlite
     nvp census --export census.json -o census.sqlite
     python -m tools.update_builds census.json metadata.json
 
-Records of wheels and of METADATA that were not read again stay as they are. A wheel
-that was read counts before what vendors publish and what wheels are said to hold
-(``tools/sources/support_tables.json``), these before the build scripts in
-``tools/sources/torch_builds.json``, and METADATA comes last.
+Records of wheels and of METADATA that were not read again stay as they are. If sources
+differ, the order is: wheels that were read, the tables of vendors
+(``tools/sources/support_tables.json``), the build scripts
+(``tools/sources/torch_builds.json``), METADATA.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def read_kept(path: Path) -> list[BuildRecord]:
 def records_of_tables(sources: Mapping[str, Any]) -> Iterator[BuildRecord]:
     """Yield a record for each release in the tables that vendors publish.
 
-    They say with which CUDA a release is built, or that it is built without, and not
-    for which GPUs.
+    The tables have the CUDA version of a release, or that the release has no CUDA, but
+    not the GPUs.
     """
     for table in sources["tables"]:
         document = sources["documents"].get(table["document"], table)
@@ -144,10 +144,10 @@ def _without_label(record: BuildRecord) -> BuildRecord:
 
 
 def merge(read: Iterable[BuildRecord]) -> list[BuildRecord]:
-    """Join what was read with what is published about builds.
+    """Merge the records of reading with published facts about builds.
 
-    :param read: records of wheels and of METADATA. Of two wheels of one build, and of
-        two METADATA, the later counts.
+    :param read: records of wheels and of METADATA. If two records are for one build,
+        the later one is used.
     """
     by_wheel: dict[bool, list[BuildRecord]] = {True: [], False: []}
     for record in read:

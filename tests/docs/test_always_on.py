@@ -1,4 +1,4 @@
-"""The unit on the page about a service: systemd and ``serve`` accept it."""
+"""systemd and ``serve`` accept the unit on the page about a service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation names what the code has, and its links lead somewhere."""
+"""The documentation names the parts of the code, and its links have targets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_links_lead_to_files_and_sections_that_exist(name: str) -> None:
             continue
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
-        # After the name of a picture stands the scheme that it is for.
+        # The name of a picture ends with its color scheme.
         named = anchor if file.suffix == ".md" else ""
         if not file.exists() or (
             named and named not in anchors(file.read_text(encoding="utf-8"))
@@ -247,6 +247,6 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = tmp_path / "site" / "reference" / "api" / "index.html"
     text = re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8"))
-    # The signatures of records are derived from their fields.
+    # mkdocstrings derives the signatures of records from their fields.
     signature = r"^Environment\(\s*\*,\s*cuda_driver_version: "
     assert re.search(signature, text, re.MULTILINE)

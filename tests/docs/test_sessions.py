@@ -1,4 +1,4 @@
-"""Every session in the documentation shows what its commands print."""
+"""Every session in the documentation shows the output of its commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site as a reader has it in a browser."""
+"""The site in a browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SEARCHES = {
-    # Texts of errors, as people paste them.
+    # Texts of errors that people paste into the search.
     "no kernel image is available for execution on the device": "reference/errors",
     "The NVIDIA driver on your system is too old": "reference/errors",
     "driver too old": "reference/errors",
@@ -36,7 +36,7 @@ SEARCHES = {
     "NV310": "rules",
     "reason codes": "reference/reason-codes",
     "exit code": "reference/exit-codes",
-    # What people want to do.
+    # Tasks of people.
     "install torch": "how-to/install-torch",
     "uv": "how-to/serve-other-installers",
     "poetry": "how-to/serve-other-installers",
@@ -50,7 +50,7 @@ SEARCHES = {
     "systemd": "how-to/always-on",
     "--label": "reference/glossary",
     "CUDA_VISIBLE_DEVICES": "explanation/several-gpus",
-    # Words, and the project.
+    # Terms, and the name of the project.
     "what is a variant": "reference/glossary",
     "glossary": "reference/glossary",
     "changelog": "project/changelog",
@@ -58,7 +58,7 @@ SEARCHES = {
     "vulnerability": "project/security",
     "who makes this": "about",
 }
-"""What readers search for, and the page that they should find first."""
+"""The searches of readers, and the page that they should find first."""
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +136,7 @@ def test_texts_fit_their_column_and_nothing_is_asked_of_other_servers(
                 .filter((code) => code.scrollWidth > code.clientWidth)
                 .map((code) => code.textContent.slice(0, 60))""")
         ]
-        # A link that has no room beside its heading makes an empty line below it.
+        # A link without space beside its heading adds an empty line below the heading.
         wide += [
             (name, text)
             for text in tab.evaluate("""

@@ -1,4 +1,5 @@
-"""The vocabulary of STYLE.md in everything that people read; a hook runs this too."""
+"""The vocabulary of STYLE.md in everything that people read; a hook also runs this
+file."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ NOT_PROSE = re.compile(
 
 
 def read_rules(text: str) -> dict[str, str]:
-    """The word to write for each term of the table that is always wrong."""
+    """Return the word to write for each term of the table that is always wrong."""
     table = text.partition("## Vocabulary\n")[2].partition("\n## ")[0]
     rules = {}
     for good, bad in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[1:]:
@@ -31,7 +32,7 @@ def read_rules(text: str) -> dict[str, str]:
 
 
 def pattern(term: str) -> str:
-    """A pattern for a term with any ending that a verb or a noun has."""
+    """Return a pattern for a term with any ending of a verb or a noun."""
     return " ".join(rf"{re.escape(x)}(?:s|es|d|ed|ing)?" for x in term.split())
 
 
@@ -43,7 +44,7 @@ TERM = re.compile(
 
 
 def prose_of_page(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a page, without its code."""
+    """Yield the lines of a page, without its code."""
 
     def blank(match: re.Match[str]) -> str:
         return "\n" * match[0].count("\n")
@@ -57,7 +58,8 @@ BETWEEN_STATEMENTS = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
 def prose_of_module(text: str, *, is_test: bool) -> Iterator[tuple[int, str]]:
-    """The comments and docstrings, and what else is a sentence, but not test data."""
+    """Yield the comments, the docstrings, and other strings with sentences, but no test
+    data."""
     is_statement = True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         is_text = token.type in TEXTS and (is_statement or not is_test)
@@ -67,7 +69,7 @@ def prose_of_module(text: str, *, is_test: bool) -> Iterator[tuple[int, str]]:
 
 
 def problems(path: Path, text: str) -> Iterator[str]:
-    """What to change, as ``path:line: write ... for ...``."""
+    """Return the changes to make, as ``path:line: write ... for ...``."""
     lines = prose_of_page(text)
     if path.suffix == ".py":
         lines = prose_of_module(text, is_test=path.parts[0] == "tests")
@@ -78,7 +80,7 @@ def problems(path: Path, text: str) -> Iterator[str]:
 
 
 def documents() -> list[Path]:
-    """The pages and modules, but not the style guide, which names the words."""
+    """Return the pages and modules, but not the style guide, which names the words."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
     for folder in SOURCES:
         found += [*ROOT.glob(f"{folder}/**/*.py"), *ROOT.glob(f"{folder}/**/*.md")]

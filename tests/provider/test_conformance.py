@@ -41,7 +41,7 @@ WARNINGS = {
     "newer-than-kernel-driver": "assumes cuda-compat libraries",
     "other-gpus": "sm_arch describes the GPU of compute capability",
 }
-"""What the warning of each kind says; the other kinds are reason codes."""
+"""The text of the warning of each kind; the other kinds are reason codes."""
 
 ERRORS = {
     "not-a-version": "is not a CUDA version",
@@ -132,7 +132,7 @@ def test_the_schema_refuses_other_cases(change: dict[str, Any]) -> None:
 
 
 def test_every_answer_is_a_part_of_the_catalog() -> None:
-    """PEP 817 says that it has to be."""
+    """PEP 817 requires a subset."""
     (catalog, *others) = [case.catalog for case in CASES if case.catalog is not None]
     assert all(other == catalog for other in others)
     known = {part["name"]: set(part["values"]) for part in catalog}
@@ -142,7 +142,7 @@ def test_every_answer_is_a_part_of_the_catalog() -> None:
 
 def test_the_page_has_each_difference_once_and_no_other() -> None:
     anchors = re.findall(r'<a id="([a-z0-9-]+)"></a>(.*)', PAGE.read_text())
-    # No program that runs once for each case can show these.
+    # A program that runs once for each case cannot have these differences.
     marked = {name for name, text in anchors if "(not in the cases)" in text}
     names = [name for name, _ in anchors]
     assert len(set(names)) == len(names)

@@ -1,4 +1,4 @@
-"""Light fakes: records, and JSON of this package's own."""
+"""The light replacements of `dataclasses` and `json`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``python -m nvidia_variant_provider``, with nothing importable but the provider.
+"""``python -m nvidia_variant_provider``, if Python can import only the provider.
 
-Each process sees the provider and the three distributions that it requires. It sees
-neither nvp nor anything else that the tests have installed.
+Each process can import the provider and its three required distributions, but neither
+nvp nor other packages of the test environment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux device nodes")
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the provider and what it requires."""
+    """Make a directory with the provider and its requirements."""
 
     def fill(folder: Path) -> None:
         for name in ("nvidia_variant_provider", *REQUIRED):
@@ -49,7 +49,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Program:
-    """Runs the program, where no driver is and no value is forced by default."""
+    """Runs the program, by default without a driver and without forced values."""
 
     def __init__(self, packages: Path, system: Path) -> None:
         self.command = [sys.executable, "-S", "-m", "nvidia_variant_provider"]
@@ -86,7 +86,7 @@ def program(alone: Path, tmp_path: Path) -> Program:
 
 @pytest.fixture
 def closed_pipe() -> Iterator[int]:
-    """A pipe that nobody reads any more."""
+    """Open a pipe whose reading end is closed."""
     reader, writer = os.pipe()
     os.close(reader)
     yield writer
@@ -165,7 +165,7 @@ def test_no_label_fits(program: Program, fixtures: Path, tmp_path: Path) -> None
 def test_a_driver_that_cannot_be_asked(program: Program, tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidiactl").touch()
-    # There is no time at all, so that the driver of this machine is not asked either.
+    # The deadline is too short to query the driver of this machine.
     code, out, err = program(
         variables={
             "NV_VARIANT_PROVIDER_DETECT_TIMEOUT": "1e-300",
@@ -299,7 +299,8 @@ def test_an_interrupt(program: Program) -> None:
         stderr=subprocess.PIPE,
     ) as process:
         assert process.stdin is not None
-        # A pipe holds less than that, so that the program has begun to read.
+        # The text is longer than the buffer of a pipe, so the program has begun to
+        # read.
         os.write(process.stdin.fileno(), b" " * (1 << 20))
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()

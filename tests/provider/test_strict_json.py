@@ -1,4 +1,4 @@
-"""Reading JSON strictly, files with it, and the places in messages."""
+"""Reading JSON and files with JSON strictly, and the places in messages."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_path_that_cannot_be_read_is_an_error(name: str, tmp_path: Path) -> None
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no pipes to open")
 class TestPipes:
-    """Opening a named pipe waits until somebody writes, so that pipes are refused."""
+    """Opening a named pipe would wait for a writer, so pipes are refused."""
 
     @pytest.mark.parametrize("name", ["pipe.json", "demo-1.0-py3-none-any.whl"])
     def test_named_pipe_is_refused(self, name: str, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ class TestPipes:
     def test_named_pipes_in_a_folder_are_findings(self, tmp_path: Path) -> None:
         for name in ("demo-1.0-variants.json", "demo-1.0-py3-none-any-cu12.whl"):
             os.mkfifo(tmp_path / name)
-            # Both have the same time, so that NV410 does not compare them.
+            # Both files have the same time, so NV410 does not report them.
             os.utime(tmp_path / name, (0, 0))
         codes = {item.code for item in api.validate([tmp_path])}
         assert codes == {"NV100", "NV411"}

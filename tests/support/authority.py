@@ -10,7 +10,7 @@ import trustme
 __all__ = ["HOST", "Authority"]
 
 HOST = "index.example"
-"""A name that does not exist; only the proxies of tests know it."""
+"""A host name that DNS does not have; only the proxies of tests resolve it."""
 
 
 class Authority:

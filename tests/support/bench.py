@@ -82,7 +82,7 @@ class Bench:
         self.wait_until(lambda: name in self.calls())
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that another process brings about."""
+        """Wait until another process has fulfilled a condition."""
         deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline

@@ -17,7 +17,7 @@ PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser")))
 class Browser:
     """One tab.
 
-    :param requests: the URLs that its pages have asked for.
+    :param requests: the URLs that the pages of the tab have requested.
     """
 
     def __init__(self, commands: int, events: int) -> None:
@@ -98,7 +98,7 @@ def running(profile: str) -> Iterator[Browser]:
     assert PROGRAM
     from_us, commands = os.pipe()
     events, to_us = os.pipe()
-    # The protocol is spoken on the descriptors 3 and 4.
+    # Chromium reads commands from descriptor 3, and writes results to descriptor 4.
     script = f'exec "$@" 3<&{from_us} 4>&{to_us}'
     with subprocess.Popen(
         [

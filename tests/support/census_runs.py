@@ -1,4 +1,4 @@
-"""A small index, and a census of it, for several tests of `nvp.census`."""
+"""A small index, and functions that run a census of it, for tests of `nvp.census`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNT = 12
 
 
 def make_index(folder: Path, count: int = COUNT) -> Path:
-    """An index in a directory: one wheel for each project, and one of them damaged."""
+    """Make an index in a directory: one wheel for each project, one of them damaged."""
     for number in range(count):
         name = f"p{number:04d}"
         path = stub_wheel(
@@ -49,7 +49,7 @@ def make_index(folder: Path, count: int = COUNT) -> Path:
 
 
 class Observed:
-    """What a census said while it ran."""
+    """The messages and the progress that a census reported."""
 
     def __init__(self, then: Any = None) -> None:
         self.outcomes: list[Outcome] = []
@@ -68,7 +68,7 @@ class Observed:
 
 
 class Threads:
-    """Workers in threads of this process, for what needs no processes."""
+    """Workers in threads of this process, for tests that need no other processes."""
 
     ahead = 2
 
@@ -107,7 +107,7 @@ def take(
     stop: Stop | None = None,
     **options: Any,
 ) -> Tally:
-    """Run a census, in threads where nothing else is given."""
+    """Run a census, by default in threads."""
     projects = list_projects(str(index), Options(), BlockingClient)
     return run(projects, store, workers, observer=observer, stop=stop, **options)
 
@@ -121,7 +121,7 @@ def run(
     stop: Stop | None = None,
     **options: Any,
 ) -> Tally:
-    """Read the wheels of projects, in threads where nothing else is given."""
+    """Read the wheels of projects, by default in threads."""
     workers = workers or Threads()
     try:
         with Store(str(store)) as opened:
@@ -134,7 +134,7 @@ def run(
 
 
 def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows, without the order and the time in which they came."""
+    """Return all rows of a store, sorted, and without the time of reading."""
     with Store(str(store)) as opened:
         names = {row["id"]: row["key"] for row in opened.wheels()}
         varying = {"id", "wheel", "seconds", "inspected_at", "bytes_read"}

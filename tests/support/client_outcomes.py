@@ -1,6 +1,6 @@
 """Outcomes of uv 0.13.8 and variantlib 0.2.2 for each fixture of the linter.
 
-``tests/peers/test_lint_peers.py`` compares these tables with what the clients do.
+``tests/peers/test_lint_peers.py`` compares these tables with the clients.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ CASES: dict[str, tuple[str | None, str | None]] = {
     **{case: (label, label) for case, label in SILENT.items()},
     **DIFFERENT,
 }
-"""By document, what uv and variantlib select on an H100 with CUDA 12.9."""
+"""The labels that uv and variantlib select on an H100 with CUDA 12.9, by document."""
 
 OTHER_MACHINES = {
-    # Volta gets a build of CUDA 13, which cannot have code for it.
+    # Volta gets a build of CUDA 13, whose toolkit does not compile for Volta.
     "NV307-dropped-target": ("13.0", "7.0", "cu13"),
     # Thor is 11.0 for drivers for CUDA 13, and the build declares 101.
     "NV307-thor-renumbered": ("13.0", "11.0", "null"),
@@ -99,7 +99,7 @@ OTHER_MACHINES = {
     "NV312-generation-left-out": ("13.0", "10.0", "null"),
     "NV313-no-ptx": ("13.0", "12.0", "null"),
 }
-"""By document, a driver and a GPU, and what both clients select there."""
+"""A driver, a GPU, and the label that both clients select there, by document."""
 
 TAG = f"py3-none-{next(iter(platform_tags()))}"
 
@@ -125,7 +125,7 @@ CONTENT: dict[str, tuple[Wheel, tuple[str, str], str | None]] = {
         "cu130",
     ),
     "NV505": (
-        # The driver for CUDA 13.0 refuses PTX of CUDA 13.1, and there is nothing else.
+        # The driver for CUDA 13.0 refuses PTX of CUDA 13.1, and the build has no SASS.
         Wheel(
             libraries=one("80_virtual", isa=(9, 1)),
             sm=["80_real"],
@@ -194,10 +194,10 @@ CONTENT: dict[str, tuple[Wheel, tuple[str, str], str | None]] = {
         None,
     ),
 }
-"""By rule, a wheel, a driver and a GPU, and what uv installs there."""
+"""A wheel, a driver, a GPU, and the label that uv installs there, by rule."""
 
 ON_PAGES: dict[str, tuple[str | None, bool]] = {
     "NV417": ("0" * 64, False),
     "NV418": (None, True),
 }
-"""By rule, the hash that a page gives for a wheel, and whether uv accepts that."""
+"""The hash that a page gives for a wheel, and whether uv accepts the hash, by rule."""

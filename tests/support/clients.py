@@ -1,4 +1,4 @@
-"""Machines as `packaging` sees them, and the wheels that installers take there."""
+"""The tags of machines in `packaging`, and the wheels that installers select."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The language-neutral cases of ``fixtures/provider``, and programs that answer them.
+"""The language-neutral cases of ``fixtures/provider``, and a runner for programs.
 
-``fixtures/README.md`` describes the files. A program answers a case with one document
-on stdout, ``{"all": [...], "supported": [...]}`` in JSON, in a process of its own that
-loads the fake driver libraries of `support.native`.
+``fixtures/README.md`` describes the files. A program prints one document for a case,
+``{"all": [...], "supported": [...]}`` in JSON, in a process of its own that loads the
+fake driver libraries of `support.native`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Case:
     """A case, with the keys of the files.
 
     :param file: the name of the file without its ending.
-    :param driver: what the libraries answer, or ``None`` without a driver.
+    :param driver: the answers of the libraries, or ``None`` without a driver.
     :param catalog: the expected catalog, in the cases that are about it.
-    :param error: the expected error, or ``None`` where an answer is expected.
+    :param error: the expected error, or ``None`` if an answer is expected.
     :param differs: the implementations that are known to differ, each with the id of
         the difference.
     """
@@ -62,7 +62,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a program answered: a document, or the reason why there is none."""
+    """The output of a program: a document, or the reason why the document is
+    missing."""
 
     document: Mapping[str, Features] | None
     error: str = ""
@@ -81,7 +82,7 @@ def read_cases(*files: str) -> list[Case]:
 def variables_for(
     case: Case, folder: Path, compiled: Callable[[tuple[str, ...]], Path]
 ) -> dict[str, str]:
-    """Return the variables with which a program is on the machine of a case.
+    """Return the variables that put a program on the machine of a case.
 
     :param folder: an empty directory for the files of the machine.
     :param compiled: returns a directory with the fake libraries, without some
@@ -98,7 +99,7 @@ def variables_for(
     Scenario(nvml=answers["nvml"] or {}, cuda=answers["libcuda"] or {}).write(scenario)
     for library, soname in (("nvml", NVML_SONAME), ("libcuda", CUDA_SONAME)):
         if answers[library] is None:
-            # The loader stops at this file, so that a real driver is not found.
+            # The loader stops at this file, so it does not find a real driver.
             (libraries / soname).touch()
         else:
             source = compiled(tuple(answers.get("without", ())))
@@ -112,7 +113,7 @@ def variables_for(
 
 
 def answer_of(command: Sequence[str], variables: Mapping[str, str]) -> Answer:
-    """Run a program with the variables of a case, and return what it answers."""
+    """Run a program with the variables of a case, and return its answer."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -143,14 +144,14 @@ def answer_of(command: Sequence[str], variables: Mapping[str, str]) -> Answer:
 
 
 def expected(case: Case) -> str:
-    """Return one line about what a case expects."""
+    """Return one line that describes the expectation of a case."""
     if case.error is not None:
         return f"error: {case.error['variable']} is {case.error['kind']}"
     return _shown(case.answer)
 
 
 def differences(case: Case, answer: Answer) -> list[str]:
-    """Return what differs from the expectation, as lines for people."""
+    """Return the differences from the expectation as lines for people."""
     if answer.document is None:
         return [] if case.error is not None else [f"error: {answer.error}"]
     if case.error is not None:
@@ -158,7 +159,7 @@ def differences(case: Case, answer: Answer) -> list[str]:
     lines = []
     for key, features in (("all", case.catalog), ("supported", case.answer)):
         if features is not None and answer.document[key] != features:
-            # In the file of the catalog either of the two may be what differs.
+            # In cases of the catalog, the catalog or the supported values may differ.
             title = "catalog: " if key == "all" else ""
             lines.append(title + _shown(answer.document[key]))
             lines += _changed(features, answer.document[key])
@@ -175,7 +176,7 @@ def _shown(features: Features) -> str:
 
 
 def _changed(wanted: Features, got: Features) -> list[str]:
-    """Return which values are missing, and which are there but should not be."""
+    """Return the missing values, and the superfluous ones."""
     lines = []
     for title, some, others in (("missing", wanted, got), ("added", got, wanted)):
         known = {(item["name"], value) for item in others for value in item["values"]}

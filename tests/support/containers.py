@@ -69,7 +69,7 @@ def entry(
 
 
 def container(*entries: bytes, size: int | None = None) -> bytes:
-    """Return a container of ``entries``, which may claim another size."""
+    """Return a container of ``entries``, whose header may claim another size."""
     body = b"".join(entries)
     length = len(body) if size is None else size
     return struct.pack("<4sHHQ", b"\x50\xed\x55\xba", 1, 16, length) + body
@@ -107,7 +107,7 @@ def linked(
 ) -> bytes:
     """Return an ELF library without sections, which is linked with others.
 
-    :param names: where it claims its names to be.
+    :param names: the address of the string table in the dynamic section.
     """
     texts = [*needed, soname, runpath]
     starts = [sum(len(text) + 1 for text in texts[:at]) for at in range(len(texts))]
@@ -149,7 +149,7 @@ def inspect_on_disk(
 ) -> LibraryReport | None:
     """Inspect a file on disk, of which parts are skipped.
 
-    :param step: how many bytes are read after some were skipped.
+    :param step: the number of bytes that are read between two skipped parts.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "file")
@@ -161,8 +161,9 @@ def inspect_on_disk(
 def plain_target(target: str) -> str:
     """Return the name under which ``cuobjdump`` lists a target.
 
-    It drops the letter of machine code for a family: ``100f_real`` runs wherever
-    ``100_real`` does. PTX keeps it, since it compiles for its family alone.
+    The name of SASS for a family has no letter, because ``100f_real`` runs wherever
+    ``100_real`` does. The name of PTX keeps the letter, because such PTX compiles only
+    for its family.
     """
     number, _, kind = target.partition("_")
     return f"{number.removesuffix('f')}_real" if kind == "real" else target

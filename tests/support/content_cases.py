@@ -1,4 +1,4 @@
-"""Wheels that trigger the rules NV5xx, and wheels that just do not."""
+"""Wheels that trigger the rules NV5xx, and similar wheels that do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ARM = library().replace(b"\x3e\0", b"\xb7\0", 1)
 """A library for aarch64."""
 
 OTHER = library().replace(b"\x3e\0", b"\xf7\0", 1)
-"""An ELF file for eBPF, which is no processor."""
+"""An ELF file for eBPF, a virtual machine in the Linux kernel."""
 
 
 CASES = {
@@ -70,7 +70,7 @@ CASES = {
             Wheel(libraries=one("80_real", "86_real"), sm=["80_real", "86_real"]),
             # Code for a family counts as plain code.
             Wheel(libraries=one("100f_real"), sm=["100_real"]),
-            # No GPU would get the build through this value.
+            # No GPU would match the build by this value.
             Wheel(libraries=one("80_real", "86_virtual"), sm=["80_real"]),
         ],
     ),
@@ -166,7 +166,7 @@ CASES = {
             lower="13.5",
         ),
         says=["100_real", "100a"],
-        # So far, 90a runs on every GPU that 90_real gives the build to.
+        # 90a runs on every GPU that gets the build because of 90_real.
         others=frozenset({"NV503"}),
         near=[
             Wheel(
@@ -239,7 +239,8 @@ CASES = {
         trigger=Wheel(libraries={"demo/lib.so": library()}, sm=["90_real"]),
         says=["declares GPU code"],
         near=[
-            # The kernels of a pure Python wheel come in another way.
+            # The kernels of a pure Python wheel are elsewhere, such as in another
+            # package.
             Wheel(libraries={}, sm=["90_real"], tag="py3-none-any"),
             # LTO-IR is linked when the program runs.
             Wheel(
@@ -253,7 +254,7 @@ CASES = {
                 },
                 sm=["90_real"],
             ),
-            # The wheel declares a driver, and no GPUs.
+            # The wheel declares a driver, but no GPUs.
             Wheel(libraries={"demo/lib.so": library()}),
         ],
     ),
@@ -288,7 +289,8 @@ CASES = {
         near=[
             Wheel(libraries={"demo/lib.so": library()}, label=None),
             Wheel(libraries={"demo/lib.so": ARM}, label=None, tag=AARCH64),
-            # The wheel is for any platform, or for one whose libraries are not read.
+            # The wheel is for any platform, or for a platform whose libraries nvp does
+            # not read.
             Wheel(libraries={"demo/lib.so": ARM}, label=None, tag="py3-none-any"),
             Wheel(
                 libraries={"demo/lib.so": ARM},
@@ -301,7 +303,8 @@ CASES = {
                 label=None,
                 tag="py3-none-linux_aarch64.linux_x86_64",
             ),
-            # Next to libraries of the right machine, a file for another one is data.
+            # A file for another machine is data if the wheel also has libraries for its
+            # own machine.
             Wheel(
                 libraries={"demo/lib.so": ARM, "demo/device/helper.so": library()},
                 label=None,

@@ -1,4 +1,4 @@
-"""Wheels that show the CUDA of their build in a way that NV506 has to notice."""
+"""Wheels from whose files NV506 must find the CUDA version of the build."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CUDA_13 = entry(arch=80, version=(1, 8))
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A wheel that triggers a rule, and wheels that just do not.
+    """A wheel that triggers a rule, and similar wheels that do not.
 
-    :param says: texts that the message or the hint has to contain.
+    :param says: texts that the message or the hint must contain.
     :param near: the wheels that do not trigger the rule.
-    :param others: other rules that the wheel triggers as well.
+    :param others: other rules that the wheel triggers.
     """
 
     trigger: Wheel

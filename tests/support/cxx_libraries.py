@@ -1,4 +1,4 @@
-"""Small C++ libraries: one that stands for torch, and extensions of it."""
+"""Small C++ libraries: a fake of the library of torch, and extensions of torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def compile_library(
     """Compile a library.
 
     :param new_abi: the value of ``_GLIBCXX_USE_CXX11_ABI``.
-    :param needed: the names of the libraries that it is linked with.
+    :param needed: the names of the libraries to link.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

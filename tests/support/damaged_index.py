@@ -28,8 +28,8 @@ def damaged_index(folder: Path) -> Path:
         shutil.move(damaged.files, folder / "index" / f"release{number:02d}")
     for number, content in enumerate(content_cases.CASES.values()):
         project = folder / "index" / f"content{number:02d}"
-        # Its metadata makes the release one with variants, so that all of its wheels
-        # are checked.
+        # The metadata makes this a release with variants, so all of its wheels are
+        # checked.
         _metadata(project)
         content.trigger.write(project)
     _broken_wheels(folder / "index" / "broken")
@@ -52,23 +52,23 @@ def _broken_wheels(project: Path) -> None:
     for label, size in {"cut": -30, "short": 10, "empty": 0}.items():
         path = Wheel(libraries=good.libraries, sm=good.sm, label=label).write(project)
         path.write_bytes(path.read_bytes()[:size])
-    # A file with GPU code that is no library by its name.
+    # The name of this file with GPU code is not the name of a library.
     Wheel(
         libraries={"demo/kernels.bin": library("90_real")},
         sm=["80_real"],
         label="hidden",
         tag="py3-none-any",
     ).write(project)
-    # A wheel without METADATA, and one that is not named like a wheel.
+    # A wheel without METADATA, and a wheel with an invalid name.
     (project / "demo-1.0-py3-none-any-null.whl").write_bytes(b"PK\5\6" + bytes(18))
     (project / "demo.whl").write_bytes(b"")
 
 
 @contextmanager
 def serve_index(folder: Path) -> Iterator[RangeServer]:
-    """Serve an index directory, with the hash of each file but some.
+    """Serve an index directory, with the hashes of most files.
 
-    The hash of one wheel is wrong, and another one has none.
+    One wheel has a wrong hash, and another wheel has no hash.
     """
     answers: dict[str, Answer] = {}
     projects = sorted(path for path in folder.iterdir() if path.is_dir())

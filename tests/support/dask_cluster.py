@@ -17,9 +17,9 @@ __all__ = ["Cluster", "dask_cluster"]
 
 @dataclass(frozen=True)
 class Cluster:
-    """A scheduler that runs, and its workers.
+    """A running scheduler, and its workers.
 
-    :param address: where the scheduler is.
+    :param address: the address of the scheduler.
     """
 
     address: str
@@ -31,9 +31,9 @@ class Cluster:
     def add_worker(
         self, environ: Mapping[str, str] | None = None, *, log: Path | None = None
     ) -> None:
-        """Start a worker with one thread; it connects as soon as it can.
+        """Start a worker with one thread, without waiting for its connection.
 
-        :param log: where it logs.
+        :param log: the file for the log of the worker.
         """
         command = [
             *(sys.executable, "-m", "distributed.cli.dask_worker", self.address),
@@ -56,7 +56,7 @@ class Cluster:
             client.wait_for_workers(count, timeout=60)
 
     def wait_until_idle(self) -> None:
-        """Wait until the scheduler has no task, of any client."""
+        """Wait until the scheduler has no tasks of any client."""
         from distributed import Client
 
         async def wait(dask_scheduler: Any) -> None:
@@ -105,13 +105,13 @@ def dask_cluster(
 
 
 def _read_address(scheduler: subprocess.Popen[bytes]) -> str:
-    """Return the address that the scheduler prints when it can be reached."""
+    """Return the address that the scheduler prints when clients can connect."""
     said = scheduler.stderr
     assert said is not None
     for line in said:
         _, mark, address = line.decode().partition("Scheduler at:")
         if mark:
-            # It would wait if nobody read the rest.
+            # The scheduler would stop when the pipe is full: read the rest.
             threading.Thread(target=said.read, daemon=True).start()
             return address.strip()
     raise OSError("the scheduler has ended")

@@ -70,7 +70,7 @@ TORCH_LABELS: Mapping[str, Any] = {
     "cu128": nvidia("12.8", sm=_real(70, 75, 80, 86, 90, 100, 120)),
     "cu130": nvidia("13.0", sm=[*_real(75, 80, 86, 90, 100, 120), "120_virtual"]),
 }
-"""The GPU builds of a release such as torch 2.9.1."""
+"""The properties of the GPU builds of a release such as torch 2.9.1."""
 
 TORCH = document({"null": {}, **TORCH_LABELS})
 

@@ -14,7 +14,7 @@ def download(wheel: str, folder: Path) -> Path:
     name, version, python, _, platforms = wheel.removesuffix(".whl").split("-")
     options = [
         *("--no-deps", "--quiet", "--no-cache-dir", "--only-binary", ":all:"),
-        # The wheels are for this ABI, whichever interpreter runs the tests.
+        # The wheels are for this ABI, regardless of the interpreter of the tests.
         *(
             "--python-version",
             "3.11",

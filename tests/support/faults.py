@@ -1,8 +1,8 @@
-"""What goes wrong with drivers in practice, as scenarios for the fake libraries.
+"""Faults of drivers, as scenarios for the fake libraries.
 
-Each row is a case that somebody reported, or something that a native library may do at
-any time. ``tests/detection/test_faults.py`` checks the results, and
-``benchmarks/detection.py`` prints them with the time that they take.
+Each row is a fault that users have reported, or that a native library may have at any
+time. ``tests/provider/detection/test_faults.py`` checks the results, and
+``benchmarks/detection.py`` prints the results and their times.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FAULTS", "Fault"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """A scenario and the result that ``detect`` has to give.
+    """A scenario and the expected result of ``detect``.
 
     :param without: entry points that the libraries lack.
     :param absent: libraries that are not installed at all.
@@ -28,7 +28,7 @@ class Fault:
     :param cuda: the CUDA version of the driver, or ``None``.
     :param gpus: a compute capability or a reason code for each GPU.
     :param reason: the reason code of the whole result, or ``None``.
-    :param source: what told the result, such as ``nvml``, or ``None``.
+    :param source: the source of the result, such as ``nvml``, or ``None``.
     :param code: the exit code.
     """
 
@@ -52,7 +52,7 @@ CAPABILITY = "nvmlDeviceGetCudaComputeCapability"
 
 
 def works(scenario: Scenario, source: str = "nvml", **changes: object) -> Fault:
-    """Return a fault in spite of which detection learns everything."""
+    """Return a fault that does not prevent a complete result."""
     answer: dict[str, object] = {"cuda": "12.9", "gpus": ("9.0",), **changes}
     return Fault(scenario=scenario, reason=None, source=source, code=0, **answer)  # type: ignore[arg-type]
 
@@ -69,7 +69,8 @@ def nvml(key: str, value: str | int, scenario: Scenario = HEALTHY) -> Scenario:
 
 
 def both(nvml_error: int, cuda_error: int) -> Scenario:
-    """Return the scenario of a driver that neither library can use."""
+    """Return a scenario in which both libraries fail to initialize, with these
+    codes."""
     return HEALTHY.but(
         nvml={"error.nvmlInitWithFlags": nvml_error},
         cuda={"error.cuInit": cuda_error},

@@ -1,7 +1,7 @@
 """The tables of the documentation that are made from the code.
 
-A page shows one between ``<!-- begin generated: NAME -->`` and
-``<!-- end generated -->``; `refresh` replaces what stands between the two.
+A page shows a table between ``<!-- begin generated: NAME -->`` and ``<!-- end generated
+-->``; `refresh` replaces the text between the two comments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MARKED = re.compile(
 
 
 def refresh(text: str) -> str:
-    """Return the text of a page with its generated tables as the code has them now."""
+    """Return the text of a page after generating its tables again."""
 
     def replace(match: re.Match[str]) -> str:
         table = "\n".join(TABLES[match["name"]]()).rstrip()
@@ -42,7 +42,7 @@ def refresh(text: str) -> str:
 
 
 def reason_codes() -> set[str]:
-    """Return every reason code that detection may give."""
+    """Return all reason codes of detection."""
     return set(_reason_codes())
 
 
@@ -71,7 +71,7 @@ def _command_table() -> Iterator[str]:
 
 def _call(command: str) -> str:
     """Return the command with its operands, such as ``diff OLD NEW``."""
-    if command == "pip":  # its operands are passed on, and not parsed
+    if command == "pip":  # nvp passes the operands on without parsing them
         return "pip ARGS..."
     operands = [
         f"{action.metavar or action.dest}{'...' if action.nargs in ('+', '*') else ''}"
@@ -85,7 +85,8 @@ _MACHINE = "options for another machine"
 """A group of options that many commands have."""
 
 _SHARED = "options of several commands"
-"""The options that mean the same for each of them. The page explains these once."""
+"""The options with the same meaning in several commands. The page explains them
+once."""
 
 _EVERY_COMMAND = ("help", "json", "verbose")
 """Options that the page explains above the commands."""
@@ -120,7 +121,7 @@ def _command_sections() -> Iterator[str]:
         yield from _list(own)
         if also:
             yield from ("", f"Also {', '.join(also)}.")
-        # The examples below are in the help and in the pages about the task.
+        # The page leaves out the examples, which the help and the how-to pages show.
         notes = (parsers[command].epilog or "").partition("example")[0].strip()
         yield from ("", notes, "") if notes else ("",)
     for title, options in lists.items():
@@ -182,7 +183,7 @@ def _reason_codes() -> list[str]:
 
 
 def _main_job() -> Iterator[str]:
-    """Return what the first command of the README prints, in a block of its own."""
+    """Return the output of the first command of the README as a block."""
     forced = {
         "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION": "12.9",
         "NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "7.5",
@@ -204,4 +205,4 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "command-sections": _command_sections,
     "command-table": _command_table,
 }
-"""Each table by the name that pages call it."""
+"""The tables, keyed by the name in the comments of the pages."""

@@ -1,4 +1,4 @@
-"""Large tables of cases: a sample by default, all of them where tests may be slow."""
+"""Large tables of cases: a sample by default, and all cases in slow test runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 __all__ = ["some_of"]
 
 _ALL = os.environ.get("NVP_TEST_ALL") == "1"
-"""Whether the tables that take longer than all other tests are run completely."""
+"""Whether to run the largest tables, which take longer than all other tests,
+completely."""
 
 
 def some_of(cases: Iterable[tuple[Any, ...]], step: int, *, slow: int = 1) -> list[Any]:
@@ -20,9 +21,9 @@ def some_of(cases: Iterable[tuple[Any, ...]], step: int, *, slow: int = 1) -> li
     Choose a ``step`` that has no divisor in common with the length of the rows of a
     grid: the sample then has something from each row and each column.
 
-    :param step: how many cases to go on for the next one of the sample.
-    :param slow: the same for those that are marked slow; the cases between are left out
-        unless the variable ``NVP_TEST_ALL`` is 1.
+    :param step: the distance between two cases of the sample.
+    :param slow: the distance between two cases that are marked slow. The cases between
+        them are left out unless the variable ``NVP_TEST_ALL`` is 1.
     """
     return [
         pytest.param(*case, marks=[pytest.mark.slow] if number % step else [])

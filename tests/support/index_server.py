@@ -23,8 +23,8 @@ __all__ = ["run_http_server", "serve", "start_server"]
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    # An installer asks for hundreds of small files. So connections stay open, and the
-    # end of a response does not wait for an acknowledgement of its start.
+    # An installer requests hundreds of small files: connections stay open, and the end
+    # of a response does not wait for an acknowledgement of its start.
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -47,12 +47,12 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 class _Server(ThreadingHTTPServer):
-    # The default is 5. The system then drops connections of an installer that opens
-    # many at once, and the installer waits a second and longer for them.
+    # With the default of 5, the system drops connections if an installer opens many at
+    # once, and the installer waits at least a second before it tries again.
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report errors, except that a client has gone away."""
+        """Report errors, unless a client has closed the connection."""
         if not isinstance(sys.exc_info()[1], (ConnectionError, ssl.SSLError)):
             super().handle_error(request, client_address)
 
@@ -82,7 +82,8 @@ def start_server(
     """Serve with ``handler`` while the context lasts; the value is the URL."""
     with _Server(("127.0.0.1", 0), handler) as server:
         if tls is not None:
-            # Each client shakes hands in its own thread, since it may go away first.
+            # Each TLS handshake is in the thread of its client, because the client may
+            # close the connection first.
             server.socket = tls.wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )

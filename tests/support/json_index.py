@@ -25,7 +25,7 @@ class JsonIndex:
         self._log = log
 
     def requests(self) -> list[str]:
-        """Return the paths that clients asked for."""
+        """Return the paths that clients requested."""
         return _REQUEST.findall(self._log.read_text(encoding="utf-8"))
 
 
@@ -37,7 +37,7 @@ def serve_json(folder: Path, log: Path) -> Iterator[JsonIndex]:
     """
     if sys.version_info < (3, 11):
         pytest.skip("simple-repository-server needs Python 3.11")
-    # For port 0 the server takes a free one and prints its number.
+    # With port 0, the server uses a free port and prints its number.
     command = [sys.executable, "-m", "simple_repository_server", "--port", "0"]
     with (
         log.open("wb") as output,

@@ -1,4 +1,4 @@
-"""A program named ``keyring`` that knows one password, as pip runs it."""
+"""A fake of the program ``keyring``, which pip runs: it has one password."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["write_keyring"]
 
 
 def write_keyring(folder: Path, url: str, user: str, password: str) -> Path:
-    """Write the program into ``folder``, which belongs on ``PATH``.
+    """Write the program into ``folder``, which the caller adds to ``PATH``.
 
-    :param url: the server whose password it knows: its URL, or the host alone.
+    :param url: the server of the password: its URL, or only its host.
     """
     folder.mkdir()
     program = folder / "keyring"

@@ -1,6 +1,6 @@
 """A package index such as PyTorch's own, with the builds of the table of builds.
 
-Its pages are in HTML only. The files are on another host, and their URLs spell the
+The pages are only in HTML. The files are on another host, and their URLs spell the
 ``+`` of local version labels as ``%2B``. The root page is the union of one directory
 for each backend.
 """
@@ -63,7 +63,7 @@ def union_names(*, plain: bool = False) -> list[str]:
     for item in records:
         if item.label is not None:
             labels[item.version].append(item.label)
-    # Build tags do occur on that page.
+    # The real page also has wheels with build tags.
     return [
         wheel_file("torch", f"{version}+{label}", "3" if version == "2.10.0" else "")
         for version, found in labels.items()
@@ -81,7 +81,7 @@ def html_page(
     """Return the page of a project as PyTorch's index writes it.
 
     :param metadata: the value of the attribute of PEP 658 for a file.
-    :param hashes: give made-up hashes, as of files that the table does not know.
+    :param hashes: whether to write invented hashes, which the table of builds lacks.
     """
     links = []
     for name in names:
@@ -105,7 +105,7 @@ class Pages(SimpleRepository):
     """An upstream in memory.
 
     :param pages: the pages by project.
-    :param contents: what the files have, METADATA included; other files are not there.
+    :param contents: the bytes of files and of METADATA files; other files are missing.
     :param kind: the content type of the pages.
     """
 

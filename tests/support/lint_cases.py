@@ -19,7 +19,7 @@ __all__ = ["CASES", "FOLDER", "expected", "lint_document", "lint_text", "write_c
 FOLDER = FIXTURES / "lint"
 
 CASES: Mapping[str, Any] = json.loads((FOLDER / "mutations.json").read_bytes())
-"""The table: what each case changes, and its findings, by name."""
+"""The table: the changes and the findings of each case, by name."""
 
 _KEY = re.compile(r'"([^"]*)"|([^."]+)')
 
@@ -33,7 +33,7 @@ def lint_text(case: str) -> bytes:
 
 
 def lint_document(case: str) -> Any:
-    """Return what JSON gives for the document of a case."""
+    """Return the parsed document of a case."""
     return json.loads(lint_text(case))
 
 
@@ -68,7 +68,7 @@ def _mutated(case: Mapping[str, Any]) -> Any:
 
 
 def _find(document: Any, place: str) -> tuple[dict[str, Any], str]:
-    """Return the object that has, or gets, the key at the end of a place."""
+    """Return the object that contains, or will contain, the last key of a place."""
     *parents, key = [quoted or plain for quoted, plain in _KEY.findall(place)]
     for name in parents:
         document = document[name]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TORCH", "LiveMachine", "torch_build"]
 
 _LARGE = 2 * 1024 * 1024
-"""A library that is smaller than this looks like a stub."""
+"""The size in bytes below which `doctor` takes a library for a stub."""
 
 
 class LiveMachine:
@@ -37,7 +37,7 @@ class LiveMachine:
         self._libraries.mkdir()
         for library in libraries.iterdir():
             data = library.read_bytes()
-            # Bytes behind the end of a library mean nothing.
+            # The loader ignores bytes after the end of a library.
             (self._libraries / library.name).write_bytes(data.ljust(_LARGE, b"\0"))
         for name, value in {
             "NV_VARIANT_PROVIDER_SYSROOT": str(folder / "root"),
@@ -46,32 +46,32 @@ class LiveMachine:
             **environment(self._libraries, folder / "scenario"),
         }.items():
             patch.setenv(name, value)
-        # The compilers of the system that runs the tests have checks of their own.
+        # Hide the compilers of this system, which would cause other findings.
         patch.setenv("PATH", str(folder))
         for name in ("CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"):
             patch.delenv(name, raising=False)
 
     @property
     def log(self) -> list[str]:
-        """The calls of the fakes."""
+        """The logged calls of the fakes."""
         return (self.folder / "log").read_text().splitlines()
 
     def processes(self) -> list[str]:
-        """Return the command lines of the children that still run."""
+        """Return the command lines of the children that are still running."""
         mark = f"{VARIABLE}={self.folder / 'scenario'}".encode()
         lines = []
         for status in Path("/proc").glob("[0-9]*/environ"):
             try:
                 is_child = mark in status.read_bytes()
                 line = (status.parent / "cmdline").read_text().replace("\0", " ")
-            except OSError:  # it has ended, or belongs to somebody else
+            except OSError:  # the process has ended, or belongs to another user
                 continue
             if is_child and line:  # a zombie has no command line
                 lines.append(line)
         return lines
 
     def wait_for_processes(self) -> None:
-        """Wait until no child runs: a process that was killed ends a little later."""
+        """Wait until no child is running: a killed process ends a little later."""
         deadline = time.monotonic() + 30
         while lines := self.processes():
             assert time.monotonic() < deadline, lines
@@ -196,7 +196,7 @@ class cuda:
     def get_device_name(index):
         return "Fake GPU"
 """
-"""As much of torch as the live proof uses; TORCH_MODE says what goes wrong."""
+"""The part of torch that the live proof uses; TORCH_MODE selects a defect."""
 
 
 def torch_build(files: Mapping[str, bytes] | None = None) -> Installed:

@@ -15,7 +15,7 @@ def cache_file(
 
     :param libraries: the paths by name.
     :param flags: the processor; by default x86_64.
-    :param old: whether the format of before glibc 2.2 stands before it.
+    :param old: whether the file begins with the format of glibc before 2.2.
     """
     count = len(libraries)
     place = 48 + 24 * count

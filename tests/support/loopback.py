@@ -56,7 +56,7 @@ H100 = Environment(
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A response as it came, without what a client would make of it."""
+    """A response as the server sent it, without the changes of an HTTP client."""
 
     url: str
     status: int
@@ -69,7 +69,7 @@ class Reply:
 
     @property
     def files(self) -> dict[str, str]:
-        """The names and absolute URLs of a page in JSON, in its order."""
+        """The names and absolute URLs of a page in JSON, in the order of the page."""
         files = json.loads(self.body)["files"]
         return {item["filename"]: urljoin(self.url, item["url"]) for item in files}
 
@@ -91,7 +91,7 @@ def ask(
     try:
         if path is None:
             path = parts.path + (f"?{parts.query}" if parts.query else "")
-        # Python must not check the path: the server has to refuse a wrong one.
+        # Python must not check the path: the server must refuse an invalid path.
         connection._validate_path = lambda _: None  # type: ignore[attr-defined]
         connection.putrequest(method, path, skip_host="Host" in headers)
         for key, value in headers.items():
@@ -111,10 +111,10 @@ def ask(
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A loopback index that runs.
+    """A running loopback index.
 
     :param urls: the local URL of each upstream.
-    :param warnings: the warnings that the user got.
+    :param warnings: the warnings for the user.
     :param picks: the project and label of each file that was fetched.
     :param waits: the projects whose pages took long.
     """
@@ -151,10 +151,11 @@ def start(
 ) -> Iterator[Running]:
     """Serve ``upstreams`` while the context lasts.
 
-    :param prepare: is called with the client before anything is read.
-    :param kept: keeps pages, as with ``serve``.
+    :param prepare: a function that takes the client; called before the first request.
+    :param kept: a cache of pages, as with ``serve``.
     :param access: the fields of `Access`. Without ``secret``, as with ``serve``, all
-        requests are accepted; with it they need the token, which `Running.ask` sends.
+        requests are accepted; with ``secret``, requests need the token, which
+        `Running.ask` sends.
     """
     warnings: list[str] = []
     picks: list[tuple[str, str | None]] = []
@@ -195,8 +196,8 @@ def start(
         )
 
 
-# A server that sends nothing, or never ends: only the limit that is tested is short, so
-# that these tests pass on a slow machine too.
+# A server sends nothing, or sends without end. Only the tested limit is short, so these
+# tests also pass on a slow machine.
 IMPATIENT = {
     "hang": Settings(timeout=0.2, deadline=60, trust_env=False),
     "drip": Settings(timeout=60, deadline=0.4, trust_env=False),
@@ -206,13 +207,13 @@ IMPATIENT = {
 def start_with_limits(
     server: RangeServer, answer: Answer
 ) -> AbstractContextManager[Running]:
-    """Start the local index with a short limit if ``answer`` takes forever."""
+    """Start the local index, with a short limit if ``answer`` never ends."""
     settings = IMPATIENT.get(answer.fault)
     return start(f"{server.url}/simple/", settings=settings)
 
 
 def answers_of(folder: Path, project: str = "torch") -> dict[str, Answer]:
-    """Return for `serve_answers` what `publish` wrote, below ``/simple/``."""
+    """Return the files of `publish` for `serve_answers`, below ``/simple/``."""
     answers = {}
     for path in (folder / project).iterdir():
         is_page = path.name == "index.html"

@@ -1,4 +1,4 @@
-"""The peak of memory that reading a document takes, measured in a child process."""
+"""The peak memory of reading a document, measured in a child process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["MIB", "peak_of_reading"]
 
 MIB = 1024 * 1024
 
-# ``ru_maxrss`` of a new process may be that of its parent, so Linux is asked for the
-# peak of the process itself.
+# ``ru_maxrss`` of a new process may be that of its parent, so read the peak of the
+# process itself from ``/proc``.
 _CHILD = """
 import json, os, sys
 def peak():
@@ -34,7 +34,7 @@ print(json.dumps([peak() - before, str(outcome)]))
 
 
 def peak_of_reading(path: Path, prepare: str) -> tuple[int, str]:
-    """Return the bytes that reading takes, and what the reader returned or raised.
+    """Return the peak in bytes, and the result or the error of the reader.
 
     :param prepare: code that imports what is needed and defines ``read(path)``.
     """

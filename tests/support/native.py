@@ -119,12 +119,12 @@ _PLAIN_KEYS: dict[str, tuple[str, ...]] = {
 
 
 def cc_available() -> bool:
-    """Return whether the fake libraries can be compiled and used on this machine."""
+    """Return whether this machine can compile and load the fake libraries."""
     return sys.platform == "linux" and shutil.which("cc") is not None
 
 
 needs_compiler = pytest.mark.skipif(
-    # In CI a skipped test would hide that nothing was tested: a compiler is required.
+    # CI requires a compiler, because skipped tests would hide that nothing was tested.
     not cc_available() and "CI" not in os.environ,
     reason="needs Linux and the C compiler cc (Debian package gcc)",
 )
@@ -133,7 +133,7 @@ needs_compiler = pytest.mark.skipif(
 def compile_libraries(folder: Path, *, without: Collection[str] = ()) -> None:
     """Compile both libraries into ``folder``.
 
-    :param without: entry points that the libraries shall lack.
+    :param without: entry points to leave out of the libraries.
     """
     unknown = set(without).difference(*FUNCTIONS.values())
     if unknown:

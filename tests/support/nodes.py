@@ -13,7 +13,7 @@ def selected_nodes(
 ) -> set[str]:
     """Evaluate the affinity of a Pod's ``spec`` as Kubernetes documents it.
 
-    The terms are alternatives, and all expressions of a term have to match.
+    The terms are alternatives, and all expressions of a term must match.
     """
     affinity = spec["affinity"]["nodeAffinity"]
     required = affinity["requiredDuringSchedulingIgnoredDuringExecution"]

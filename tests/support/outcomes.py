@@ -35,7 +35,7 @@ def uv_outcome(
     try:
         (label,) = index.install([index.publish(metadata)], variables)
     except InstallError as error:
-        # Any other failure is not caused by the metadata, and must become visible.
+        # The metadata does not cause any other failure, so raise the failure.
         refused = "Failed to parse variant metadata" in str(error)
         return REFUSED if refused else str(error)
     return label

@@ -1,4 +1,4 @@
-"""Pages of an index, read here and by pip."""
+"""Pages of an index, as nvp and as pip read them."""
 
 from __future__ import annotations
 

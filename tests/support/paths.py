@@ -1,4 +1,4 @@
-"""Where things stand in the checkout, so that a test can move to another directory."""
+"""Paths in the checkout, which stay valid if a test changes the current directory."""
 
 from __future__ import annotations
 

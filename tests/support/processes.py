@@ -50,7 +50,7 @@ class Done(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Everything that was printed, stdout first."""
+        """The whole output, stdout first."""
         return self.out + self.err
 
 
@@ -72,15 +72,15 @@ class Environment(NamedTuple):
         return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
 
     def labels(self) -> dict[str, str]:
-        """Return the label of each project that is installed in it."""
+        """Return the label of each installed project."""
         return installed_labels(self.packages)
 
 
 def installed_labels(folder: Path) -> dict[str, str]:
     """Return version and label of each distribution below ``folder``.
 
-    The modules of stub wheels have both as constants, so that no file name needs to be
-    trusted. The label of a non-variant wheel is ``None``.
+    The modules of stub wheels have both as constants, so the result does not depend on
+    file names. The label of a non-variant wheel is ``None``.
     """
     labels = {}
     for info in folder.glob("*.dist-info"):
@@ -110,7 +110,7 @@ def clean_environ(home: Path, extra: Mapping[str, str] | None = None) -> dict[st
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_CACHE_DIR": str(home / "pip-cache"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        # Without this, programs ask the operating system for a proxy.
+        # Without this variable, programs query the operating system for a proxy.
         "NO_PROXY": "127.0.0.1",
         **(extra or {}),
     }
@@ -121,8 +121,9 @@ def provider(
 ) -> Done:
     """Run ``nvp ARGUMENTS``, and wait for its end.
 
-    This process has loaded all of nvp, so that the main thread runs it right here: with
-    the variables, the directory and the standard streams that a process of its own has.
+    This process has already loaded nvp. The main thread therefore runs the command
+    without a new process, but with the variables, the current directory and the
+    standard streams of a new one.
     """
     if threading.current_thread() is not threading.main_thread():
         return provider_process(*arguments, environ=environ, cwd=cwd)
@@ -153,7 +154,7 @@ def _set_environ(environ: Mapping[str, str]) -> None:
 
 @contextmanager
 def _streams(out: IO[bytes], err: IO[bytes]) -> Iterator[None]:
-    """Send stdout and stderr to files, those of programs that are started too."""
+    """Send stdout and stderr to files, including the output of child processes."""
     streams = sys.stdout, sys.stderr
     kept = [(number, os.dup(number)) for number in (1, 2)]
     try:
@@ -216,7 +217,7 @@ def make_environment(folder: Path, *packages: str) -> Environment:
     subprocess.run(command, check=True, timeout=_TIMEOUT)
     if packages:
         install = [program, "pip", "install", "--quiet", "--python", str(made.python)]
-        # Versions in the cache of uv are good enough: asking an index takes minutes.
+        # Use the versions in the cache of uv, because querying an index takes minutes.
         kept = subprocess.run(
             [*install, "--offline", *packages], capture_output=True, check=False
         )

@@ -18,7 +18,7 @@ __all__ = ["Proxy", "serve_proxy"]
 
 
 class Proxy:
-    """A running proxy, with its URL and the targets that clients asked for."""
+    """A running proxy, with its URL and the targets that clients requested."""
 
     def __init__(self, url: str, asked: list[str]) -> None:
         self.url = url
@@ -39,7 +39,7 @@ def serve_proxy(server: str) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             asked.append(self.path)

@@ -1,4 +1,4 @@
-"""A web server on the loopback interface that serves parts of files, or misbehaves."""
+"""A web server on the loopback interface that sends HTTP ranges, or misbehaves."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ _CONDITIONS = {"ETag": "If-None-Match", "Last-Modified": "If-Modified-Since"}
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What the server sends for a path.
+    """The response of the server to requests for a path.
 
-    :param ranges: whether the server sends the ranges that are asked for.
-    :param parts: the body that ranges are taken from, where it is another one.
+    :param ranges: whether the server sends requested ranges.
+    :param parts: the body for range requests, if it differs from the whole body.
     :param fault: ``hang`` (send nothing until the server stops), ``close`` (send
         nothing), ``cut`` (stop after half of the body), ``drip`` (send a byte at a
-        time, until the server stops),
-        ``lie`` (send a shorter range than the one that was asked for), ``other`` (send
-        the range before it, where it does not ask for the end), ``whole`` (send
-        ranges at the end alone).
+        time, until the server stops), ``lie`` (send a shorter range than the requested
+        one), ``other`` (send the range before the requested one, unless the request is
+        for the end), ``whole`` (send only ranges at the end of the file).
     """
 
     body: bytes = b""
@@ -51,7 +50,7 @@ class Requests(list[str]):
         self._changed = threading.Condition()
 
     def append(self, request: str) -> None:
-        """Add a request, and wake up those who wait for one."""
+        """Add a request, and wake up the threads that wait for one."""
         with self._changed:
             super().append(request)
             self._changed.notify_all()
@@ -87,8 +86,8 @@ def serve_answers(
     """Serve ``answers`` by path while the context lasts.
 
     :param credentials: ``user:password``; requests without them are refused.
-    :param others: the same for directories, by the start of their paths. Who may not
-        see one gets 404, as from GitLab.
+    :param others: the same for directories, by the start of their paths. Other users
+        get 404 for such a directory, as from GitLab.
     """
     stopped = threading.Event()
     requests = Requests()
@@ -100,7 +99,7 @@ def serve_answers(
         disable_nagle_algorithm = True
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             requests.append(f"{self.path} {self.headers.get('Range', 'whole')}")
@@ -147,7 +146,7 @@ def serve_answers(
                     self.wfile.write(bytes([byte]))
                     if stopped.wait(0.05):
                         break
-                # The body stays incomplete, however slow this machine is.
+                # The body stays incomplete, also on a slow machine.
                 stopped.wait()
                 self.close_connection = True
                 return

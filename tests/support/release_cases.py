@@ -1,4 +1,4 @@
-"""Releases with one defect each for NV4xx, and releases that just do not have it."""
+"""Releases with one defect each for NV4xx, and similar releases without the defect."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Folder:
             (self.files / name).unlink()
 
     def settle(self, **ages: int) -> None:
-        """Give all files the same time, since tests write them one after the other.
+        """Give all files the same time, because tests write files one after the other.
 
         :param ages: how many seconds newer the wheels of some labels are.
         """
@@ -77,7 +77,7 @@ Damage = Callable[[Folder], object]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """How to damage a release, the findings of that, and a change that is fine."""
+    """A damage to a release, its findings, and a similar change without findings."""
 
     damage: Damage
     codes: frozenset[str]
@@ -160,7 +160,7 @@ def edit_wheel(
 ) -> None:
     """Change the names of members of a wheel, and texts in its dist-info.
 
-    :param record: write RECORD again for what the wheel has then.
+    :param record: whether to write RECORD for the new members.
     """
 
     def edited(text: str, changes: Mapping[str, str]) -> str:
@@ -202,7 +202,7 @@ def compressed_tags(folder: Folder) -> None:
 
 
 def plain_linux(folder: Folder, machine: str) -> None:
-    """Write a wheel for manylinux whose WHEEL says plain Linux."""
+    """Write a wheel for manylinux whose WHEEL has the tag ``linux``."""
     folder.remove(WHEEL.format("cu12"))
     name = folder.wheel("cu12", tag=LINUX).name
     tag = f"Tag: py3-none-linux_{machine}"
@@ -210,7 +210,7 @@ def plain_linux(folder: Folder, machine: str) -> None:
 
 
 def other_version(folder: Folder) -> None:
-    """Rename the wheels as if they were of another version, as people do for CUDA."""
+    """Rename the wheels as wheels of another version, such as 1.0+cu126."""
     for label in CLEAN["variants"]:
         name = WHEEL.format(label)
         (folder.files / name).rename(folder.files / name.replace("2.9.1", "2.9.1+cu12"))
@@ -358,7 +358,7 @@ CASES: dict[str, Case] = {
     "NV420 not there": case(
         "NV420",
         lambda f: edit_record(f, lambda rows: [*rows, "gone.py,sha256=x,1"]),
-        # Signatures and RECORD itself have no hash, and need not be listed.
+        # Signatures and RECORD itself have no hash, and RECORD need not list them.
         lambda f: edit_record(f, lambda rows: [*rows[:-1], f"{INFO}/RECORD.jws,,"]),
     ),
     "NV420 stale": case(

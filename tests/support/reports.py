@@ -1,4 +1,4 @@
-"""Reports of wheels that do not exist, for tests of what follows from a report."""
+"""Reports of wheels that do not exist, for tests of code that uses reports."""
 
 from __future__ import annotations
 

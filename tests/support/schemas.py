@@ -88,5 +88,5 @@ def clean(version: str) -> dict[str, Any]:
             "feature-order": ["threads", "library"],
             "optional": True,
         }
-    # A copy shares nothing with constants, so that a test may change it.
+    # Return a copy, because tests change the document.
     return copy.deepcopy(document)

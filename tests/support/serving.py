@@ -22,7 +22,7 @@ class Serving:
         self.urls = urls
 
     def stop(self, signal_number: int) -> tuple[int, str]:
-        """Stop it; return its exit status, and what it printed to stderr."""
+        """Stop the process; return its exit status and its stderr."""
         self.process.send_signal(signal_number)
         _, said = self.process.communicate(timeout=30)
         return self.process.returncode, said

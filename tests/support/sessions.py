@@ -1,11 +1,11 @@
 """Terminal sessions in Markdown pages: find them, run them, and write them again.
 
-A block of the language ``console`` holds commands, each after ``$ ``, and below each
-command what it prints. The blocks of one page share a scratch directory, in which
+A block of the language ``console`` has commands, each after ``$ ``, and below each
+command its output. The blocks of one page share a scratch directory, in which
 ``fixtures`` and ``schemas`` are those of the checkout, and the commands of one block
 share a shell. A block of the language ``pycon`` is a session of Python in the same way;
-its blocks share the directory and nothing else. A block below the comment ``<!-- not
-run: REASON -->`` is left alone.
+its blocks share only the directory. A block below the comment ``<!-- not run: REASON
+-->`` is left alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_RUN = re.compile(r"<!-- not run: (?P<reason>.+) -->")
 _HERE_DOCUMENT = re.compile(r"<<'(?P<end>\w+)'")
 _SEPARATOR = "--- next command ---"
 
-# Ports, secrets and times differ in every run; these stand for them in the pages.
+# Ports, secrets and times differ in every run; the pages have these placeholders.
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]{22}/")
 _SHOWN_LOOPBACK = "http://127.0.0.1:42131/x6nEDycrWrAYt2hjInP3yQ/"
 _SHOWN_FOLDER = "/home/user/kernels"
@@ -56,7 +56,7 @@ _SERVED = re.compile(r"http://127\.0\.0\.1:\d+/")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One command and what it prints."""
+    """One command and its output."""
 
     command: str
     output: str
@@ -146,7 +146,7 @@ def _shell_steps(lines: Sequence[str]) -> Iterator[Step]:
 
 
 def run_page(text: str) -> list[tuple[Block, tuple[Step, ...]]]:
-    """Run the sessions of a page; return each with the steps as they came out."""
+    """Run the sessions of a page; return each block with its new steps."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         work = folder.resolve() / "work"
@@ -178,7 +178,7 @@ def environ_of(folder: Path) -> dict[str, str]:
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_CACHE_DIR": "1",
-        # Lines of stdout and stderr come in the order in which a terminal has them.
+        # Merge stdout and stderr, so their lines have the same order as on a terminal.
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "default",
         "XDG_CONFIG_DIRS": str(empty),
@@ -192,7 +192,7 @@ def _run(block: Block, work: Path, environ: Mapping[str, str]) -> tuple[Step, ..
         (step,) = block.steps
         return (Step(command=step.command, output=_serve(step.command, work, environ)),)
     script = "".join(
-        # The exit code of the command before is kept for a command that shows it.
+        # Keep the exit code for a next command that prints it.
         f"status=$?; echo '{_SEPARATOR}'; (exit $status)\n{step.command}\n"
         for step in block.steps
     )
@@ -208,7 +208,7 @@ def _run_python(
 ) -> tuple[Step, ...]:
     script = "".join(
         f"print({_SEPARATOR!r}, flush=True)\n"
-        # As at the prompt, the value of an expression is printed.
+        # Print the value of an expression, as the prompt of Python does.
         f"exec(compile({step.command!r} + chr(10), '<page>', 'single'))\n"
         for step in block.steps
     )
@@ -255,7 +255,7 @@ def _is_server(command: str) -> bool:
 
 
 def _serve(command: str, work: Path, environ: Mapping[str, str]) -> str:
-    """Run ``serve`` on any free port until it says how to stop it."""
+    """Run ``serve`` on a free port until it has printed how to stop it."""
     asked = re.search(r"--port (\d+)", command)
     port = asked[1] if asked else "42131"
     words = command.replace(f"--port {port}", "--port 0")
@@ -286,7 +286,7 @@ def _prompted(block: Block, step: Step) -> list[str]:
 
 
 def compared(step: Step) -> list[str]:
-    """Return the lines of a step that do not depend on which pip there is."""
+    """Return the lines of a step that do not depend on the version of pip."""
     lines = step.output.splitlines()
     if re.search(r"(nvidia-variant-provider|nvp) pip\b", step.command) is None:
         return lines
@@ -295,7 +295,7 @@ def compared(step: Step) -> list[str]:
 
 
 def refresh(text: str) -> str:
-    """Return the text of a page with what its commands print today."""
+    """Return the text of a page with the current output of its commands."""
     lines = text.splitlines()
     for block, steps in reversed(run_page(text)):
         fresh = [

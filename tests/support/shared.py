@@ -1,4 +1,4 @@
-"""Directories that take long to make, made once for all processes of a test run."""
+"""Directories that take long to make: a test run makes each of them once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ __all__ = ["shared_folder"]
 def shared_folder(
     factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]
 ) -> Path:
-    """Return the directory ``name`` of this run, filled by the first who asks for it.
+    """Return the directory ``name`` of this run, which the first caller fills.
 
     Under pytest-xdist each process has a base directory of its own, below that of the
-    run. The lock makes the others wait, and one that failed leaves nothing behind.
+    run. The lock makes the other processes wait, and a process that fails leaves no
+    directory behind.
 
-    :param fill: is called with the directory, which is empty.
+    :param fill: a function that takes the empty directory.
     """
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -1,4 +1,4 @@
-"""Small shared libraries, compiled, and what the real loader does with them."""
+"""Small compiled shared libraries, and the files that the real loader loads."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ print(json.dumps([files, failure]))
 
 @dataclass(frozen=True, kw_only=True)
 class SharedObject:
-    """A library to be compiled.
+    """A library to compile.
 
-    :param needed: the sonames that it is linked with.
-    :param rpath: its DT_RPATH, or its DT_RUNPATH where ``new_tags`` is set.
+    :param needed: the sonames of the linked libraries.
+    :param rpath: the DT_RPATH, or the DT_RUNPATH if ``new_tags`` is set.
     """
 
     soname: str
@@ -49,7 +49,8 @@ class SharedObject:
     new_tags: bool = False
 
     def compile(self, folder: Path, name: str | None = None) -> Path:
-        """Write the library to a directory, which is made; return its path."""
+        """Make a directory, write the library to it, and return the path of the
+        library."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / (name or self.soname)
         options = ["-o", str(path), f"-Wl,-soname,{self.soname},--no-as-needed"]
@@ -57,8 +58,8 @@ class SharedObject:
             tags = "enable" if self.new_tags else "disable"
             options += [f"-Wl,-rpath,{self.rpath},--{tags}-new-dtags"]
         with tempfile.TemporaryDirectory() as stubs:
-            # The linker wants to see what it links with. Of a library without a
-            # soname it records the name of the file.
+            # The linker needs the linked libraries. For a library without a soname, the
+            # linker records the name of the file.
             for needed in self.needed:
                 Path(stubs, needed).write_bytes(_stub())
                 options += [f"-L{stubs}", f"-l:{needed}"]
@@ -85,7 +86,7 @@ def dlopen(
 ) -> tuple[list[str], str | None]:
     """Load libraries in a process of Python.
 
-    :returns: the files that are loaded then, and the error of the first that failed.
+    :returns: the loaded files, and the error of the first library that failed.
     """
     command = [python, "-S", "-E", "-c", _PROGRAM, *map(str, paths)]
     result = subprocess.run(

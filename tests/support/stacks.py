@@ -1,4 +1,4 @@
-"""Environments with small distributions in them, to be looked at by `doctor`."""
+"""Environments with small distributions, for tests of `doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Installed:
 
     :param files: the contents of its files, by path.
     :param variant: the document of variant.json.
-    :param recorded: whether it gets a RECORD.
+    :param recorded: whether the distribution has a RECORD.
     """
 
     name: str = "demo"
@@ -54,7 +54,7 @@ class Installed:
         for name, data in members.items():
             path = packages / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A file that is written again has another time, and counts as changed.
+            # A file that is written twice has a new time, and counts as changed.
             if not path.exists() or path.read_bytes() != data:
                 path.write_bytes(data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
@@ -118,5 +118,5 @@ def make_stack(
 
 
 def run_checks(stack: Stack) -> list[Finding]:
-    """Return what all checks find."""
+    """Return the findings of all checks."""
     return list(diagnose(stack).findings)

@@ -1,4 +1,4 @@
-"""What another user of this machine sees and reaches."""
+"""Files, processes and URLs that another user of this machine can read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ needs_root = pytest.mark.skipif(
     reason="only root can run programs as another user",
 )
 
-# The interpreter may be where the other user cannot read: import before changing users.
+# Import before changing users: the other user may not be able to read the interpreter.
 _AS_USER = """
 import encodings.idna, http.client, json, os, sys, urllib.parse
 user = int(sys.argv[1])
@@ -57,7 +57,7 @@ print(json.dumps(lines))
 
 
 def read_as(user: int, urls: Sequence[str]) -> list[str | None]:
-    """Read ``urls`` as a user; ``None`` stands for each that is refused."""
+    """Read ``urls`` as a user; the result for a refused URL is ``None``."""
     return _run_as(user, _READ, *urls)
 
 

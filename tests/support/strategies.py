@@ -17,8 +17,8 @@ from nvidia_variant_provider.machine.environment import (
 
 __all__ = ["documents", "machines", "wild_machines"]
 
-# There are few values, and most machines support most of them: a label has to fit
-# before its place in the order means anything.
+# The strategy has few values, and most machines support most of them: tests of the
+# order need labels that fit.
 _LOWER = ("11", "11.8", "12", "12.0", "12.4", "12.8", "12.20", "13.0")
 _UPPER = ("11", "12.10", "13", "13.0", "14", "15", "15.20")
 _SM = ("50", "52", "60", "70", "75", "80", "86", "89", "90", "100", "103", "120", "121")
@@ -112,4 +112,4 @@ wild_machines = _environment(
         max_size=3,
     ),
 )
-"""Machines with anything that a driver or a user could claim."""
+"""Machines with any values that a driver or a user could give."""

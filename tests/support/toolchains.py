@@ -1,4 +1,4 @@
-"""Programs that print what those of CUDA print, and distributions that have them."""
+"""Fakes of the programs of CUDA, and distributions that contain them."""
 
 from __future__ import annotations
 
@@ -67,11 +67,12 @@ def get_ptxas_version(arch: int = 80):
     "unknown": "def get_ptxas(arch):\n    return find(arch)\n",
     "damaged": "def get_ptxas(arch:\n",
 }
-"""How releases of Triton choose; ``thor`` was proposed for 3.7."""
+"""The code by which releases of Triton choose a ``ptxas``; ``thor`` was proposed for
+3.7."""
 
 
 def banner(version: str) -> str:
-    """Return what the ptxas of a CUDA version prints."""
+    """Return the output of the ptxas of a CUDA version."""
     return (
         "ptxas: NVIDIA (R) Ptx optimizing assembler\n"
         f"Cuda compilation tools, release {version}, V{version}.86\n"

@@ -22,14 +22,14 @@ __all__ = ["InstallError", "Release", "UvIndex", "uv_index"]
 
 
 class InstallError(Exception):
-    """Raised when uv installs nothing; the text is what uv printed."""
+    """Raised when uv installs nothing; the text is the output of uv."""
 
 
 class UvIndex:
     """An index, and a uv whose only index it is.
 
-    Each release is a project of its own, so that all can share one cache: uv caches
-    project pages and metadata.
+    Each release is a project of its own, because all installations share one cache: uv
+    caches project pages and metadata.
     """
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -86,7 +86,7 @@ class UvIndex:
             "UV_CACHE_DIR": str(self._folder / "cache"),
             "UV_PYTHON": sys.executable,
             "UV_PYTHON_DOWNLOADS": "never",
-            # Without this, uv asks the operating system for a proxy.
+            # Without this variable, uv queries the operating system for a proxy.
             "NO_PROXY": "127.0.0.1",
             **forced,
         }

@@ -1,4 +1,4 @@
-"""variantlib behind functions with types, since it has none of its own."""
+"""Functions with type hints that call variantlib, which has no type hints."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ Supported: TypeAlias = Mapping[str, Mapping[str, Sequence[str]]]
 def isolate(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Make ``folder`` the current directory, and hide the user's ``variants.toml``.
 
-    variantlib reads only the first file that exists, so that an empty one in the
-    current directory hides those of the Python environment, the user and the site.
+    variantlib reads only the first file that exists, so an empty file in the current
+    directory hides the files of the Python environment, the user and the site.
     """
     (folder / "variants.toml").write_text("", encoding="utf-8")
     patch.chdir(folder)
@@ -92,7 +92,7 @@ def _forget() -> None:
 
 
 def refused_properties(document: Mapping[str, Any], label: str) -> set[str]:
-    """Return what variantlib refuses when the wheel of a label is built.
+    """Return the properties of a label that variantlib refuses to build.
 
     These are properties that the catalog of the plugin lacks, and features with
     several values of which the catalog allows one.
@@ -105,7 +105,7 @@ def refused_properties(document: Mapping[str, Any], label: str) -> set[str]:
 
 
 def run_command(*arguments: str) -> str:
-    """Run the command ``variantlib`` of this Python; return what it prints."""
+    """Run the command ``variantlib`` of this Python; return its output."""
     scripts = sysconfig.get_path("scripts")
     command = shutil.which("variantlib", path=scripts)
     assert command, f"variantlib is not in {scripts}"
@@ -124,7 +124,7 @@ def by_priority(
 ) -> list[str]:
     """Return the labels that fit, best first; variantlib adds a missing ``null``.
 
-    :param ask_again: run the plugins again, as is needed when the machine has changed.
+    :param ask_again: whether to run the plugins again, because the machine has changed.
     """
     if ask_again:
         _forget()
@@ -148,7 +148,7 @@ def variantlib_outcome(document: Mapping[str, Any]) -> str | None:
 
 
 def configs_of_endpoint(plugin_api: str, *, supported: bool) -> list[Config]:
-    """Return what variantlib gets from an endpoint, without metadata."""
+    """Return the answer of an endpoint to variantlib, without metadata."""
     _forget()
     with DictPluginLoader({"nvidia": plugin_api}) as loader:
         return _configs(loader, supported=supported)
@@ -157,7 +157,7 @@ def configs_of_endpoint(plugin_api: str, *, supported: bool) -> list[Config]:
 def configs_of_document(
     document: Mapping[str, Any], *, supported: bool
 ) -> list[Config]:
-    """Return what variantlib gets from the provider of a document."""
+    """Return the answer of the provider of a document to variantlib."""
     _forget()
     with PluginLoader(VariantsJson(document), include_aot_plugins=True) as loader:
         return _configs(loader, supported=supported)

@@ -58,8 +58,8 @@ def stub_wheel(
     """Write a valid wheel with one module, and return its path.
 
     :param label: the variant label; ``None`` for a non-variant wheel.
-    :param variant_json: what ``*.dist-info/variant.json`` says; a wheel with a
-        label and without this file is what a broken publisher makes.
+    :param variant_json: the document ``*.dist-info/variant.json``; without this
+        document, a wheel with a label is invalid.
     :param requires: ``Requires-Dist`` entries.
     :param extras: ``Provides-Extra`` entries.
     :param requires_python: ``Requires-Python``.
@@ -93,13 +93,13 @@ def stub_wheel(
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         for member, data in files.items():
-            # The date is fixed, so that the same arguments give the same bytes.
+            # The date is fixed, so the same arguments give the same bytes.
             archive.writestr(zipfile.ZipInfo(member), data)
     return path
 
 
 def record_of(files: Mapping[str, str | bytes | None]) -> bytes:
-    """Return the RECORD of files; ``None`` stands for one without a hash."""
+    """Return the RECORD of files; a file whose content is ``None`` has no hash."""
     rows = [
         f"{path},,"
         if data is None
@@ -121,11 +121,11 @@ def publish(
     """Put a release with a wheel for each label into the index below ``folder``.
 
     The layout is that of PEP 503: ``{project}/index.html`` next to the files it links.
-    A non-variant wheel is always there, and so is the metadata file, which is
-    written as given, valid or not. Other releases in ``folder`` stay.
+    A non-variant wheel and the metadata file are always written, the metadata without
+    any checks. Other releases in ``folder`` stay.
 
-    :param requires: what the wheel of a label depends on; of ``None``, the
-        non-variant one.
+    :param requires: the requirements of the wheel of each label; ``None`` is the key of
+        the non-variant wheel.
     """
     requires = requires or {}
     project = Path(folder) / canonicalize_name(name)
@@ -148,7 +148,8 @@ def publish(
 
 
 def write_page(folder: Path) -> None:
-    """Write a page that links everything in ``folder``: projects, or files of one."""
+    """Write a page with links to everything in ``folder``: projects, or files of a
+    project."""
     page = folder / "index.html"
     links = []
     for item in sorted(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""The result of detection that is kept in a file."""
+"""The cache of detection, which is a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = needs_compiler
 
 
 class Machine:
-    """A machine whose driver logs each time it is asked."""
+    """A machine whose driver logs each query."""
 
     def __init__(self, folder: Path, libraries: Path) -> None:
         self.log = folder / "log"
@@ -39,7 +39,7 @@ class Machine:
         self.scenario = folder / "scenario"
 
     def times_asked(self, **variables: str) -> int:
-        """Detect once more, and return how often that queries the driver: 0 or 1."""
+        """Detect again, and return the number of queries to the driver: 0 or 1."""
         before = self.log.read_text().count("load nvml") if self.log.exists() else 0
         detect({**self.variables, **variables})
         after = self.log.read_text().count("load nvml") if self.log.exists() else 0
@@ -90,7 +90,7 @@ def test_without_a_home_folder_nothing_is_kept() -> None:
 
 
 def test_a_relative_home_folder_is_none() -> None:
-    """It would be another directory wherever the program is called."""
+    """A relative path would be another directory for each current directory."""
     assert cache.cache_file({"HOME": "home"}) is None
     assert cache.cache_file({"HOME": "home", "XDG_CACHE_HOME": "cache"}) is None
 

@@ -1,6 +1,6 @@
 """Detection: the search for traces, the child process and the deadline.
 
-The native libraries are those that ``tests/native`` compiles. The real nvidia-ml-py
+The tests compile the native libraries from ``tests/native``. The real nvidia-ml-py
 loads them through ``LD_LIBRARY_PATH``.
 """
 
@@ -35,7 +35,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux device nodes")
 
 @pytest.fixture
 def sysroot(tmp_path: Path) -> Path:
-    """The root of a machine with an NVIDIA driver."""
+    """Return the root directory of a machine with an NVIDIA driver."""
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidiactl").touch()
     return tmp_path
@@ -220,7 +220,7 @@ class TestNvml:
         variables = self.variables(machine("9.0").but(nvml=hang))
         start = time.monotonic()
         environment = detect({**variables, TIMEOUT: "0.5"})
-        # This is not a speed limit: without the deadline the call would never return.
+        # The limit is not for speed: without the deadline the call would never return.
         assert time.monotonic() - start < 10
         assert (environment.reason, environment.source) == ("timeout", None)
 

@@ -1,4 +1,4 @@
-"""Faults that users have reported: each gets its facts and its reason.
+"""Faults that users have reported: detection returns the facts and the reason of each.
 
 The faults are those of `support.faults`, made by the fake libraries of tests/native.
 """
@@ -27,7 +27,8 @@ from nvp.cli import main
 pytestmark = needs_compiler
 
 HANG = 2.0
-"""The deadline for hangs, in seconds; other faults get time on a busy machine, too."""
+"""The deadline for hangs, in seconds. Other faults have more time, for busy
+machines."""
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +59,7 @@ def variables(
         libraries.mkdir()
         for library in libraries_without(fault.without).iterdir():
             if library.name in fault.absent:
-                # The loader stops here, so that a real driver is not found.
+                # The loader stops at this file, so it does not find a real driver.
                 (libraries / library.name).touch()
             else:
                 (libraries / library.name).symlink_to(library)
@@ -87,7 +88,7 @@ def test_fault_has_its_facts_and_reason(
     fault = FAULTS[name]
     start = time.monotonic()
     detected = detect(variables(fault))
-    # Not a speed limit: a hang lasts for ever, and only the deadline ends it.
+    # The limit is not for speed: only the deadline ends a hang.
     assert time.monotonic() - start < 50
     cuda = detected.cuda_driver_version
     assert (str(cuda) if cuda else None, gpus(detected)) == (fault.cuda, fault.gpus)
@@ -143,7 +144,7 @@ def test_an_answer_that_is_empty_for_a_reason_warns(
 
 
 class TestFiles:
-    """What the file system says in addition to the libraries."""
+    """Facts from the file system, in addition to those of the libraries."""
 
     @pytest.fixture(autouse=True)
     def place(self, variables: Callable[[Fault], dict[str, str]]) -> None:

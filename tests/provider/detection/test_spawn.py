@@ -1,4 +1,4 @@
-"""Run a child process with a deadline, in both of the ways that `spawn` has."""
+"""Run a child process with a deadline, in both ways of `spawn`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
 
 @pytest.fixture(
-    # Windows has the second way only. The second way works on every system.
+    # Windows has only the second way, which works on every system.
     params=[
         pytest.param(spawn._run_with_posix_spawn, marks=posix, id="posix_spawn"),
         pytest.param(spawn._run_with_subprocess, id="subprocess"),
@@ -74,7 +74,7 @@ def test_a_child_that_ignores_signals_is_not_waited_for(run: Run) -> None:
     )
     start = time.monotonic()
     assert run(python(code), os.environ, 0.5)[1] is False
-    # Not a speed limit: a call that waited for the child would take 1000 s.
+    # The limit is not for speed: a call that waits for the child takes 1000 s.
     assert time.monotonic() - start < 50
 
 
@@ -99,7 +99,7 @@ def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
         return pid, reader
 
     class Interrupted:
-        """A wait that Ctrl-C interrupts."""
+        """A fake of `select.poll`, whose wait Ctrl-C interrupts."""
 
         def register(self, *_: object) -> None: ...
 
@@ -127,7 +127,7 @@ def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seconds", [3, 60])
 def test_a_group_ends_with_its_child(seconds: float) -> None:
     # The first child ends at once, and the second one is late. A grandchild inherits
-    # its group, and its pipe tells when it has ended.
+    # the process group, and the end of its pipe shows that the grandchild has ended.
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
     late = "time.sleep(1000)" if seconds < 60 else ""

@@ -1,4 +1,5 @@
-"""The provider as installers run it, unasked: what it touches, and where it works."""
+"""The provider as installers run it, unasked: the files and programs that it uses, and
+the environments in which it works."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ SECRETS = {
 
 @pytest.fixture
 def variables(tmp_path: Path, libraries: Path) -> dict[str, str]:
-    """The variables of a machine with a GPU, whose libraries print on all streams."""
+    """Return the variables of a machine with a GPU, whose libraries print to all
+    streams."""
     (tmp_path / "root/dev").mkdir(parents=True)
     (tmp_path / "root/dev/nvidia0").touch()
     noise = {"behaviour.nvmlInitWithFlags": "print noise"}
@@ -87,7 +89,7 @@ def test_a_child_gets_what_the_driver_may_read() -> None:
     assert not complete.keys() & {"", "A=B", "CUDA_VISIBLE_DEVICES"}
 
 
-# What it touches, as strace sees it.
+# The files and programs of the provider, in the log of strace.
 
 _CALL = re.compile(r"(\w+)\((.*)\) += (-?\d+|\?)")
 _PATH = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -98,7 +100,7 @@ STRACE = shutil.which("strace") or ""
 
 
 def works(*words: str) -> bool:
-    """Return whether a program is there, and the system lets it do its work."""
+    """Return whether a program is installed, and has the permissions that it needs."""
     try:
         return subprocess.run(words, capture_output=True, check=False).returncode == 0
     except OSError:
@@ -112,9 +114,9 @@ needs_strace = pytest.mark.skipif(
 
 
 class Traced:
-    """What a Python program and its children have called.
+    """The system calls of a Python program and of its children.
 
-    :ivar written: what was opened for writing, made, renamed or removed.
+    :ivar written: the files that were opened for writing, made, renamed or removed.
     :ivar started: the programs, with their arguments and variables.
     """
 
@@ -157,7 +159,7 @@ class Traced:
 
 @needs_strace
 def test_what_it_touches(tmp_path: Path, variables: dict[str, str]) -> None:
-    # Its files are not compiled yet, and stay so.
+    # The files of the copy are not compiled, also not by this run.
     for place in dict.fromkeys(PACKAGES):
         for name in ("nvidia_variant_provider", "pynvml.py"):
             source = Path(place, name)
@@ -185,7 +187,7 @@ def test_what_it_touches(tmp_path: Path, variables: dict[str, str]) -> None:
     assert installer[:3] == [sys.executable, "-I", "-B"]
     assert probe[:4] == [sys.executable, "-I", "-S", "-B"]
     assert passed.keys() == {"LD_LIBRARY_PATH", "NV_FAKE_SCENARIO", "CUDA_DEVICE_ORDER"}
-    # The result is kept, and nothing is started or written.
+    # The result is cached, so the provider starts no program and writes no file.
     again = Traced(tmp_path / "again", code, given)
     assert again.answer == first.answer
     assert (again.written, again.sockets, len(again.started)) == ([], [], 1)
@@ -218,7 +220,7 @@ def test_it_takes_little_memory(
     assert 0 <= child < 64 << 10
 
 
-# Where it works.
+# Environments in which the provider works.
 
 FLAGS = [(), ("-I",), ("-S",), ("-E",), ("-OO",), ("-I", "-S", "-E", "-OO", "-B")]
 
@@ -353,7 +355,7 @@ def test_subinterpreters(
             text=True,
             check=False,
         )
-        # PyPy and others have none.
+        # PyPy and other implementations do not have this module.
         if "No module named '_xxsub" in done.stderr:
             continue
         assert done.returncode == 0, (python, done.stderr)

@@ -1,4 +1,4 @@
-"""`Environment`, and the snapshot that it is saved as."""
+"""`Environment`, and its snapshot, which is a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forced values and settings that environment variables give."""
+"""Forced values and settings from environment variables."""
 
 from __future__ import annotations
 

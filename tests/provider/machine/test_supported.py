@@ -236,7 +236,7 @@ def test_a_driver_supports_exactly_the_bounds_that_hold(
         return
     lower = features["cuda_version_lower_bound"]
     upper = features.get("cuda_version_upper_bound", [])
-    # Each version either holds as a lower bound or holds as an upper bound.
+    # Each version fits either as a lower bound or as an upper bound.
     assert not set(lower) & set(upper)
     assert set(lower) | set(upper) == set(all_features()[0].values)
     for text in lower:

@@ -1,4 +1,4 @@
-"""Reading metadata of every schema version, and refusing what is not valid."""
+"""Reading metadata of every schema version, and refusing invalid metadata."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 def old_document(version: str | None, **changes: Any) -> dict[str, Any]:
-    """Return such a document of an older version.
+    """Return the same document in an older version.
 
     :param version: the version in its URL; ``None`` for the URL without one.
     """

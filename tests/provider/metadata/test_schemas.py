@@ -1,4 +1,4 @@
-"""The JSON Schemas of variant metadata: what they accept and what they refuse."""
+"""The JSON Schemas of variant metadata, with documents that they accept and refuse."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def changed(version: str, place: tuple[str, ...], value: Any) -> Any:
     parent[place[-1]] = value
     if value is REMOVED:
         del parent[place[-1]]
-    # Tests share the values of the tables below.
+    # Return a copy, because tests share the values of the tables below.
     return copy.deepcopy(document)
 
 
@@ -56,7 +56,7 @@ SM = ("variants", "cu126", "nvidia", "sm_arch")
 OURS = ("providers", "nvidia")
 BLAS = ("providers", "blas")
 
-# Versions, a place, and values. Each value makes a document of its own.
+# Each row has versions, a place, and values. Each value is the defect of one document.
 Table: TypeAlias = list[tuple[tuple[str, ...], tuple[str, ...], tuple[Any, ...]]]
 
 DEFECTS: Table = [
@@ -104,7 +104,7 @@ DEFECTS: Table = [
     (("0.0.3",), (*BLAS, "install-time"), (True, REMOVED)),
     (("0.0.3",), (*OURS, "install-time"), ("no",)),
     (("0.0.3",), ("static-properties", "blas"), (["a"], {"a": ["b", "b"]})),
-    # A provider has exactly one source of its answer, and the keys that belong to it.
+    # A provider has exactly one source of its answer, and the keys of this source.
     (PEP_850, OURS, ({"optional": True}, {"requires": []}, {"requires": ["x\n"]})),
     (PEP_850, OURS, ({"builtin": ""}, {"builtin": 1}, {"build-requires": ["x"]})),
     (PEP_850, (*OURS, "static-properties"), ({"a": ["b"]},)),
@@ -120,7 +120,7 @@ DEFECTS: Table = [
 ]
 
 NEAR_MISSES: Table = [
-    # Before 0.1.0, tools have to ignore keys that they do not know.
+    # Before 0.1.0, tools must ignore unknown keys.
     (OLD, ("$schema",), (REMOVED,)),
     (OLD, ("more",), (1,)),
     (OLD, ("default-priorities", "more"), ([],)),
@@ -183,7 +183,7 @@ class TestSchemas:
     ) -> None:
         document = changed(version, place, value)
         assert list(VALIDATORS[version].iter_errors(document)) == []
-        # The reader accepts it as well.
+        # The reader also accepts the document.
         read_metadata(document)
 
     @pytest.mark.parametrize("document", [[], None, "x", 1, {}])
@@ -213,7 +213,7 @@ PEP_LABELS: dict[str, Any] = {
     [
         ("x86_64 aarch64 blas_lapack", ["x86_64_v3_openblas"]),  # a wheel's
         ("x86_64 aarch64 blas_lapack", list(PEP_LABELS)),  # an index's
-        ("nvidia amd", ["null"]),  # the one of torch
+        ("nvidia amd", ["null"]),  # that of torch
     ],
 )
 def test_examples_of_pep_825_are_accepted(namespaces: str, labels: list[str]) -> None:
@@ -223,23 +223,23 @@ def test_examples_of_pep_825_are_accepted(namespaces: str, labels: list[str]) ->
         "variants": {label: PEP_LABELS[label] for label in labels},
     }
     assert accepts("0.1.1", document)
-    # The version before has the same keys, but it limits the length of labels.
+    # The previous version has the same keys, but limits the length of labels.
     document["$schema"] = URLS["0.1.0"]
     assert accepts("0.1.0", document) == all(len(label) <= 16 for label in labels)
 
 
-# Messages of defects that a JSON Schema cannot express, since it compares two places
-# of a document.
+# These are the messages of defects that a JSON Schema cannot express, because they are
+# about two places of a document.
 EXCEPTIONS = (
     "the namespace is not in default-priorities.namespace",
     "feature-order has to list each feature of static-properties once",
 )
 
-# In the other direction the schemas are stricter on purpose: installers should cope
-# with what publishers should not write. The reader accepts a document without $schema
-# or providers, since its shape tells the version. It accepts a provider without a
-# source of its answer or with several, null or any text for an endpoint, and labels of
-# any length.
+# In the other direction the schemas are stricter on purpose: installers accept
+# documents that publishers should not write. The reader accepts a document without
+# $schema or providers, whose shape shows the version. The reader also accepts a
+# provider without a source of its answer or with several, null or any text for an
+# endpoint, and labels of any length.
 
 junk: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from([None, True, 0, 1.5, "", "X", "x", "a.b", "x\n", [], {}, [1]]),

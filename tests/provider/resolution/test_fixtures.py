@@ -1,7 +1,7 @@
-"""Every metadata file of ``fixtures/`` resolves as the file next to it says.
+"""Every metadata file of ``fixtures/`` has the results in the file next to it.
 
-The cases of ``NAME-variants.json`` stand in ``NAME-variants.expected.json``, so that a
-new case is two files and no code. ``fixtures/README.md`` explains the keys.
+The cases of ``NAME-variants.json`` are in ``NAME-variants.expected.json``, so a new
+case is two files and no code. ``fixtures/README.md`` explains the keys.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def to_environment(machine: dict[str, Any]) -> Environment:
 
 @pytest.fixture(autouse=True)
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluate environment markers as on Linux x86_64, wherever the tests run."""
+    """Evaluate environment markers for Linux x86_64, on every platform of the tests."""
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
 @pytest.mark.parametrize(("path", "case"), list(all_cases()))
 def test_compatible_labels_are_as_expected(path: Path, case: dict[str, Any]) -> None:
-    # A misspelt key would silently turn its case into another one, which may pass too.
+    # A misspelt key would change its case, which might still pass.
     assert case.keys() <= KEYS | {"compatible"}
     labels = json.loads(path.read_bytes())["variants"].keys()
     resolution = api.resolve(

@@ -57,7 +57,7 @@ def compatible(variants: Labels, **options: Any) -> tuple[str, ...]:
     ],
 )
 def test_the_better_label_comes_first(better: Any, worse: Any) -> None:
-    # The properties decide, whichever label comes first by name.
+    # The properties decide the order, not the names of the labels.
     assert compatible({"m": better, "n": worse}) == ("m", "n")
     assert compatible({"n": better, "m": worse}) == ("n", "m")
 

@@ -61,7 +61,7 @@ def test_class_endpoint(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(site, "first", AS_CLASS, "first:Plugin")
     answer = ask_plugins(["cpu"])["cpu"]
     assert answer.features == {"level": ("v3", "v2")}
-    # The output of a plugin must not get into a report on stdout.
+    # The output of a plugin must not be part of a report on stdout.
     assert capsys.readouterr() == ("", "noise\n")
 
 

@@ -1,4 +1,4 @@
-"""The sources of answers: given ones, static properties, this package and plugins."""
+"""The sources of answers: the user, static properties, this package and plugins."""
 
 from __future__ import annotations
 

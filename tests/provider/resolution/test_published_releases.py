@@ -1,7 +1,7 @@
 """The published variant metadata of torch and torchvision, on 96 machines.
 
-The expected labels were checked by what the builds hold: no machine gets a build
-without code for its GPU.
+The expected labels were checked with the GPU code of the builds: no machine gets a
+build without code for its GPU.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def test_minor_version_compatibility() -> None:
 
 
 class TestOutlook:
-    """A reason says whether minor-version compatibility would help."""
+    """A reason mentions minor-version compatibility if the option would help."""
 
     builds = metadata(
         {
