@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
-# Where this variable is set, each process of a run would compile all of its modules
-# anew: a test starts many, and pip alone has hundreds of modules.
+# With this variable, each process of a run would compile all of its modules again.
+# Tests start many processes, and pip alone has hundreds of modules.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 # provides them, and the tests still import the installed package.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-# A shell has programs in the background ignore this signal, and tests that send it to
-# programs of theirs would wait in vain: these inherit that.
+# A shell makes programs in the background ignore this signal. Their children inherit
+# this, so tests that send the signal to children would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -46,7 +46,8 @@ if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect no garbage among the thousands of tests, which stay until the end."""
+    """Exclude the thousands of tests, which stay until the end, from garbage
+    collection."""
     gc.disable()
     try:
         return (yield)
@@ -57,12 +58,12 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Have three workers for two cores, since many tests wait for other programs."""
+    """Use three workers for two cores, because many tests wait for other programs."""
     return max(1, (os.cpu_count() or 1) * 3 // 2)
 
 
-# The defaults of hypothesis fail a test that takes long on a machine at work.
-# The daily job looks at ten times as many examples as a run that people wait for.
+# With the defaults of hypothesis, a slow test fails on a busy machine. The daily job
+# tries ten times as many examples as other runs.
 settings.register_profile(
     "any machine",
     deadline=None,
@@ -74,7 +75,7 @@ settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def empty_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield one new directory after the other.
+    """Yield new directories.
 
     ``mktemp`` lists all earlier directories for each new one, which takes seconds in a
     run of 5,000 tests.
@@ -138,13 +139,14 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def report_schema() -> Draft202012Validator:
-    """Return the schema of what ``--json`` prints, with those that it refers to."""
+    """Return the schema of the output of ``--json``, with the schemas that it refers
+    to."""
     return _schema("Report")
 
 
 @pytest.fixture(scope="session")
 def receipt_schema() -> Draft202012Validator:
-    """Return the schema of what ``doctor --receipt`` writes."""
+    """Return the schema of the file of ``doctor --receipt``."""
     return _schema("Receipt")
 
 

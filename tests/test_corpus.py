@@ -1,4 +1,5 @@
-"""The fuzzer of `benchmarks`, and what it has found: nothing of it breaks a reader."""
+"""The fuzzer of `benchmarks`, and its earlier findings, which must not break a
+reader."""
 
 from __future__ import annotations
 

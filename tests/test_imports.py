@@ -19,9 +19,10 @@ pytest.importorskip("importlinter")
 def check(*packages: Path) -> subprocess.CompletedProcess[str]:
     """Run import-linter on packages.
 
-    import-linter imports what it reads, and would find installed copies first.
+    import-linter imports the packages that it reads, and would find installed copies
+    first.
 
-    :param packages: the directories that hold them; the first has the contracts.
+    :param packages: the directories of the packages; the first has the contracts.
     """
     return subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"],

@@ -1,4 +1,4 @@
-"""The papers of the project: addresses, workflows and what they promise."""
+"""The files about the project: addresses, workflows and lock files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestWorkflows:
             assert "run:" not in job, "no code of the repository runs with the token"
 
     def test_what_a_workflow_installs_has_a_hash(self) -> None:
-        """The job with the newest clients alone takes what the index has."""
+        """Only the job with the newest clients installs versions without a hash."""
         lines = [
             line.strip()
             for path in WORKFLOWS
@@ -107,9 +107,9 @@ class TestWorkflows:
 
 
 def read_lock(name: str) -> dict[str, list[str]]:
-    """Return the versions of each project in a lock; there may be one for each Python.
+    """Return the versions of each project in a lock file: one, or one for each Python.
 
-    Every line is one version, with the hashes of its files.
+    Every line has one version, with the hashes of its files.
     """
     text = (ROOT / ".ci" / name).read_text(encoding="utf-8").replace("\\\n", " ")
     versions: dict[str, list[str]] = {}
@@ -130,7 +130,7 @@ def read_lock(name: str) -> dict[str, list[str]]:
     [("test.txt", ["test", "docs"]), ("runtime.txt", []), ("release.txt", None)],
 )
 def test_the_lock_has_what_is_demanded(name: str, extras: list[str] | None) -> None:
-    """``.ci/lock`` writes it again; each system and Python gets what it needs."""
+    """``.ci/lock`` writes the file, with the requirements of each system and Python."""
     lock = read_lock(name)
     if extras is None:
         lines = (ROOT / ".ci" / "release.in").read_text(encoding="utf-8").splitlines()

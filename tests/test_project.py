@@ -1,4 +1,4 @@
-"""The two distributions: what is built, and what an installation gets."""
+"""The two distributions: their files, and the files of an installation."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ import nvp
 
 @dataclass(frozen=True, kw_only=True)
 class Distribution:
-    """What one of the distributions has to be.
+    """The expected contents of a distribution.
 
     :param folder: the directory of its ``pyproject.toml``.
     :param source: the directory of the package.
     :param left_out: the files of the package that the wheel does not have.
     :param shared: files of the repository, and their directories in the wheel.
-    :param papers: what the sdist has beside the package and the shared files.
-    :param requires: the projects that every installation brings.
+    :param papers: other files of the sdist.
+    :param requires: the required projects of every installation.
     """
 
     name: str
@@ -112,13 +112,13 @@ def listed(*options: str) -> set[str]:
 
 
 def tracked(*folders: str) -> set[str]:
-    """Return the files below ``folders`` that git tracks and that are still there."""
+    """Return the files below ``folders`` that git tracks and that still exist."""
     gone = listed("--deleted", "--", *folders)
     return listed("--", *folders) - gone
 
 
 def strays() -> set[str]:
-    """Return files of the user, which are nobody's business."""
+    """Return the untracked files of a user, which the distributions must not have."""
     return listed("--others", "--exclude-standard")
 
 

@@ -1,4 +1,4 @@
-"""The index of what tests share, `tests/support/README.md`."""
+"""The index of the modules that tests share, `tests/support/README.md`."""
 
 from __future__ import annotations
 

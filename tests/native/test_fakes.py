@@ -1,4 +1,4 @@
-"""The fake driver libraries do what a scenario says."""
+"""The fake driver libraries act as a scenario describes."""
 
 from __future__ import annotations
 
@@ -315,7 +315,7 @@ def test_hang_ignores_every_signal_that_can_be_ignored(bench: Bench) -> None:
 
 
 def ignores(pid: int, number: signal.Signals) -> bool:
-    """Return whether a process ignores a signal, as Linux says."""
+    """Return whether a process ignores a signal, by its status in ``/proc``."""
     status = Path(f"/proc/{pid}/status").read_text()
     (mask,) = (x.split()[1] for x in status.splitlines() if x.startswith("SigIgn:"))
     return bool(int(mask, 16) >> (number - 1) & 1)

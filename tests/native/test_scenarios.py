@@ -1,4 +1,4 @@
-"""The fake driver libraries refuse a scenario that is wrong."""
+"""The fake driver libraries refuse an invalid scenario."""
 
 from __future__ import annotations
 

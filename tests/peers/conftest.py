@@ -1,4 +1,4 @@
-"""The index that each module of comparisons installs from with uv."""
+"""The index from which uv installs in each module of comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suggestion of ``inspect --suggest``, carried out by the real variantlib."""
+"""The real variantlib follows the suggestion of ``inspect --suggest``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_printed_command_writes_the_suggested_document(
         return capsys.readouterr()
 
     def follow(instructions: str) -> None:
-        """Do what the text says, as a user of a shell would."""
+        """Run the commands of the text in a shell."""
         blocks = re.split(r"^(\S.*):$", instructions, flags=re.MULTILINE)
         told = dict(zip(blocks[1::2], map(textwrap.dedent, blocks[2::2]), strict=True))
         assert list(told) == [
@@ -67,7 +67,7 @@ def test_the_printed_command_writes_the_suggested_document(
         written = archive.read("demo-1.0.dist-info/variant.json").decode()
     assert f"{written}\n" == out
     assert {f.code for f in api.validate([made]) if f.severity != "note"} == set()
-    # A wheel that has a label keeps it, and is not written over.
+    # variantlib keeps the label of a wheel, and does not overwrite the wheel.
     before = made.read_bytes()
     out, err = inspect(made.name)
     assert f"{written}\n" == out

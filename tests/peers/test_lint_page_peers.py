@@ -1,4 +1,4 @@
-"""What uv and pip do about pages and RECORD, which NV417 to NV421 are about."""
+"""The reactions of uv and pip to the defects of pages and RECORD, NV417 to NV421."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_uv_believes_a_page_that_contradicts_the_wheel(
     page.write_text(text, encoding="utf-8")
     url = f"{index.url}{release.project}/"
     assert "NV419" in {f.code for f in api.validate([url])}
-    # The wheel itself is for every Python, and so are the others.
+    # This wheel and the others are for every Python.
     with pytest.raises(InstallError, match="Python>=99"):
         index.install([release.project], ON_12)
 

@@ -1,9 +1,9 @@
-"""What uv 0.13.8 and variantlib 0.2.2 do about the defects that rules report.
+"""The reactions of uv 0.13.8 and variantlib 0.2.2 to the defects that rules report.
 
 What docs/rules.md says about clients is measured here, and a test fails for a rule
-without a measurement. Most cases run on a machine with CUDA 12.9 and an H100. A case
-that starts to fail says that a client has changed: correct the case, and the section of
-the rule on that page.
+without a measurement. Most cases run on a machine with CUDA 12.9 and an H100. If a case
+starts to fail, a client has changed: correct the case, and the section of the rule on
+that page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def measures(*codes: str) -> Callable[[Test], Test]:
-    """Say which rules' texts about clients the decorated test measures."""
+    """Register the rules whose texts about clients the decorated test measures."""
 
     def register(test: Test) -> Test:
         MEASURED.update(codes)
@@ -85,7 +85,7 @@ def test_uv_ignores_a_provider_with_a_malformed_requirement(index: UvIndex) -> N
     document = lint_document("clean")
     document["providers"]["nvidia"]["requires"] = ["nvidia-variant-provider >> 0.0.1"]
     assert uv_outcome(index, document, H100) == "null"
-    # variantlib does not look at the requirement of a plugin that is installed.
+    # variantlib does not check the requirement of an installed plugin.
     assert variantlib_outcome(document) == "cu12"
 
 
@@ -96,7 +96,7 @@ def test_only_errors_are_refused() -> None:
             assert SEVERITY_OF[case[:5]] == ERROR
 
 
-# The near miss of NV211 is of an old version, since it needs a marker.
+# The near miss of NV211 has an old schema version, because it needs a marker.
 NEAR_MISSES = {case[:5] for case in LINT_CASES if "near-miss" in case} - {"NV211"}
 
 
@@ -112,7 +112,7 @@ def test_clients_accept_near_misses(code: str, index: UvIndex) -> None:
 def test_unknown_features_and_values_give_the_cpu_build(
     feature: str, index: UvIndex, tmp_path: Path
 ) -> None:
-    """Neither client reports anything, and the GPU is not used."""
+    """Both clients install the CPU build without a message."""
     document = lint_document("clean")
     for properties in document["variants"].values():
         if properties:
@@ -176,7 +176,7 @@ DAMAGED: dict[str, tuple[Callable[[Release], object], str | None]] = {
     "NV402": (lambda r: r.wheel.unlink(), "null"),
     "NV403": (lambda r: r.metadata.write_text(json.dumps(without("cu12"))), "null"),
     "NV404": (lambda r: r.rewrite(None), FAILS),
-    # uv selects by the file of the index, and then believes the wheel.
+    # uv selects by the file of the index, and then uses the metadata of the wheel.
     "NV405 for this machine": (lambda r: r.rewrite(of("cu12", "90_real")), "cu12"),
     "NV405 for others": (lambda r: r.rewrite(of("cu12", "50_real")), FAILS),
     "NV409": (lambda r: r.metadata.unlink(), None),
@@ -203,7 +203,8 @@ DAMAGED: dict[str, tuple[Callable[[Release], object], str | None]] = {
 def test_uv_installs_from_a_damaged_release(
     case: str, index: UvIndex, root: Path
 ) -> None:
-    """Without the damage uv installs cu12; ``None`` is the non-variant wheel."""
+    """Check that uv installs cu12 only without the damage; ``None`` is the non-variant
+    wheel."""
     damage, expected = DAMAGED[case]
     release = Release(index, root)
     damage(release)
@@ -308,7 +309,7 @@ def make_variant(folder: Path, *options: str) -> None:
     run_command(
         "make-variant",
         *("--file", str(wheel), "--output-directory", str(folder)),
-        # Without isolation, variantlib asks this provider.
+        # Without isolation, variantlib queries this provider.
         *("--no-isolation", "--pyproject-toml", str(pyproject), *options),
     )
 
@@ -345,7 +346,7 @@ def test_lint_accepts_what_variantlib_writes(tmp_path: Path) -> None:
 
 
 def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> None:
-    """The plugin checks single values, and not what they mean together."""
+    """The plugin checks single values, but not combinations of values."""
     folder = tmp_path / "torch"
     folder.mkdir()
     stub_wheel(folder, "torch", "2.9.1")
@@ -365,7 +366,7 @@ def test_variantlib_writes_metadata_with_defects_of_meaning(tmp_path: Path) -> N
 
 @measures("NV407")
 def test_variantlib_keeps_the_first_of_two_wheels_that_differ(tmp_path: Path) -> None:
-    """uv would believe the metadata, which is wrong for one of the wheels."""
+    """uv would use the metadata, which is wrong for one of the wheels."""
     document = lint_document("clean")
     for tag, target in ("py3-none-any", "80_real"), ("py3-none-win32", "90_real"):
         features = {"cuda_version_lower_bound": ["12.0"], "sm_arch": [target]}
@@ -406,7 +407,7 @@ def test_variantlib_keeps_the_first_of_two_orders(tmp_path: Path) -> None:
 
 
 def test_every_claim_about_clients_is_measured() -> None:
-    """A new rule needs a case in one of the tables, or a test that `measures` it."""
+    """A new rule needs a case in one of the tables, or a test with `measures`."""
     tables = (*CASES, *OTHER_MACHINES, *DAMAGED, *CONTENT, *ON_PAGES)
     measured = {case[:5] for case in tables} | MEASURED
     missing = set(RULES) - measured

@@ -30,7 +30,7 @@ ORDER = ["cuda_version_lower_bound", "sm_arch"]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What each of them selects; ``None`` stands for the non-variant wheel."""
+    """The selection of each client; ``None`` is the non-variant wheel."""
 
     metadata: Mapping[str, Any]
     uv: str | None

@@ -1,4 +1,4 @@
-"""What variantlib says of a section ``[variant]``, and what ``validate`` says of it."""
+"""The reactions of variantlib and ``validate`` to a section ``[variant]``."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ WHEELS: dict[str, tuple[str, ...]] = {
 
 
 class TestVariantlib:
-    """Documents that variantlib 0.2.2 writes. It writes 0.2.0 whatever it has read."""
+    """Documents that variantlib 0.2.2 writes. variantlib always writes version
+    0.2.0."""
 
     def written(self, label: str, *properties: str) -> dict[str, Any]:
         """Return ``variant.json`` of a wheel built with the clean document."""
@@ -91,7 +92,7 @@ class TestVariantlib:
             assert accepts("0.2.0", json.loads(text))
 
     def test_document_without_any_information_is_refused(self) -> None:
-        """variantlib writes this document, and its own reader refuses it as well."""
+        """variantlib writes this document, but its own reader refuses the document."""
         document = json.loads(make_variant_dist_info(VariantDescription([], "null")))
         assert document["default-priorities"] == {"namespace": []}
         assert not accepts("0.2.0", document)

@@ -1,4 +1,4 @@
-"""The stub wheels of the tests are as valid as those that publishers upload."""
+"""The stub wheels of the tests are as valid as published wheels."""
 
 from __future__ import annotations
 

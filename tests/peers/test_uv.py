@@ -1,6 +1,6 @@
-"""uv, with its own NVIDIA provider, installs the label that we select.
+"""uv, with its own NVIDIA provider, installs the label that nvp selects.
 
-``test_uv_exceptions.py`` has the machines on which it does not.
+``test_uv_exceptions.py`` has the machines with other results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CAPABILITIES = ("5.0", "7.0", "7.5", "8.6", "8.9", "9.0", "10.0", "12.0", "12.1"
 
 RELEASES = {
     "torch": TORCH,
-    # Where no label fits, the non-variant wheel is left.
+    # If no label fits, uv installs the non-variant wheel.
     "no null": document(TORCH_LABELS),
     "upper bounds": document(
         {
@@ -90,7 +90,7 @@ def test_forms_and_limits_of_forced_values(
 def test_one_forced_value(
     cuda: str, sm: str, index: UvIndex, releases: dict[str, str]
 ) -> None:
-    """The other value is read from the machine, so that it must not have a GPU."""
+    """uv reads the other value from the machine, so the machine must not have a GPU."""
     if api.detect({}).cuda_driver_version is not None:
         pytest.skip("this machine has an NVIDIA driver")
     check(cuda, sm, index, releases)
@@ -106,7 +106,7 @@ GENERATED = given(
     metadata=st.lists(documents(), min_size=8, max_size=8),
     environments=st.lists(machines, min_size=3, max_size=3, unique=True),
 )
-# Making a failing example smaller would take minutes of installing.
+# Do not shrink failing examples: the installations would take minutes.
 FEW = settings(
     deadline=None,
     derandomize=True,

@@ -1,8 +1,9 @@
 """The cases of ``fixtures/provider`` that force values, against uv's own provider.
 
-uv does not print what it supports. One small project for each value has a variant that
-needs just this value and a null variant: what uv installs says whether uv supports the
-value. The order of the values does not show; ``test_uv.py`` compares what is selected.
+uv does not print the supported values. One small project for each value has a variant
+that needs just this value and a null variant: the installed variant shows whether uv
+supports the value. The order of the values remains unknown; ``test_uv.py`` compares
+selections.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 CASES = [
     case
     for case in read_cases("catalog", "forced", "opt-in")
-    # The other cases are about the driver of the machine, and uv finds the real one.
+    # The other cases need a fake driver, but uv finds the driver of this machine.
     if case.variables.get(CUDA_DRIVER_VERSION) and case.variables.get(SM_ARCH)
 ]
 

@@ -1,7 +1,7 @@
-"""Machines for which the NVIDIA provider of uv gives another answer than ours.
+"""Machines for which the NVIDIA provider of uv has another answer than this one.
 
-Each case says what uv 0.13.8 really installs. When one starts to fail, uv has changed:
-correct the case, or delete it and let ``test_uv.py`` cover the machine.
+Each case has the wheel that uv 0.13.8 installs. If a case starts to fail, uv has
+changed: correct the case, or delete it and let ``test_uv.py`` cover the machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ONLY_SM_ARCH = document({"null": {}, "sm90": nvidia(sm=["90_real"])})
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A release on a machine, what uv installs and what we select."""
+    """A release on a machine, with the installation of uv and the selection of nvp."""
 
     cuda: str
     sm: str

@@ -43,7 +43,8 @@ MACHINES = {
     "both forced": ("12.9", "9.0"),
     "no gpu": ("13.0", ""),
     "no driver": ("", "9.0"),
-    # Both cause warnings, which must not get into the stdout that variantlib parses.
+    # Both values cause warnings, which must not be on stdout, because variantlib parses
+    # it.
     "beyond the catalog": ("16.0", "13.0"),
     "too old": ("10.2", "9.0"),
 }
@@ -207,7 +208,7 @@ def test_variantlib_and_we_order_labels_alike(
     cuda: str, sm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force(monkeypatch, cuda, sm)
-    # Asking the plugin once is enough, since the machine stays the same.
+    # Run the plugin only once, because the machine stays the same.
     theirs = {
         name: by_priority(release, ask_again=name == "torch")
         for name, release in RELEASES.items()

@@ -1,7 +1,7 @@
 """The order of labels is that of variantlib, also for generated metadata.
 
-Each property is tested twice: on a few examples by default, and on many where slow
-tests are run.
+Each property is tested twice: on a few examples by default, and on many in slow test
+runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nvp import api
 Lists: TypeAlias = dict[str, list[str]]
 Nested: TypeAlias = dict[str, Lists]
 
-# Every run has the same examples, so that a failure comes from a change of the code.
+# Every run has the same examples, so only a change of the code can cause a failure.
 FEW = settings(
     deadline=None,
     derandomize=True,
@@ -64,8 +64,8 @@ def _nested(
     )
 
 
-# Machines support much and labels want little: a label has to fit before its place in
-# the order means anything.
+# Machines support many values and labels need few, because the order of labels is only
+# defined for labels that fit.
 _SUPPORTED = _nested(2, 3, 3, 5)
 _VARIANTS = st.dictionaries(
     st.from_regex(r"[0-9a-z_.]{1,4}", fullmatch=True),

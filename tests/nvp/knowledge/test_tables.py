@@ -38,7 +38,7 @@ from nvp.knowledge.tables import (
 )
 
 DATA = Path(tables.__file__).parent
-# tests/builds/test_table.py has the invariants of the table of builds.
+# tests/nvp/builds/test_table.py has the invariants of the table of builds.
 TABLES = sorted(path for path in DATA.glob("*.json") if path.stem != "builds")
 
 TOOLKITS = list(toolkits().values())

@@ -17,20 +17,16 @@ if TYPE_CHECKING:
 __all__ = ["RewrittenWheels", "VariantRepository", "connect"]
 
 
-def connect(
-    environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
-) -> BlockingClient:
+def connect(environ: Mapping[str, str], *, retries: int = 0) -> BlockingClient:
     """Create a client that reads URLs like the user's pip.
 
     :param environ: the environment variables of pip.
-    :param python: the interpreter whose pip settings are used; by default the running
-        one.
     :param retries: the number of retries after a temporary failure.
     """
     # Import late, because most commands read no URL.
     from .pip.settings import make_blocking_client
 
-    return make_blocking_client(environ, python=python, retries=retries)
+    return make_blocking_client(environ, retries=retries)
 
 
 def __getattr__(name: str) -> object:

@@ -54,18 +54,17 @@ def make_settings(
 
 
 def make_blocking_client(
-    environ: Mapping[str, str], *, python: str | None = None, retries: int = 0
+    environ: Mapping[str, str], *, retries: int = 0
 ) -> BlockingClient:
-    """Create a client that reads the settings of a pip at the first request.
+    """Create a client that reads the settings of the running Python's pip when needed.
 
     Without a pip, only environment variables and the netrc file are used.
 
-    :param python: the interpreter of that pip; by default the running one.
     :param retries: the number of retries after a temporary failure.
     """
 
     def make_client() -> Client:
-        pip = Pip(python or sys.executable, environ)
+        pip = Pip(sys.executable, environ)
         try:
             # Any command that uses indexes would do: each has the relevant options.
             command = pip.understand(["download"])
