@@ -9,7 +9,7 @@ from packaging.version import Version
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvp.builds.needs import parse_backend
 from nvp.builds.page import ANY_PYTHON, Build, Visibility
-from nvp.builds.stepping_back import find_passed_over
+from nvp.builds.stepping_back import common_reason, find_passed_over
 from nvp.builds.verdicts import UNKNOWN, Judgement
 
 DRIVER = "it needs a driver for CUDA 13, but this one is for CUDA 12.8"
@@ -114,3 +114,12 @@ def test_requirements_that_differ_are_one_reason() -> None:
     assert found == [
         (versions, f"it requires a torch that does not run here: {DRIVER}")
     ]
+
+
+def test_a_long_name_takes_linear_time() -> None:
+    """In quadratic time, this test would take an hour."""
+    reason = f"it requires {'a-' * 500_000}a"
+    assert common_reason(reason) == reason
+    assert common_reason(f"{reason}, and none of these runs here: 9: {DRIVER}") == (
+        f"it requires a {reason[12:]} that does not run here: {DRIVER}"
+    )

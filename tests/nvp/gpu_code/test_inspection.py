@@ -256,6 +256,13 @@ def test_ptx_without_directives_is_a_defect(tmp_path: Path) -> None:
     ]
 
 
+def test_ptx_of_empty_lines_takes_linear_time(tmp_path: Path) -> None:
+    """In quadratic time, this test would take ten minutes."""
+    for number in range(60):
+        (tmp_path / f"{number}.ptx").write_bytes(b"\n" * 100_000)
+    assert len(api.inspect(tmp_path).libraries) == 60
+
+
 @pytest.mark.parametrize("jobs", [1, 2, 8])
 def test_the_number_of_jobs_does_not_change_the_report(
     jobs: int, tmp_path: Path

@@ -230,3 +230,11 @@ def test_any_text_is_evaluated_or_refused(line: str) -> None:
     except InputError:
         return
     assert settled is None or settled == line or not has_variant_markers(settled)
+
+
+def test_many_spaces_take_linear_time() -> None:
+    """In quadratic time, this test would take half an hour."""
+    spaces = " " * 1_000_000
+    member = f"nvidia{spaces}::{spaces}sm_arch"
+    assert kept(f'"{member}" in variant_features') == "dep"
+    assert kept(f'"{member}{spaces}x" in variant_features') is None

@@ -368,3 +368,9 @@ def test_a_named_pipe_is_left_to_pip(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert files.rewrite(str(pipe)) == str(pipe)
+
+
+def test_many_spaces_take_linear_time(files: Files) -> None:
+    """In quadratic time, this test would take an hour."""
+    path = files.write("a.txt", f"-i {URL}{' ' * 1_000_000}x")
+    assert Path(files.rewrite(path)).read_text() == f"-i {place(URL)} x\n"

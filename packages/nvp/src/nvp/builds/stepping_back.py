@@ -35,12 +35,14 @@ from .verdicts import Judgement
 
 _T = TypeVar("_T")
 
-_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9]).*?, and none of ")
+_REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])")
+
+_NONE = ", and none of "
 
 _HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
-"""The form that `common_reason` gives to a reason that matches `_REQUIRES`."""
+"""The form that `common_reason` gives to a reason with `_REQUIRES` and `_NONE`."""
 
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
@@ -235,7 +237,9 @@ def common_reason(reason: str) -> str:
     # Remove versions and GPUs, which differ between releases.
     *_, cause = _HERE.split(reason)
     cause = f"it {lacks[1]}" if (lacks := _LACKS.match(cause)) else cause
-    if required := _REQUIRES.match(reason):
+    # A pattern with a gap before `_NONE` would take quadratic time.
+    head, none, _ = reason.partition(_NONE)
+    if none and (required := _REQUIRES.match(head)):
         return f"it requires a {required[1]} that does not run here: {cause}"
     return cause
 

@@ -16,8 +16,8 @@ from . import elf, fatbin
 from .elf import Image, Sections, read_sections
 from .ranges import Range, Reader
 
-_VERSION = re.compile(rb"^\s*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
-_TARGET = re.compile(rb"^\s*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
+_VERSION = re.compile(rb"^[^\S\n]*\.version\s+([0-9]{1,3}\.[0-9]{1,3})", re.MULTILINE)
+_TARGET = re.compile(rb"^[^\S\n]*\.target\s+sm_([0-9]{1,4}[af]?)\b", re.MULTILINE)
 _HEAD = 64 * 1024
 """The number of bytes of a PTX file to search for its first two directives, which only
 comments may precede."""

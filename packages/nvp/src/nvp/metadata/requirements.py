@@ -243,7 +243,7 @@ class _Parser:
             raise self._error(
                 f'{written}: {name} is a set: write "..." in {name} or not in'
             )
-        member = re.sub(r"\s*::\s*", "::", text.strip())
+        member = "::".join(map(str.strip, text.split("::")))
         return (member in self._variant.values(name)) is (operation == "in")
 
     def _peek(self) -> tuple[str, str] | None:

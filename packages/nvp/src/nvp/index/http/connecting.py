@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from enum import IntEnum
 from importlib.util import find_spec
 from typing import Any
@@ -288,9 +289,30 @@ def find_proxy(settings: Settings, url: str) -> str | None:
         parts = urlsplit(url)
         known = getproxies()
         proxy = known.get(parts.scheme) or known.get("all")
-        if proxy and proxy_bypass(parts.netloc.rpartition("@")[2]):
+        hosts = settings.no_proxy or known.get("no") or ""
+        if proxy and _is_bypassed(parts.hostname or "", parts.port, hosts):
             return None
     return f"http://{proxy}" if proxy and "://" not in proxy else proxy or None
+
+
+def _is_bypassed(host: str, port: int | None, hosts: str) -> bool:
+    """Return whether requests, the HTTP library of pip, connects to a host directly.
+
+    :param hosts: the value of the variable ``no_proxy``.
+    """
+    if proxy_bypass(host):
+        return True
+    names = hosts.replace(" ", "").split(",")
+    try:
+        address = ipaddress.IPv4Address(socket.inet_aton(host))
+    except OSError:
+        end = f".{host}:{port}"
+        return any(name and end.endswith(f".{name.lstrip('.')}") for name in names)
+    for name in names:
+        with suppress(ValueError):
+            if "/" in name and address in ipaddress.IPv4Network(name, strict=False):
+                return True
+    return host in names
 
 
 def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:

@@ -201,6 +201,7 @@ class Settings:
     :param client_cert: a file with a certificate and its private key.
     :param proxy: the URL of the proxy for all requests.
     :param trust_env: use the proxy variables of the environment.
+    :param no_proxy: the hosts for which these are not used, as in ``no_proxy``.
     """
 
     timeout: float = 15.0
@@ -213,6 +214,7 @@ class Settings:
     client_cert: str | None = None
     proxy: str | None = None
     trust_env: bool = True
+    no_proxy: str | None = None
 
     def is_allowed(self, url: str) -> bool:
         """Return whether ``url`` is secure enough to be read, by the rules of pip."""

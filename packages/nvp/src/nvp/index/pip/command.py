@@ -47,12 +47,22 @@ class PipOptions:
     quiet: int = 0
     target_dir: str | None = None
     download_dir: str | None = None
-    no_proxy_env: bool = False
+    no_proxy_env: bool | None = None
     requirements: Sequence[str] = ()
     constraints: Sequence[str] = ()
     build_constraints: Sequence[str] = ()
     isolated_mode: bool = False
     output_file: str | None = None
+
+    @property
+    def ignores_environment(self) -> bool:
+        """Whether pip ignores the variables for proxies and certificates.
+
+        Versions of pip with ``--no-proxy-env`` do so for each ``--proxy``, even an
+        empty one.
+        """
+        has_option = self.no_proxy_env is not None
+        return has_option and bool(self.no_proxy_env or self.proxy is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +95,8 @@ class PipCommand:
         and URLs without a name are left out.
     :param requires_hashes: whether pip accepts only files with the given hashes.
     :param credentials: the user and password that pip finds for each index.
+    :param configured: the options in all configuration files, keyed by section and
+        name, such as ``global.proxy``; empty unless one of them is about proxies.
     :param paths: the directories from which the interpreter imports packages.
     :param target: the platform and Python that pip installs for.
     """
@@ -97,6 +109,7 @@ class PipCommand:
     asked: Sequence[Asked] = ()
     requires_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
+    configured: Mapping[str, str] = field(default_factory=dict, repr=False)
     paths: Sequence[str] = ()
     target: Target | None = None
 

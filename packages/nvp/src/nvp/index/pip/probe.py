@@ -67,10 +67,22 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "words": seen,
         "positional": positional,
         "credentials": find_credentials(options),
+        "configured": find_configured(parser),
         "paths": paths,
         "target": find_target(options),
         **find_requirements(options, positional),
     }
+
+
+def find_configured(parser: Any) -> dict[str, str]:
+    """Return the options in configuration files, if one of them is about proxies."""
+    found: dict[str, str] = {}
+    for key, value in parser.config.items():
+        # Since pip 25.3, the values are grouped by file.
+        found.update(value if isinstance(value, dict) else {key: value})
+    files = {key: found[key] for key in found if not key.startswith(":env:.")}
+    names = {key.partition(".")[2] for key in files}
+    return files if names & {"proxy", "no-proxy-env"} else {}
 
 
 def find_target(options: Any) -> dict[str, Any]:

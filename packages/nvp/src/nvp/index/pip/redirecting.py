@@ -13,6 +13,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator, Mapping
+from configparser import RawConfigParser
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,8 +31,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-# The options for indexes, links and proxies, which are replaced.
-_PLACES = {"index_url", "extra_index_urls", "find_links", "no_index", "proxy"}
+# The options for indexes and links, and those for proxies, which are replaced.
+_PLACES = {"index_url", "extra_index_urls", "find_links", "no_index"}
+_PROXIES = {"proxy", "no_proxy_env"}
 _FILES = {
     "requirements": "PIP_REQUIREMENT",
     "constraints": "PIP_CONSTRAINT",
@@ -66,7 +68,7 @@ _KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
 """The options in requirements files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(^|(?<!\s)\s+)#.*$")  # in linear time
 _SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -116,11 +118,12 @@ def redirect(
         copy = copies.add(text) if copies is not None else None
         return copy or files.replace(text)
 
+    replaced_options = _PLACES | _PROXIES if command.options.proxy else _PLACES
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES:
             arguments += [spelled, *map(replaced_file, values)]
-        elif option not in _PLACES:
+        elif option not in replaced_options:
             arguments += [spelled, *values]
     if command.options.no_index:
         arguments.append("--no-index")
@@ -133,7 +136,7 @@ def redirect(
         or (indexes if command.options.extra_index_urls else []),
         "find-links": links,
     }
-    variables = _proxies(command, environ)
+    variables = _proxies(command, environ, folder)
     if local_index.token is not None:
         own = environ.get(_USER_DATA)
         token = local_index.token
@@ -162,29 +165,51 @@ def find_mark(variables: Mapping[str, str]) -> str | None:
     return None if value is None else f"{_USER_DATA}={value}"
 
 
-def has_fixed_proxy(command: PipCommand, environ: Mapping[str, str]) -> bool:
-    """Return whether a configuration file names the proxy.
+def _proxies(
+    command: PipCommand, environ: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Return the variables that make pip use its proxy except for the local index.
 
-    No variable can disable such a proxy, so pip gets an empty ``--proxy``, and all
-    requests go through the local index.
+    An empty ``--proxy`` and ``--no-proxy-env`` need none, because pip gets them too.
     """
-    on_line = any(word[0] == "proxy" for word in command.words)
-    return bool(command.options.proxy) and not on_line and not environ.get("PIP_PROXY")
-
-
-def _proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that make pip use its proxy except for the local index."""
     variables = {}
-    names = ("no_proxy", "NO_PROXY")
+    proxy, names = command.options.proxy, ("no_proxy", "NO_PROXY")
     for name in names:
         # The lower case name has priority, so it must not hide the hosts of the other.
         others = next(filter(None, map(environ.get, (name, *names))), None)
-        variables[name] = f"{others},{_LOCAL}" if others else _LOCAL
-    if proxy := command.options.proxy:
+        if proxy:  # pip uses it for every server
+            others = None
+        if others != "*":  # which works only alone
+            others = f"{others},{_LOCAL}" if others else _LOCAL
+        variables[name] = others
+    if proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             variables[name] = proxy
-        variables["PIP_PROXY"] = ""
+        # An empty value hides the same option in pip's other files, or is ignored.
+        variables |= {"PIP_PROXY": "", "PIP_NO_PROXY_ENV": ""}
+        if command.configured:
+            variables["PIP_CONFIG_FILE"] = _write_config(command, folder)
+        if command.options.ignores_environment:
+            variables |= {"REQUESTS_CA_BUNDLE": "", "CURL_CA_BUNDLE": ""}
     return variables
+
+
+def _write_config(command: PipCommand, folder: Path) -> str:
+    """Write a configuration file that removes the proxies of the other files.
+
+    pip does not read the user's files then, so this file has all their options.
+    """
+    parser = RawConfigParser()
+    for key, value in command.configured.items():
+        section, _, name = key.partition(".")
+        if not parser.has_section(section):
+            parser.add_section(section)
+        is_proxy = name.replace("-", "_") in _PROXIES
+        parser.set(section, name, "" if is_proxy else value)
+    path = folder / "pip.conf"
+    with path.open("w", encoding="utf-8") as file:
+        parser.write(file)
+    return str(path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

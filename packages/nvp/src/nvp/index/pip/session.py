@@ -37,7 +37,7 @@ from .installed import (
     read_report,
 )
 from .process import Pip
-from .redirecting import find_mark, find_remote_files, has_fixed_proxy, redirect
+from .redirecting import find_mark, find_remote_files, redirect
 from .settings import make_settings
 
 if TYPE_CHECKING:
@@ -190,10 +190,7 @@ def _make_index(
             ask_credentials=lambda url: pip.ask_credentials(url, options),
         ),
         selection,
-        Access(
-            direct=not has_fixed_proxy(command, environ),
-            local=True,
-        ),
+        Access(local=True),
         on_pick=narrator.pick,
         on_wait=narrator.wait,
         warn=narrator.warn,
@@ -222,8 +219,6 @@ class _Session:
         arguments, variables = redirect(
             command, self.environ, self.local_index, folder, copied, copies=copies
         )
-        if has_fixed_proxy(command, self.environ):
-            arguments += ["--proxy", ""]
         written = self._make_written()
         report = None
         if written is not None:

@@ -41,15 +41,17 @@ def make_settings(
     options = command.options
     # requests, the HTTP library of pip, reads these variables.
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
+    trust_env = not options.ignores_environment
     return Settings(
         timeout=float(options.timeout or 15.0),
         trusted_hosts=tuple(options.trusted_hosts),
         plain_http=plain_http,
         trusts_pages=trusts_pages,
-        cert=options.cert or bundle,
+        cert=options.cert or (bundle if trust_env else None),
         client_cert=options.client_cert,
         proxy=options.proxy or None,
-        trust_env=not options.no_proxy_env,
+        no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),
+        trust_env=trust_env,
     )
 
 
