@@ -103,7 +103,7 @@ def test_routes(
     pip, python = pip_of(version), pips[version].python
 
     def alone(words: list[str]) -> int:
-        command = [python, "-m", "pip", *words]
+        command = [str(python), "-m", "pip", *words]
         done = subprocess.run(
             command, env=pip.environ, capture_output=True, check=False, timeout=120
         )
