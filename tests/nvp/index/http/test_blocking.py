@@ -56,6 +56,8 @@ def test_many_threads_can_read() -> None:
     [
         ("http://[bad/", "is not a URL"),
         ("http://127.0.0.1:x/", "cannot be read"),
+        ("http://127.0.0.1:65536/", "no server has the port 65536"),
+        ("http://127.0.0.1:-1/", "no server has the port -1"),
         ("file:///etc/passwd", "only http and https are read"),
         ("ftp://index.example/", "only http and https are read"),
         ("/a/path", "only http and https are read"),

@@ -347,6 +347,8 @@ async def _send_with(
         basic = base64.b64encode(":".join(pair).encode()).decode("ascii")
         headers = {**headers, "Authorization": f"Basic {basic}"}
     request = client.build_request("GET", url, headers={**headers, **OWN})
+    if (request.url.port or 0) not in range(2**16):
+        raise ValueError(f"no server has the port {request.url.port}")
     return await client.send(request, stream=True, follow_redirects=False)
 
 
