@@ -1,4 +1,4 @@
-"""Wheels for other platforms, as installers see them that lock for several at once."""
+"""Wheels for other platforms, for installers that lock for several platforms."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(version: str, verdict: Verdict, platform: str = HERE) -> Build:
 def elsewhere(
     here: list[Build], *versions: str, driver: bool = True
 ) -> dict[str, tuple[str, str]]:
-    """Return what becomes of wheels for Windows, by version."""
+    """Return the verdicts on wheels for Windows, by version."""
     visibilities = find_visibility(here, driver=driver).files
     there = [build(version, "unknown", THERE) for version in versions]
     found = find_visibility_elsewhere(here, visibilities, there, driver=driver)
@@ -42,7 +42,7 @@ def elsewhere(
 def test_a_release_that_does_not_run_here_is_yanked_everywhere() -> None:
     here = [build("2.0", "cannot"), build("1.0", "runs")]
     assert elsewhere(here, "3.0", "2.0", "1.0") == {
-        "3.0": ("show", ""),  # It has no wheel for this platform.
+        "3.0": ("show", ""),  # The release has no wheel for this platform.
         "2.0": ("yank", "it cannot run"),
         "1.0": ("show", ""),
     }
@@ -75,7 +75,8 @@ def test_what_is_shown_in_spite_of_its_verdict() -> None:
 
 
 def test_the_python_of_a_machine_on_which_nothing_runs() -> None:
-    """What remains is for another Python, and no installation of this one uses it."""
+    """The remaining wheels are for another Python, so this Python's installers ignore
+    them."""
     old = Build(
         file=f"torch-0.4-cp36-cp36m-{HERE}.whl",
         version=Version("0.4"),
@@ -88,6 +89,6 @@ def test_the_python_of_a_machine_on_which_nothing_runs() -> None:
     assert {d.action for d in find_visibility(here, driver=True).files.values()} == {
         "show"
     }
-    # Where a release runs, another Python does not get one that does not.
+    # If a release runs, a release that does not run is hidden from every Python.
     runs = [build("2.0", "cannot"), build("1.0", "runs"), old]
     assert find_visibility(runs, driver=True).files[runs[0].file].action == "yank"

@@ -21,7 +21,7 @@ def build(project: str, version: str, verdict: Verdict = "runs") -> Build:
     )
 
 
-# A machine whose GPU only the older CUDA has code for in the newest release.
+# In the newest release, only the build for the older CUDA has code for this GPU.
 TORCH = [
     build("torch", "2.14.1+cu126"),
     build("torch", "2.14.1+cu130", "cannot"),
@@ -82,7 +82,7 @@ def test_extensions_follow_the_torch_that_their_labels_name() -> None:
     assert {str(release): backend.label for release, backend in followed.items()} == {
         "2.8.3": "cu.12.6.torch.2.14",
         "2.7.4": "cu12torch2.9cxx11abitrue",
-        # No torch 2.7 is there: the backend is all that may agree.
+        # The index has no torch 2.7, so only the backend may agree.
         "2.7.0": "pt27cu126",
     }
     shown = find_visibility(FLASH, driver=True, follow=followed).files

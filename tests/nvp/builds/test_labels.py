@@ -1,4 +1,4 @@
-"""The grammar of labels that say what a build is for."""
+"""The grammar of labels that name the backend of a build."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_every_order_of_the_parts_says_the_same(
     abi = data.draw(st.sampled_from(["", "cxx11abiTRUE", "cxx11abiFALSE"]))
     noise = data.draw(st.sampled_from(["", "d20260101", "gabcdef0", "post1"]))
     parts = data.draw(st.permutations(list(filter(None, [torch, gpu, abi]))))
-    # Two numbers beside each other cannot be told apart, but letters begin each part.
+    # Letters begin each part, because two adjacent numbers could not be separated.
     separator = data.draw(st.sampled_from(["", "_", "-", "."]))
     label = separator.join(parts) + (f".{noise}" if noise else "")
     backend = parse_backend(label)

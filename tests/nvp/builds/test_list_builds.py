@@ -1,4 +1,4 @@
-"""The wheels and the METADATA that the table of builds is made from."""
+"""The wheels and the METADATA for the table of builds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_metadata_is_read_from_the_index_or_from_the_wheel(tmp_path: Path) -> No
     )
     wheel = stub_wheel(folder, "xgboost", "0.3", tag=tag)
     wheel.with_name(f"{wheel.name}.metadata").write_text(beside)
-    # The table has this release from its wheel, and this file is not one.
+    # The table has this release from its wheel, and the other file is not a wheel.
     (folder / f"xgboost-3.3.0-{tag}.whl").write_bytes(b"")
     write_page(folder)
     with serve(tmp_path) as url, BlockingClient() as client:

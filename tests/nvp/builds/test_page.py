@@ -1,4 +1,4 @@
-"""What installers see of regular wheels."""
+"""The regular wheels that installers see."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ def shown(visibility: PageVisibility) -> set[str]:
 
 
 def taken(visibility: PageVisibility) -> str:
-    """What pip takes of a page: the highest version that is not yanked."""
+    """Return the wheel that pip selects: the highest version that is not yanked."""
     return str(max(map(Version, shown(visibility))))
 
 
 def test_what_the_installer_cannot_take_says_nothing() -> None:
-    """A release for another Python is no reason, and a placeholder is no way out."""
+    """A release for another Python is no reason to pass over others, and a placeholder
+    is no alternative."""
     other = replace(build("3.0", "runs"), pythons=frozenset())
     placeholder = replace(build("0.0.1a0", "unknown"), pythons=frozenset())
     visibility = find_visibility(
@@ -60,21 +61,22 @@ def test_what_the_installer_cannot_take_says_nothing() -> None:
 def test_an_older_release_has_to_be_known_to_run() -> None:
     page = [build("3.0", "cannot"), build("2.0", "unknown"), build("1.0", "runs")]
     assert shown(find_visibility(page, driver=True)) == {"1.0"}
-    # The newest release may run, and is not passed over.
+    # The newest release may run, so it is not passed over.
     assert shown(find_visibility(page[1:], driver=True)) == {"2.0", "1.0"}
-    # Without any evidence, what may run is taken.
+    # If no release is known to run, a release that may run is selected.
     assert shown(find_visibility(page[:2], driver=True)) == {"2.0"}
 
 
 def test_each_python_keeps_its_newest_release_that_runs() -> None:
-    """A server does not know its clients, and releases are for different Pythons."""
+    """A server cannot know the Python of its clients, and releases are for different
+    ones."""
     page = [
         replace(build("4.0", "cannot"), pythons=frozenset({12, 13})),
         replace(build("3.0", "unknown"), pythons=frozenset({11, 12, 13})),
         replace(build("2.0", "runs"), pythons=frozenset({11, 12})),
         replace(build("1.0", "runs"), pythons=frozenset({11})),
     ]
-    # For 3.13 nothing is known to run, so that nothing is passed over for it.
+    # No release is known to run for 3.13, so none is passed over.
     assert shown(find_visibility(page, driver=True)) == {"3.0", "2.0", "1.0"}
     page[1] = replace(page[1], pythons=frozenset({11, 12}))
     assert shown(find_visibility(page, driver=True)) == {"2.0", "1.0"}
@@ -135,7 +137,7 @@ class TestOnePage:
         assert taken(visibility) == "2.10.0+cu126"
 
     def test_other_builds_than_the_one_asked_for_are_hidden(self) -> None:
-        """An exact pin would let yanked ones in."""
+        """An exact pin would select yanked builds."""
         files = find_visibility(self.page, driver=True, label="cu126").files
         actions = {each.action for each in files.values()}
         assert actions == {"show", "hide"}
@@ -151,7 +153,8 @@ class TestOnePage:
         )
 
     def test_a_label_named_of_a_build_that_cannot_run(self) -> None:
-        """The exact pin lets it in, and the installer prints the reason."""
+        """The installer prints the reason, because the exact pin selects the yanked
+        build."""
         visibility = find_visibility(self.page, driver=True, named=["cu130"])
         each = visibility.files["torch-2.15.0+cu130.whl"]
         assert (each.action, each.reason) == ("yank", "it cannot run")
@@ -265,12 +268,12 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
     assert all(
         bool(d.reason) is (d.action != "show") for d in visibility.files.values()
     )
-    # Only builds for other hardware are hidden, and all of these.
+    # All builds for other hardware are hidden, and no other builds.
     assert {b.file for b in hidden} == {
         b.file for b in page.values() if b.backend and b.backend.is_foreign
     }
-    # Nothing is known of these. They are passed over where the newest release cannot
-    # run and an older one is known to.
+    # These builds are unknown. They are passed over if the newest release cannot run
+    # and an older one is known to run.
     newest = max(b.release for b in page.values())
     refused = {b.judgement.verdict for b in page.values() if b.release == newest}
     steps_back = refused == {"cannot"} and visibility.newest is not None
@@ -282,7 +285,7 @@ def test_what_holds_of_every_page(page: Mapping[str, Build]) -> None:
     assert bool(visible) is bool(rest)
     running = [b for b in page.values() if b.judgement.verdict in ("runs", "partly")]
     if any(b.judgement.verdict != "cannot" for b in visible):
-        # One that cannot run is there only where nothing else is.
+        # A build that cannot run is only shown if the page has no other build.
         assert all(b.judgement.verdict != "cannot" for b in visible)
         for release in {b.release for b in visible if b in running and b.backend}:
             backends = {

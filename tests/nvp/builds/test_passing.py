@@ -1,4 +1,4 @@
-"""Which releases were passed over, and the reason that they have in common."""
+"""The releases that were passed over, and their common reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOW = Visibility(action="show")
 def build(
     version: str, reason: str | None = None, *, tag: str = "cp311", cuda: int = 13
 ) -> tuple[Build, Visibility]:
-    """Return a wheel that is shown, or yanked for ``reason``."""
+    """Return a wheel, which is yanked if there is a ``reason``."""
     judgement = Judgement(
         verdict="cannot" if reason else "runs",
         reasons=(f"{reason} (table of builds, 2026-11-21)",) if reason else (),
@@ -76,7 +76,7 @@ def test_releases_for_other_pythons_and_platforms_do_not_count() -> None:
 
 
 def test_a_wheel_for_any_platform_was_taken_in_place_of_others() -> None:
-    """sglang 0.5.10.post1 is pure Python, and newer releases are not."""
+    """sglang 0.5.10.post1 is pure Python, unlike newer releases."""
     pure = replace(TAKEN[0], file="torch-2.10.0-py3-none-any.whl", platform=None)
     newer = build("2.15.0", DRIVER)
     (found,) = find_passed_over([(pure, SHOW), newer], pure)

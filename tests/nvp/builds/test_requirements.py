@@ -1,4 +1,4 @@
-"""Builds that cannot run because of what they require."""
+"""Builds that cannot run because of their requirements."""
 
 from __future__ import annotations
 

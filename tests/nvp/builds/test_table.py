@@ -1,4 +1,4 @@
-"""The table of builds: what all records obey, and what is found in it."""
+"""The table of builds: rules for all records, and searches in it."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TestRecords:
                     assert newest <= item.cuda, (record, item)
 
     def test_scripts_and_wheels_of_torch_agree(self) -> None:
-        """Whatever GPU the scripts name, the library that was read has code for it."""
+        """The library in the wheel has code for every GPU that the scripts name."""
         scripts = json.loads(SCRIPTS.read_text(encoding="utf-8"))
         described = {
             (record.version, record.platform): record
@@ -235,7 +235,7 @@ class TestVerdicts:
             ("2.8.0", "13.0", "6.1", "cannot"),
             ("2.0.1", "11.8", "8.0", "runs"),
             ("2.1.2", "11.8", "8.0", "cannot"),
-            # The linear algebra of 2.11 to 2.14 has nothing for 7.5.
+            # The library for linear algebra in 2.11 to 2.14 has no code for 7.5.
             ("2.14.1", "13.0", "7.5", "partly"),
             ("2.15.0", "13.2", "7.5", "runs"),
         ],

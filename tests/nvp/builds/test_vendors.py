@@ -39,7 +39,7 @@ def found(
         ("torch", "11.8", "8.0", "2.0.1", ["2.7.1+cu118"]),
         ("torch", "12.8", "8.0", "2.14.1", []),
         ("torch", "13.2", "8.0", "2.15.0", []),
-        # Its code for this GPU came with CUDA 12.8, and cu126 has none.
+        # The code for this GPU needs CUDA 12.8, and cu126 has none.
         ("torch", "12.8", "12.0", "2.10.0", ["2.11.0+cu128"]),
         ("torchvision", "12.8", "8.0", "0.25.0", ["0.29.1+cu126"]),
         ("torchaudio", "12.8", "8.0", "2.10.0", []),
@@ -114,7 +114,7 @@ def test_what_the_requirements_allow() -> None:
             {"wanted": "0.33.0"},
             "https://wheels.vllm.ai/0.33.0/cu130",
         ),
-        # PyPI's torch that runs here is of CUDA 12.8.
+        # PyPI's torch that runs on this machine is built with CUDA 12.8.
         ("flash-attn", "12.4", "8.0", {}, "https://wheels.astral.sh/simple/cu128/"),
         (
             "torch-cluster",
@@ -186,7 +186,8 @@ def test_an_index_that_is_used_is_not_named_besides() -> None:
     [("<=2.14.1", "0.29.1"), ("<2.14", "0.28.0"), ("==2.12.1", "0.27.1"), ("<2", "")],
 )
 def test_companions_of_what_is_named(torch: str, vision: str) -> None:
-    """torchvision is the release for that torch, whether or not torch is named."""
+    """torchvision is the release for that torch, also if the user does not name
+    torch."""
     here = machine("12.8", "8.0")
 
     def allows(project: str, version: Version) -> bool:

@@ -1,4 +1,4 @@
-"""Verdicts about builds, against the rule that the benchmarks count with."""
+"""Verdicts about builds, compared to the rule of the benchmarks."""
 
 from __future__ import annotations
 
@@ -202,12 +202,12 @@ class TestMetadataAlone:
             ("3.7", "cannot", "cannot"),
             ("6.1", "runs", "runs"),
             ("9.0", "runs", "runs"),
-            # The first toolkit for it is CUDA 12.8.
+            # The first toolkit for this GPU is CUDA 12.8.
             ("12.0", "runs", "unknown"),
         ],
     )
     def test_a_major_alone(self, gpu: str, ours: str, theirs: str) -> None:
-        """A library of NVIDIA has code for what any toolkit of its major compiles."""
+        """A library of NVIDIA has code for all targets of the toolkits of its major."""
         where = machine("13.0", gpu)
         needed = ["nvidia-cublas-cu12"]
         for wheel, verdict in (
@@ -227,7 +227,7 @@ class TestMetadataAlone:
             ("nvidia-cublas", "13.0.0.19", "cannot"),
             ("nvidia-cuda-runtime", "13.5.37", "cannot"),
             ("nvidia-curand", "10.4.0.35", "cannot"),
-            # The name is older than CUDA 13, for which nobody knows.
+            # The name is older than CUDA 13, so it does not show the code for CUDA 13.
             ("nvidia-curand", "10.3.10", "unknown"),
             ("nvidia-cuda-nvcc", "13.0.48", "unknown"),
         ],
@@ -322,7 +322,7 @@ def test_a_driver_alone_is_judged_by_its_version() -> None:
 def test_metadata_never_refuses_what_full_code_would_run(
     driver: str, gpu: ComputeCapability, cuda: str
 ) -> None:
-    """A build with machine code for every target of its toolkit is the best case."""
+    """A build with SASS for every target of its toolkit is the best case."""
     toolkit = toolkits()[CudaVersion.parse(cuda)]
     full = needs(torch(cuda, " ".join(toolkit.targets)), cuda=cuda)
     where = machine(driver, str(gpu))
@@ -354,7 +354,7 @@ def record(version: str, *pieces: LibraryCode) -> BuildRecord:
             [record("1", torch("12.1", "60")), record("3", torch("12.8", "70"))],
             "unknown",
         ),
-        # What needs a newer driver says nothing about the GPU.
+        # A build that needs a newer driver does not show whether it supports the GPU.
         ([record("1", torch("12.1", "60")), record("3", torch("13.0", "75"))], "runs"),
     ],
 )
@@ -378,7 +378,7 @@ def test_builds_for_desktop_gpus_are_not_known_to_run_on_a_jetson() -> None:
     gpus=st.lists(st.sampled_from(GPUS), min_size=1, max_size=3),
 )
 def test_of_several_gpus_the_highest_decides(real: set[int], gpus: list[str]) -> None:
-    """Without --every-gpu; with it, each one does."""
+    """The rule is for runs without --every-gpu; with it, each GPU counts."""
     build = needs(torch("12.8", " ".join(map(str, real))), cuda="12.8")
     each = {gpu: judge(build, machine("12.8", gpu)).verdict for gpu in gpus}
     highest = max(gpus, key=ComputeCapability.parse)

@@ -1,4 +1,4 @@
-"""A census by the workers of a Dask cluster, which is a real one."""
+"""A census by the workers of a real Dask cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ sys.modules["nvp"] = None
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers, whom no test ends."""
+    """Run two workers, which no test ends."""
     with dask_cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
@@ -66,7 +66,7 @@ def test_the_rows_are_those_of_one_process(
 
 
 def test_an_end_is_asked_for(cluster: Cluster, index: Path, tmp_path: Path) -> None:
-    """What the workers have begun is finished."""
+    """The workers finish the wheels that they have begun."""
     stop, store = Stop(), tmp_path / "census.sqlite"
     first = take(
         index,
@@ -92,7 +92,7 @@ def test_the_command(cluster: Cluster, index: Path, tmp_path: Path, run: Run) ->
 
 @pytest.mark.slow
 def test_a_lost_worker(index: Path, tmp_path: Path) -> None:
-    """Its wheels go to the others."""
+    """The other workers read the wheels of the lost worker."""
     take(index, tmp_path / "expected.sqlite")
     store = tmp_path / "census.sqlite"
     with dask_cluster(tmp_path) as cluster:
@@ -111,7 +111,7 @@ def test_a_lost_worker(index: Path, tmp_path: Path) -> None:
 def test_a_worker_that_is_lost_after_its_results_have_come(
     cluster: Cluster, index: Path, tmp_path: Path
 ) -> None:
-    """They count, although Dask has their wheels read again."""
+    """The results count, although Dask lets another worker read these wheels again."""
     workers = ClusterWorkers(cluster.address)
     gather = workers._client._gather
 
@@ -145,7 +145,8 @@ def test_a_lost_scheduler(index: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(params=[(CHANGED, "has version 0.0.7"), (MISSING, "has none")])
 def other(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[dict[str, str], str]:
-    """Variables by which a process has another version of the package, or none."""
+    """Return variables with which a process has another version of the package, or
+    none."""
     change, what = request.param
     return variables(tmp_path, change), what
 
@@ -175,7 +176,7 @@ def test_workers_of_another_version(
 def test_a_worker_of_another_version_that_comes_later(
     other: tuple[dict[str, str], str], index: Path, tmp_path: Path
 ) -> None:
-    """What was stored until then stays, and no wheel counts as failed for it."""
+    """The stored rows stay, and no wheel counts as failed because of the worker."""
     environ, what = other
     store = tmp_path / "census.sqlite"
     with dask_cluster(tmp_path, workers=1) as cluster:
@@ -197,7 +198,7 @@ def test_a_worker_of_another_version_that_comes_later(
 
 
 def assert_named(error: InputError, what: str) -> None:
-    """The error names the one worker and what it has."""
+    """Check that the error names the worker and its version."""
     text = str(error)
     assert "workers have another version of this package: tcp://127.0.0.1:" in text
     assert text.count("tcp://") == 1
@@ -207,7 +208,7 @@ def assert_named(error: InputError, what: str) -> None:
 
 @pytest.mark.slow
 def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
-    """Only the workers need it."""
+    """Only the workers need the package."""
     store = tmp_path / "census.sqlite"
     missing = variables(tmp_path, MISSING)
     with dask_cluster(tmp_path, workers=1, environ=missing) as cluster:
@@ -217,7 +218,7 @@ def test_a_scheduler_without_the_package(index: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_certificates(index: Path, tmp_path: Path) -> None:
-    """They are those of Dask's own configuration."""
+    """The certificates are those of Dask's own configuration."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     own = authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem
@@ -250,14 +251,14 @@ def test_certificates(index: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sends", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_nobody_responds(sends: bytes | None, tmp_path: Path) -> None:
-    """It takes the command less than ten seconds to say so, in one line."""
+    """The command reports the failure in one line, within ten seconds."""
     assert cluster_module._PATIENCE < 10
     with socket.socket() as waiting:
         waiting.bind(("127.0.0.1", 0))
 
         def respond(data: bytes) -> None:
-            # Dask takes text for the length of a message, which would be 3 EiB. It
-            # connects again when this is slow.
+            # Dask reads this text as the length of a message, 3 EiB, and connects again
+            # after a while.
             with contextlib.suppress(OSError):
                 while True:
                     with waiting.accept()[0] as connection:
@@ -271,7 +272,7 @@ def test_nobody_responds(sends: bytes | None, tmp_path: Path) -> None:
             Thread(target=respond, args=[sends], daemon=True).start()
         address = f"tcp://127.0.0.1:{waiting.getsockname()[1]}"
         store = tmp_path / "census.sqlite"
-        # What is left of a client that could not connect stays in its process.
+        # A client that cannot connect leaves threads in its process.
         words = ("census", tmp_path, "-o", store, "--dask", address)
         outcome = provider(*words, environ=os.environ)
         if sends:

@@ -1,4 +1,4 @@
-"""What a store holds, as files for other programs."""
+"""The contents of a store, as files for other programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def typed(row: dict[str, str]) -> dict[str, Any]:
-    """CSV has texts only, and nothing where a value is missing."""
+    """Convert a value of CSV, which has only texts, and an empty text for a missing
+    value."""
     readers: dict[str, Callable[[str], object]] = {
         "int64": int,
         "bool": lambda text: text == "True",
@@ -179,7 +180,7 @@ class TestSummary:
         assert newest.gained == ()
         assert "90_real" in newest.lost
         assert before.version == "2.0"
-        # It is compared with 1.0, since 1.1 has another label.
+        # The release is compared with 1.0, because 1.1 has another label.
         assert before.lost == ("80_virtual",)
 
     def test_projects_are_sorted(self, store: Store) -> None:
@@ -224,7 +225,8 @@ def test_the_page_is_whole_and_escapes_what_others_wrote(store: Store) -> None:
 
 
 def test_libraries_of_tests_are_told_apart(store: Store, tmp_path: Path) -> None:
-    """The report counts what `inspect` counts, and the rows have all of it."""
+    """The report counts the same libraries as `inspect`, and the rows have all of
+    them."""
     libraries = tuple(
         replace(api.inspect(BINARIES / name).libraries[0], path=f"demo/{path}")
         for name, path in {"ptx-only.so": "lib.so", "plain.so": "Tests/x.so"}.items()

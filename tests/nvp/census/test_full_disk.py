@@ -1,4 +1,4 @@
-"""A disk that becomes full: one line says so, and nothing that was stored is lost."""
+"""A disk that becomes full: one line reports it, and no stored row is lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def limited(
     ids=lambda words: words[0],
 )
 def test_what_was_written_before_stays(words: list[object], tmp_path: Path) -> None:
-    """A file is replaced atomically, and no part of it is left."""
+    """Files are replaced atomically, so an incomplete file is never left."""
     folder = tmp_path / "written"
     folder.mkdir()
     before = folder / "before.json"
@@ -73,7 +73,7 @@ def test_what_was_written_before_stays(words: list[object], tmp_path: Path) -> N
 
 
 def test_a_full_disk(run: Run, tmp_path: Path) -> None:
-    """A limit for the size of files stands for the disk."""
+    """A limit for the size of files replaces a full disk."""
     store = tmp_path / "census.sqlite"
     words = ["census", INDEX, "-o", store, "--jobs", "1"]
     first = run(*words, "--project", "demo-tools")

@@ -1,4 +1,4 @@
-"""A census that is interrupted, killed, or loses a worker: a real one, in a process."""
+"""A real census in a process, which is interrupted, killed, or loses a worker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COUNT = 40
 KILLED_AT = 10
 
 KILLS = int(os.environ.get("NVP_TEST_KILLS", "8"))
-"""How many random ones there are; 100 before a release."""
+"""The number of random kills; 100 before a release."""
 
 CENSUS = """
 import json, os, signal, sys
@@ -53,19 +53,20 @@ if __name__ == "__main__":  # a process of the census imports this module too
 """
 
 TIMES = {"id", "wheel", "seconds", "inspected_at"}
-"""What differs from run to run, or says in which order the wheels came."""
+"""The columns that differ from run to run, or depend on the order of the wheels."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two workers, whom no test ends."""
+    """Run two workers, which no test ends."""
     with dask_cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Wheels with GPU code, a damaged one, and one without a native library."""
+    """Make an index: wheels with GPU code, a damaged one, and one without a native
+    library."""
     folder = make_index(tmp_path_factory.mktemp("census") / "index", COUNT - 1)
     stub_wheel(folder / "tools", "tools", "1.0")
     return folder
@@ -73,7 +74,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(index: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What one process writes."""
+    """Return the rows that one process writes."""
     store = tmp_path_factory.mktemp("expected") / "census.sqlite"
     assert census(index, store, {"jobs": 1}) == (0, COUNT)
     tables = contents(store)
@@ -89,9 +90,8 @@ def census(
 
     :param workers: the argument ``jobs`` or ``dask``.
     :param victims: the processes that are killed after `KILLED_AT` wheels; 0 is the
-        one that takes the census.
-    :return: how many wheels were known and how many were read; ``None`` if the process
-        was killed.
+        process of the census. :return: how many wheels were known and how many were
+        read; ``None`` if the process was killed.
     """
     script = store.with_suffix(".py")
     script.write_text(CENSUS.replace("{killed_at}", str(KILLED_AT)))
@@ -148,7 +148,7 @@ def test_two_processes_write_the_same_rows(
 def test_a_cluster_that_loses_a_worker_writes_the_same_rows(
     index: Path, tmp_path: Path, expected: Any
 ) -> None:
-    """The other worker reads what the lost one had."""
+    """The other worker reads the wheels of the lost one."""
     store = tmp_path / "census.sqlite"
     with dask_cluster(tmp_path) as cluster:
         victim = cluster.workers[0]
@@ -163,7 +163,7 @@ def test_a_cluster_that_loses_a_worker_writes_the_same_rows(
 def test_a_killed_census_goes_on_and_writes_the_same_rows(
     executor: str, cluster: Cluster, index: Path, tmp_path: Path, expected: Any
 ) -> None:
-    """Nothing that was stored is lost, and only what is missing is read."""
+    """All stored rows stay, and only the missing wheels are read."""
     store = tmp_path / "census.sqlite"
     workers = {"dask": cluster.address} if executor == "Dask" else {"jobs": 2}
     assert census(index, store, workers, 0) is None
@@ -189,7 +189,7 @@ def family(mark: str) -> list[int]:
 
 
 def kill_at_random(index: Path, folder: Path, seed: int, longest: float) -> str:
-    """Kill what scans; return what was killed, when nothing is left of it."""
+    """Kill processes of a census; return their name when all processes have ended."""
     rng = random.Random(seed)
     victim = ("the parent", "a worker", "all", "the scheduler")[seed % 4]
     with ExitStack() as stack:
@@ -223,7 +223,7 @@ def kill_at_random(index: Path, folder: Path, seed: int, longest: float) -> str:
                 os.kill(rng.choice(workers), signal.SIGKILL)
         _, said = process.communicate(timeout=120)
         if victim in ("a worker", "the scheduler"):
-            # Python says itself how a process fails whose parent was killed.
+            # Python itself prints how a process fails whose parent was killed.
             assert "Traceback" not in said, f"seed {seed}: {said}"
         until = time.monotonic() + 30
         while (left := family(mark)) and time.monotonic() < until:
@@ -243,7 +243,8 @@ def is_worker(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
 def test_random_kills_lose_no_row(index: Path, tmp_path: Path, expected: Any) -> None:
-    """What was written stays, whoever is killed, and the next census completes it."""
+    """The stored rows stay, regardless of the killed process, and the next census adds
+    the missing rows."""
     started = time.monotonic()
     census(index, tmp_path / "census.sqlite", {"jobs": 2})
     longest = 1.2 * (time.monotonic() - started)
@@ -258,7 +259,7 @@ def test_random_kills_lose_no_row(index: Path, tmp_path: Path, expected: Any) ->
                 (whole,) = connection.execute("PRAGMA integrity_check").fetchone()
                 tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
             assert whole == "ok", case
-            # It may have been killed before it had made the tables.
+            # The census may have been killed before it had made the tables.
             stored = contents(store)["wheels"] if ("wheels",) in tables else []
         done = census(index, store, {"jobs": 2})
         assert done == (len(stored), COUNT - len(stored)), case
@@ -324,7 +325,7 @@ def workers(request: pytest.FixtureRequest) -> list[str]:
 
 
 def test_ctrl_c_finishes_what_is_being_read(workers: list[str], tmp_path: Path) -> None:
-    """Nothing else is read, although the workers have the next wheels already."""
+    """The workers read no other wheels, although they already have the next ones."""
     with interrupted(tmp_path, workers) as (process, index):
         index.gate.set()
         assert process.stderr is not None
@@ -338,7 +339,7 @@ def test_ctrl_c_finishes_what_is_being_read(workers: list[str], tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ctrl_c_twice_waits_for_nothing(workers: list[str], tmp_path: Path) -> None:
-    """The workers still read when the census has ended."""
+    """The census ends while the workers are still reading."""
     with interrupted(tmp_path, workers) as (process, index):
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
@@ -351,7 +352,8 @@ def test_ctrl_c_twice_waits_for_nothing(workers: list[str], tmp_path: Path) -> N
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
 def test_ctrl_c_while_the_workers_start(index: Path, tmp_path: Path) -> None:
-    """A terminal sends it to all processes, and the workers do not ignore it yet."""
+    """A terminal sends the signal to all processes, and the workers do not ignore it
+    yet."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "nvp", "census", str(index), "--jobs", "2"),

@@ -42,7 +42,7 @@ WHEELS = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An index in a directory, without pages."""
+    """Make an index in a directory, without pages."""
     root = tmp_path / "index"
     stub_wheel(root / "Demo_Kernels", "demo-kernels", "2.0")
     stub_wheel(root / "other", "other", "1.0")
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(folder: Path) -> Iterator[str]:
-    """The same index on a server, with the pages of PEP 503."""
+    """Serve the same index, with the pages of PEP 503."""
     (folder / "Demo_Kernels").rename(folder / "demo-kernels")
     for project in folder.iterdir():
         write_page(project)
@@ -117,7 +117,7 @@ def test_a_json_index_gives_size_and_time() -> None:
 
 
 def test_a_page_of_links() -> None:
-    """A page of a project, or what pip takes for --find-links."""
+    """A page of a project, or a page for pip's --find-links."""
     links = "".join(
         f'<a href="{name}">x</a>' for names in WHEELS.values() for name in names
     )
@@ -183,7 +183,7 @@ def test_a_name_that_is_none(name: str, folder: Path) -> None:
 
 
 def test_pages_are_read_one_by_one() -> None:
-    """Of 100,000 projects, only those that are asked for are read."""
+    """Only requested projects are read, here of 100,000 projects."""
     root = {
         "meta": {"api-version": "1.1"},
         "projects": [{"name": f"p{number}"} for number in range(100_000)],
@@ -198,7 +198,7 @@ def test_pages_are_read_one_by_one() -> None:
 
 @pytest.mark.parametrize(("per_host", "pages"), [(8, 4), (1, 1)])
 def test_several_pages_at_a_time(per_host: int, pages: int) -> None:
-    """Four requests wait for each other, and there are never more of them."""
+    """Four requests wait for each other, and a fifth is never sent."""
     names = [f"p{number}" for number in range(12)]
     together = threading.Barrier(pages)
     active, most = 0, 0
@@ -208,7 +208,7 @@ def test_several_pages_at_a_time(per_host: int, pages: int) -> None:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             nonlocal active, most
@@ -237,7 +237,8 @@ def test_several_pages_at_a_time(per_host: int, pages: int) -> None:
 
 
 def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
-    """A large index is listed as its wheels are read, so that memory stays the same."""
+    """A large index is listed while its wheels are read, so the memory stays the
+    same."""
     for number in range(20):
         stub_wheel(folder / f"p{number:02d}", f"p{number:02d}", "1.0")
         write_page(folder / f"p{number:02d}")
@@ -270,7 +271,7 @@ def test_no_page_is_requested_far_ahead(url: str, folder: Path) -> None:
 def test_times_of_a_page(
     time: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where the machine is must not matter.
+    # The result must not depend on the network of this machine.
     monkeypatch.setenv("TZ", "Etc/GMT-5")
     if hasattr(clock, "tzset"):
         clock.tzset()

@@ -21,7 +21,7 @@ PAGE = f"http://{HOST}/simple/demo/"
 
 @pytest.fixture
 def inner(tmp_path: Path) -> Iterator[RangeServer]:
-    """A server that only this machine can reach."""
+    """Run a server that only this machine can reach."""
     with serve_answers({f"/{wheel(tmp_path).name}": Answer(body=b"secret")}) as server:
         yield server
 
@@ -35,7 +35,7 @@ def wheel(folder: Path) -> Path:
 def page(
     inner: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RangeServer]:
-    """A page that a proxy reads; its name is not resolved on this machine."""
+    """Serve a page through a proxy, without resolving its host name on this machine."""
     path = wheel(tmp_path)
     files = [path.name, "demo-1.0-variants.json"]
     digest = sha256(b"secret").hexdigest()

@@ -1,4 +1,4 @@
-"""A whole census: the same rows however it ran, and whatever became of a process."""
+"""A whole census: the same rows with any number of processes, also after a failure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def expected(index: Path, tmp_path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """The rows of a census by one thread."""
+    """Return the rows of a census by one thread."""
     store = tmp_path / "expected.sqlite"
     tally = take(index, store, Threads(count=1))
     assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
@@ -77,7 +77,8 @@ if __name__ == "__main__":
 def test_no_process_imports_from_the_current_directory(
     index: Path, tmp_path: Path, kills: bool
 ) -> None:
-    """Nor the resource tracker that replaces a killed one when the workers end."""
+    """The rule includes the resource tracker that replaces a killed one when the
+    workers end."""
     here = tmp_path / "here"
     here.mkdir()
     for name in ("re", "json", "pickle", "socket", "signal", "nvp"):
@@ -144,7 +145,7 @@ def test_a_killed_process_costs_no_wheel(
 
 
 def test_no_thread_outlives_the_workers() -> None:
-    """Python 3.10 writes a traceback at its end where a thread closes its pipe then."""
+    """If a thread closes its pipe while Python 3.10 ends, Python prints a traceback."""
     before = set(threading.enumerate())
     workers = LocalWorkers(1)
     workers._executor.submit(os.getpid).result()
@@ -154,7 +155,7 @@ def test_no_thread_outlives_the_workers() -> None:
 
 
 def test_a_wheel_that_kills_its_process(index: Path, tmp_path: Path) -> None:
-    """Such a wheel alone is recorded as failed, and may be tried again."""
+    """Only this wheel is recorded as failed, and may be tried again."""
 
     def read(task: Task) -> Outcome:
         if task.wheel.project == "p0005":
@@ -213,7 +214,8 @@ def test_a_project_that_cannot_be_listed(index: Path, tmp_path: Path) -> None:
 
 
 def test_few_wheels_of_a_server_at_a_time(tmp_path: Path) -> None:
-    """The limit holds over all workers, since the parent hands the wheels out."""
+    """The limit is for all workers together, because the parent distributes the
+    wheels."""
     active: list[int] = []
     most: list[int] = []
 
@@ -241,7 +243,7 @@ def test_few_wheels_of_a_server_at_a_time(tmp_path: Path) -> None:
 
 
 def test_the_parent_holds_few_wheels(tmp_path: Path) -> None:
-    """Projects are listed as the workers ask for more, and not ahead of them."""
+    """The parent lists projects only when the workers need more wheels."""
     listed: list[int] = []
 
     def projects() -> Iterator[Project]:

@@ -1,4 +1,4 @@
-"""Which wheels of a page are read."""
+"""The wheels of a page that a census reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store keeps what was found, whatever happens to the process."""
+"""The store keeps its rows, regardless of the end of the process."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ ELSEWHERE = replace(wheel(), url="https://other.example/demo.whl")
 def test_a_claimed_hash_says_nothing_of_another_url(
     status: Status, hashed: bool, store: Store
 ) -> None:
-    """A page may claim any hash; where all bytes were hashed, it is no claim."""
+    """A page may claim any hash, so only a hash of all bytes counts for other URLs."""
     store.add(replace(outcome(status=status), wheel=ELSEWHERE, hashed=hashed))
     assert store.is_known(ELSEWHERE)
     assert store.is_known(wheel()) is hashed
-    # Nor does it say anything of a file with another name, of another project.
+    # The hash also does not count for a file with another name, of another project.
     named = replace(wheel(), filename="other-1.1-py3-none-any.whl", project="other")
     assert not store.is_known(named)
     assert not store.is_known(replace(ELSEWHERE, sha256=f"{2:064x}"))
@@ -108,7 +108,7 @@ def test_rows_of_one_wheel_replace_each_other(store: Store) -> None:
     store.add(late)
     store.add(replace(late, hashed=True))
     assert rows() == [(here, "inspected"), (there, "skipped")]
-    # A newer reader reads parts of it.
+    # A newer version of the reader reads the wheel again, partly.
     store.add(outcome(status="skipped"))
     assert rows() == [(here, "skipped"), (there, "skipped")]
     store.add(replace(outcome(), hashed=True))
@@ -221,7 +221,8 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """What it has stays, and is read again, since a newer reader finds more."""
+    """Its rows stay, and the wheels are read again, because a newer reader finds
+    more."""
     path = str(tmp_path / "census.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as first:
         first.executescript(MIGRATIONS[0])
@@ -260,7 +261,7 @@ def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
 
 
 def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
-    """It has what wheels say about themselves, which nothing reads any more."""
+    """The second version has tables about the claims of wheels, which are dropped."""
     path = str(tmp_path / "census.sqlite")
     with Store(path) as store:
         store.add(outcome())
@@ -280,7 +281,7 @@ def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
 
 
 def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None:
-    """Nobody knows whether their bytes were hashed."""
+    """Rows of this version do not record whether the bytes were hashed."""
     path = str(tmp_path / "census.sqlite")
     known = replace(wheel(), sha256="A" * 64)
     unnamed, late = (replace(wheel(number), sha256=None) for number in (2, 3))
@@ -312,7 +313,7 @@ def test_rows_of_the_fourth_version_count_for_their_urls(tmp_path: Path) -> None
 
 
 def test_a_report_comes_back_as_it_was(store: Store, tmp_path: Path) -> None:
-    """The rules judge a wheel by its report, whether it was read now or long ago."""
+    """The rules judge a wheel by its report, which may be new or from the store."""
     code = library("80_real", "90_virtual", isa=(9, 2))
     members = {
         "demo/a.so": code + container(entry(8)),

@@ -1,4 +1,4 @@
-"""A store of a stranger runs no endless query, and deletes no other file."""
+"""A store from another person cannot run an endless query, or delete another file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_journal_that_names_another_file(path: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="would delete another file"):
         Store(path, create=False)
     assert letter.read_text() == "dear"
-    # Without the name, the journal is that of a census that was killed.
+    # Without the name, this is the journal of a killed census.
     Path(f"{path}-journal").write_bytes(unfinished[:-16])
     Store(path, create=False).close()
     Path(f"{path}-journal").touch()

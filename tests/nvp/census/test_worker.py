@@ -1,4 +1,4 @@
-"""Reading one wheel: what comes back, whatever the wheel and its server do."""
+"""Reading one wheel: the result for any behaviour of the wheel and its server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGE = 3 * 1024 * 1024
 
 @pytest.fixture(autouse=True)
 def _own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No client outlives its test, asks pip, or waits between attempts."""
+    """Let no client outlive its test, query pip, or wait between attempts."""
 
     def connect(_environ: object, *, retries: int) -> BlockingClient:
         return BlockingClient(
@@ -45,7 +45,8 @@ def _own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def gpu_wheel(folder: Path, *, padding: int = 0) -> Path:
-    """A wheel with a library; larger than what is read as a whole with ``padding``."""
+    """Return a wheel with a library; with ``padding``, the wheel is too large to be
+    read at once."""
     members = {"demo/lib.so": library("80_real", "90_virtual") + os.urandom(padding)}
     return stub_wheel(folder, "demo", "1.0", tag=PLATFORM, members=members)
 
@@ -64,14 +65,14 @@ def wheel_of(path: Path, url: str | None = None) -> Wheel:
 
 
 def read(wheel: Wheel, deadline: float = 900.0) -> Outcome:
-    """Read a wheel as a worker does, to which the task is sent and which sends back."""
+    """Read a wheel as a worker does: the task and the result are pickled."""
     task = pickle.loads(pickle.dumps(Task(wheel=wheel, deadline=deadline)))
     outcome: Outcome = pickle.loads(pickle.dumps(read_wheel(task)))
     return outcome
 
 
 def same(outcome: Outcome) -> Outcome:
-    """The outcome without what differs from run to run, and from place to place."""
+    """Return the outcome without the values that differ between runs and places."""
     return replace(
         outcome,
         bytes_read=0,
@@ -104,7 +105,7 @@ def test_a_wheel_on_a_server_is_the_same(
     with serve_answers({f"/{path.name}": answer}) as server:
         outcome = read(wheel_of(path, f"{server.url}/{path.name}"))
     assert same(outcome) == same(read(wheel_of(path)))
-    # The end of the wheel is read first, and again with the block that it is in.
+    # The reader requests the end of the wheel first, and then the block around it.
     assert outcome.bytes_read <= path.stat().st_size + 64 * 1024
 
 
@@ -180,7 +181,7 @@ def test_damage_is_final_only_in_bytes_with_the_hash_of_the_page(
             for wheel in (as_published, on_the_way):
                 store.add(read(wheel))
             if version == 6:
-                # Before, every row of an inspected wheel was final.
+                # In older versions, every row of an inspected wheel was final.
                 store._connection.execute("UPDATE wheels SET may_pass = 0")
                 store._connection.execute("PRAGMA user_version = 6")
         with Store(place) as store:
@@ -373,7 +374,7 @@ def test_damaged_libraries_are_no_reason_to_skip_a_wheel(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("padding", [0, LARGE])
 def test_a_hostile_index_keeps_no_wheel_out(padding: int, tmp_path: Path) -> None:
-    """Its page gives the hash of a wheel of another index to one of its own."""
+    """The hostile page has the hash of another index's wheel for its own wheel."""
     honest = gpu_wheel(tmp_path / "honest", padding=padding)
     members = {"demo/data.txt": os.urandom(padding)}
     other = stub_wheel(tmp_path / "b", "demo", "1.0", tag=PLATFORM, members=members)
@@ -397,7 +398,7 @@ def test_a_hostile_index_keeps_no_wheel_out(padding: int, tmp_path: Path) -> Non
 
 
 def at_its_own_url(honest: Wheel, given: str) -> Wheel:
-    """An entry of another index for the honest wheel, with one false statement."""
+    """Return an entry of another index for the honest wheel, with one false value."""
     if given == "size":
         return replace(honest, size=7)
     name = f"other-9.0-{PLATFORM}.whl"
@@ -426,7 +427,7 @@ def test_another_index_says_nothing_final_of_a_url(
 
 
 def test_a_wheel_that_is_published_later_is_read(tmp_path: Path) -> None:
-    """Another index, or a page without a login, may have named its URL before."""
+    """Another index, or a page without a login, may have had the URL before."""
     path = gpu_wheel(tmp_path)
     answers: dict[str, Answer] = {}
     with (

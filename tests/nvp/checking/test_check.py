@@ -221,7 +221,7 @@ def test_a_fleet_has_a_column_for_each_group(run: Run, tmp_path: Path) -> None:
 
 
 def fits(lines: list[str], width: int) -> bool:
-    """Whether lines are not wider than asked, but for words and commands that are."""
+    """Return whether all lines fit, except those with a long word or command."""
     long = [x for x in lines if len(x) > width and not x.startswith("  #   nvp ")]
     return all(len(max(line.split(), key=len)) > width - 10 for line in long)
 

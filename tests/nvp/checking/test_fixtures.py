@@ -1,4 +1,4 @@
-"""Real lock files of six projects: `check` says what `releases` and `doctor` say."""
+"""Real lock files of six projects: `check` agrees with `releases` and `doctor`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LINUX = ["linux_x86_64"]
 
 
 def verdicts(path: Path, environment: Environment) -> dict[str, tuple[str, str]]:
-    """The version and the verdict of each program of the table that a file pins."""
+    """Return the version and the verdict of each pinned program of the table."""
     report = api.check(
         path,
         environment=environment,
@@ -72,7 +72,7 @@ def verdicts(path: Path, environment: Environment) -> dict[str, tuple[str, str]]
 def test_the_verdicts_are_those_of_releases(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index has the releases of torch that the table has, and what is pinned."""
+    """The index has the table's releases of torch, and the pinned releases."""
     for variable in [x for x in os.environ if x.startswith("PIP_")]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -103,7 +103,7 @@ def test_the_forms_of_one_project_agree(environment: Environment) -> None:
 
 
 def pairs_of_doctor(prefix: Path, *installed: Installed) -> set[tuple[str, str]]:
-    """Who requires another version of what, as the checks of doctor find it."""
+    """Return the pairs of projects with unmet requirements, by the checks of doctor."""
     stack = make_stack(prefix, *installed)
     findings = [
         *agreement.find_wrong_libraries(stack),

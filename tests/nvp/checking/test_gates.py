@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose last commit takes torch from the machines."""
+    """Make a repository with a last commit after which the machines lose torch."""
     folder = tmp_path / "repository"
     folder.mkdir()
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@a.example"]

@@ -1,4 +1,4 @@
-"""What is read of wheels that the table of builds does not know."""
+"""The requests for wheels that the table of builds does not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ CUDA_13 = ["nvidia-cuda-runtime==13.0.96"]
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """An index with a build that METADATA tells, and one that its code tells."""
+    """Make an index with a build that METADATA describes, and one that its code
+    describes."""
     folder = tmp_path / "index"
     stub_wheel(folder / "gpu-demo", "gpu-demo", "1.0", tag=TAG, requires=CUDA_13)
     members = {"code/lib.so": library("80_real")}
@@ -34,7 +35,7 @@ def index(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def url(index: Path) -> Iterator[str]:
-    """A server of the wheels that sends parts of them."""
+    """Run a server of the wheels that supports range requests."""
     wheels = {
         f"/{path.name}": Answer(body=path.read_bytes()) for path in index.rglob("*.whl")
     }
@@ -95,7 +96,7 @@ hashes = {{ sha256 = "{digest}" }}
 def test_a_large_wheel_is_asked_at_its_recorded_url(
     run: Run, index: Path, url: str, tmp_path: Path
 ) -> None:
-    """It is, although the user's own index is not there."""
+    """The recorded URL is used, although the user's own index does not respond."""
     (wheel,) = index.glob("plain/*.whl")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     path = tmp_path / "pylock.toml"
@@ -131,7 +132,7 @@ def test_a_wheel_with_another_hash_says_nothing(
 def test_a_locked_path_of_no_regular_file(
     run: Run, index: Path, tmp_path: Path
 ) -> None:
-    """Reading it would never end."""
+    """Reading the path would never end."""
     path = tmp_path / "pylock.toml"
     path.write_text(
         'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "gpu-demo"\n'

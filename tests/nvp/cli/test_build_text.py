@@ -1,4 +1,4 @@
-"""What people read about a build, and what would get them a better one."""
+"""The explanation of a build, and the advice to get a better one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_nearest_driver_that_helps() -> None:
 
 
 def test_advice_keeps_every_gpu() -> None:
-    """The build for one GPU alone would be refused again."""
+    """A build for only one of the GPUs would be refused again."""
     assert advice(BUILDS, "9.0", "8.0", every_gpu=True) == (
         "what would change it: --minor-version-compatibility gets both; "
         "a driver for CUDA 12.9 or newer gets both"
@@ -58,7 +58,7 @@ def test_advice_keeps_the_priorities_of_the_user() -> None:
 
 @pytest.mark.parametrize("answers", [{"other": {"feature": ["yes"]}}, {}])
 def test_advice_keeps_other_namespaces(answers: dict[str, Any]) -> None:
-    """A build that also needs another provider helps only those who have that."""
+    """A build that also needs another provider helps only users with this provider."""
     needs_both = {**gpu_build("12.8", "90_real"), "other": {"feature": ["yes"]}}
     document = metadata({"gpu": needs_both, "null": {}})
     resolution = resolve_metadata(

@@ -157,7 +157,8 @@ if __name__ == "__main__":  # a process of the census imports this module too
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is another thing there")
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c(store: Path, times: int) -> None:
-    """Once: what is in flight is finished. Twice: the end, and no process is left."""
+    """The first Ctrl-C finishes the wheels that are being read. The second one ends all
+    processes."""
     script = store.parent / "interrupted.py"
     script.write_text(INTERRUPTED)
     words = ["census", INDEX, "-o", store, "--jobs", "1"]
@@ -178,7 +179,7 @@ def test_ctrl_c(store: Path, times: int) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
 def test_a_killed_census_goes_on(run: Run, store: Path) -> None:
-    """Nothing of what was stored is lost, and the processes end with their parent."""
+    """All stored rows stay, and the processes end with their parent."""
     script = store.parent / "killed.py"
     text = INTERRUPTED.replace("signal.raise_signal(signal.SIGINT)", "kill()")
     kill = """

@@ -1,4 +1,4 @@
-"""`census --report` and `census --export`, which read a store alone."""
+"""`census --report` and `census --export`, which only read a store."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ def _wide(project: str, platform: str) -> ProjectSummary:
 @pytest.mark.slow
 @pytest.mark.skipif(browser.PROGRAM is None, reason="there is no Chromium")
 def test_a_page_on_wide_and_narrow_screens(tmp_path: Path) -> None:
-    """At 390 pixels the release and some columns are in sight; at 1280 all are."""
+    """The release and some columns are visible at 390 pixels, and all columns at
+    1280."""
     path = tmp_path / "page.html"
     projects = _wide("one", PLATFORM), _wide("two", f"{PLATFORM}.manylinux2014_x86_64")
     path.write_text("\n".join(census_page(projects)))

@@ -1,4 +1,4 @@
-"""Completion with the Tab key: the script is really run by bash."""
+"""Completion with the Tab key: bash runs the script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ compopt() { :; }  # it works only while readline completes
 _shtab_nvp
 printf '%s\n' "${COMPREPLY[@]}"
 """
-"""What readline does when the Tab key is pressed after the last word."""
+"""The steps of readline after the Tab key is pressed behind the last word."""
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""What belongs to a command besides its module: schema, help, and documentation.
+"""The parts of a command besides its module: schema, help, and documentation.
 
-Each test names the piece that is missing, so that a new command cannot be half added.
+Each test names the missing part, so a new command cannot be incomplete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ TABLE_HEADER = "| to | command | what it does |"
 
 
 def documented_commands(text: str) -> dict[str, tuple[str, str]]:
-    """The group and the summary of each command in a table of a Markdown page."""
+    """Return the group and the summary of each command in a table of a Markdown
+    page."""
     _, header, rest = text.partition(f"{TABLE_HEADER}\n")
     assert header, f"there is no table with the header {TABLE_HEADER!r}"
     table = rest.partition("\n\n")[0]
@@ -33,7 +34,7 @@ def documented_commands(text: str) -> dict[str, tuple[str, str]]:
 
 
 def definition_of(command: str) -> dict[str, Any]:
-    """The schema of a command's ``data``."""
+    """Return the schema of a command's ``data``."""
     for case in SCHEMA["oneOf"]:
         if case["properties"].get("command") == {"const": command}:
             reference: str = case["properties"]["data"]["$ref"]

@@ -82,7 +82,7 @@ class TestStart:
 
 
 class TestNextStep:
-    """Each report ends with one line, which no JSON report has."""
+    """Each text report ends with a line that JSON reports do not have."""
 
     def following(self, run: Run, *words: object) -> str:
         outcome = run(*words)

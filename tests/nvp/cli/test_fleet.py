@@ -22,7 +22,7 @@ WORKSTATION = (INVENTORIES / "workstation.xml", INVENTORIES / "workstation.csv")
 
 
 def two_nodes(folder: Path) -> Path:
-    """Two machines that are alike, in a file."""
+    """Write a file with two machines that are alike."""
     document = json.loads(NODES.read_text())
     (node,) = [n for n in document["items"] if n["metadata"]["name"] == "h100-a"]
     other = json.loads(json.dumps(node).replace("h100-a", "h100-b"))

@@ -1,4 +1,4 @@
-"""The command ``inspect``: its arguments, its output, and that it leaves no files."""
+"""The command ``inspect``: its arguments and its output; it leaves no files."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_installed_distribution(
     (file,) = outcome.data["files"]
     assert (file["path"], file["kind"]) == ("demo", "distribution")
     assert file["claim"]["strict"]["version"] == "12.8"
-    # A file of this name goes before the distribution.
+    # A file of this name has priority over the distribution.
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").write_bytes(PLAIN)
     assert inspect("demo", "--json").data["files"][0]["kind"] == "file"
@@ -250,7 +250,8 @@ class TestUrl:
     def test_only_members_that_may_have_code_are_read(
         self, inspect: Run, tmp_path: Path
     ) -> None:
-        """A library is read in full, and a file that is text by its name is not."""
+        """A library is read completely, but a file with a name of a text file is not
+        read."""
         text = os.urandom(8_000_000)
         path = stub_wheel(
             tmp_path,
@@ -308,7 +309,7 @@ class TestUrl:
         assert [item.code for item in outcome] == [0, 0, 3]
         assert "secret" not in "".join(item.out + item.err for item in outcome)
         assert "?Signature=****&****: " in outcome[0].out
-        # The command names the file as it would be saved.
+        # The command has the name that the file would have after a download.
         command = f"make-variant --no-isolation -f {path.name} -o . "
         assert command in outcome[1].err
 
@@ -362,7 +363,7 @@ def test_interrupt(jobs: int, tmp_path: Path) -> None:
     """An interrupt ends with 130, and leaves neither output nor files."""
     folder = tmp_path / "many"
     folder.mkdir()
-    # To read all of it takes seconds: holes of sparse files are not read.
+    # Reading the whole file takes seconds: the reader skips the holes of sparse files.
     (folder / "0.so").write_bytes(bytes(64 << 20))
     for index in range(1, 1000):
         os.link(folder / "0.so", folder / f"{index}.so")

@@ -1,4 +1,4 @@
-"""``inspect --suggest``: one JSON document for each wheel, and what to do with it."""
+"""``inspect --suggest``: one JSON document for each wheel, and the next step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def gpu_wheel(folder: Path, **libraries: bytes) -> Path:
 def test_nothing_is_suggested_for_half_a_wheel(
     run: Run, tmp_path: Path, report_schema: Draft202012Validator
 ) -> None:
-    """People run the command as it is, so that it must not leave anything out."""
+    """People run the command as printed, so it must be complete."""
     path = gpu_wheel(tmp_path, plain=PLAIN, cut=library("90_real", "80_real")[:-9])
     outcome = run(path, "--suggest")
     assert (outcome.code, outcome.out, outcome.err.count("\n")) == (3, "", 1)

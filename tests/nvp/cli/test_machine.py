@@ -117,7 +117,7 @@ class TestProperties:
 
 
 class TestDriverNumbers:
-    """``--cuda-driver`` takes the number of a driver as well."""
+    """``--cuda-driver`` also accepts the number of a driver."""
 
     @pytest.mark.parametrize(
         ("text", "cuda"),

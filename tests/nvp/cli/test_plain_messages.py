@@ -1,4 +1,5 @@
-"""Messages about wrong paths, URLs and values: what, where, and what to do next."""
+"""Messages about wrong paths, URLs and values: the problem, the place, the next
+step."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ WHEEL = "dist/torch-2.8.0-2000000002cu128-cp312-cp312-manylinux_2_28_x86_64-cu12
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream whose `isatty` returns ``True``."""
 
     def isatty(self) -> bool:
         return True
@@ -75,7 +75,8 @@ def test_names_are_not_markup(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Screen(Terminal):
-    """A terminal that tells when a request is shown, and what its last line has."""
+    """A terminal that signals when a request is shown, and has the text of its last
+    line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,7 +98,8 @@ class Screen(Terminal):
 
 @pytest.fixture
 def make_screen(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Screen]:
-    """Return what makes stderr a screen; pytest itself sets stderr for each test."""
+    """Return a function that makes stderr a screen; pytest sets stderr for each
+    test."""
 
     def make() -> Screen:
         screen = Screen()

@@ -1,4 +1,4 @@
-"""The FILE of `resolve`, `matrix` and `diff`, where it is a URL."""
+"""The argument FILE of `resolve`, `matrix` and `diff`, if it is a URL."""
 
 from __future__ import annotations
 

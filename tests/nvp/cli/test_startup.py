@@ -1,4 +1,4 @@
-"""What the commands import, in fresh interpreters: the start is most of their time."""
+"""The imports of commands in fresh interpreters: the start is most of their time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nvp.cli.parsers import COMMANDS
 
 METADATA = ROOT / "fixtures" / "variants-json" / "torch-2.8.0-variants.json"
 
-# The names are those of `sys.modules`, and stand for the modules below them as well.
+# The names are those of `sys.modules`, and include the modules below them.
 SLOW = (
     *("asyncio", "concurrent", "dataclasses", "email", "importlib.metadata"),
     *("inspect", "logging", "packaging", "rich", "socket", "ssl", "subprocess"),
@@ -55,7 +55,7 @@ def imported(*words: str, folder: Path, **variables: str) -> set[str]:
         check=True,
         timeout=120,
     )
-    # Packages that are installed editable import modules at every start.
+    # Editable installations import modules at every start.
     return set(done.stderr.splitlines()[-1].split()) - set(bare.stdout.split())
 
 
@@ -89,11 +89,11 @@ def test_resolve_imports_only_what_it_needs(
 ) -> None:
     document = json.loads(METADATA.read_text())
     for provider in document["providers"].values():
-        # A marker is for packaging to read.
+        # `packaging` evaluates the marker.
         provider.pop("enable-if", None)
     file = tmp_path / METADATA.name
     file.write_text(json.dumps(document))
-    # Without this file, platformdirs is asked where the user's own one is.
+    # Without this file, nvp would import platformdirs to find the user's own file.
     (tmp_path / "variants.toml").write_text("")
     given = ("--cuda-driver", "12.9", "--sm-arch", "9.0")
     modules = imported("resolve", str(file), *given, *more, folder=tmp_path)
@@ -140,7 +140,7 @@ def test_reading_an_index_does_without_the_command_line_of_httpx(
 
 
 def test_an_interrupted_import_of_the_client_ends_without_a_traceback() -> None:
-    # The module is there, and its functions are not yet.
+    # The module is loaded, but its functions are not defined yet.
     program = """
 import sys, types
 sys.modules["nvp.index.http.client"] = types.ModuleType("nvp.index.http.client")

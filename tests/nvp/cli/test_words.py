@@ -1,4 +1,4 @@
-"""Words that people type because other programs have them."""
+"""Words of other programs that people type."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_command_that_was_meant(words: str, meant: str | None, run: Run) -> 
 
 
 def test_the_commands_of_pip(run: Run) -> None:
-    """Those of the pip that is installed are known, except a few for pip itself."""
+    """nvp knows the commands of the installed pip, except a few for pip itself."""
     from pip._internal.commands import commands_dict
 
     for name in (

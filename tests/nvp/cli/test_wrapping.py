@@ -32,14 +32,14 @@ WORDS = st.lists(
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream whose `isatty` returns ``True``."""
 
     def isatty(self) -> bool:
         return True
 
 
 def printed(result: Result, monkeypatch: pytest.MonkeyPatch, *, columns: int) -> str:
-    """What a terminal shows, without its escapes."""
+    """Return the text on a terminal, without its escapes."""
     terminal = Terminal()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", terminal)

@@ -1,4 +1,4 @@
-"""ND305 and ND306: what was built for another release, and one path of two."""
+"""ND305 and ND306: builds for another release, and paths of two distributions."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_was_built_for_another_release(
     "installed",
     [
         (compiled("torchvision", "0.23.0", "torch==2.8.0"), TORCH),
-        # What is not for GPUs is not for this program to judge.
+        # `doctor` does not judge projects without GPU code.
         (
             compiled("scipy", "1.16", "numpy<2.3"),
             Installed(name="numpy", version="2.4.1"),

@@ -148,7 +148,7 @@ def test_bitsandbytes_has_a_library_for_the_cuda_of_torch(
     [
         ((), "note"),
         (("onnxruntime-gpu",), "warning"),
-        # Nobody has asked for the extra.
+        # No distribution requires the extra.
         (("onnxruntime-gpu; extra == 'gpu'",), "note"),
     ],
 )

@@ -90,7 +90,7 @@ def test_ptx_of_a_library_that_a_program_brings_is_no_finding(tmp_path: Path) ->
 def test_a_wheel_of_the_table_is_what_the_table_says(
     installer: str, tag: str, is_found: bool, tmp_path: Path
 ) -> None:
-    """What loads its GPU code from elsewhere has none in its libraries."""
+    """A library without GPU code may load GPU code from another package."""
     own = Installed(name="xformers", version="0.0.33", files=CPU_TORCH.files)
     stack = make_stack(tmp_path, own, environment=machine("12.9", "9.0"))
     folder = Path(stack.distributions["xformers"].folder)

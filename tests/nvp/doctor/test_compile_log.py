@@ -1,4 +1,4 @@
-"""What torch 2.15 and Triton 3.9 have printed, as it was recorded."""
+"""The recorded output of torch 2.15 and Triton 3.9."""
 
 from __future__ import annotations
 

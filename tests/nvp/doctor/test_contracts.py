@@ -1,4 +1,4 @@
-"""What belongs to a check besides its function: a section of the page, and a test."""
+"""The parts of a check besides its function: a section of the page, and a test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGE = (ROOT / "docs/reference/doctor-checks.md").read_text()
 ERRORS = (ROOT / "docs/reference/errors.md").read_text()
 HERE = Path(__file__).parent
 
-# These declare the checks that need more than a stack.
+# These modules declare the checks that need more than a stack.
 import_module("nvp.doctor.runner")
 import_module("nvp.doctor.live.findings")
 
@@ -91,7 +91,7 @@ def test_each_check_has_a_trigger_and_a_near_miss() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        # What people report most often, as they would paste it into a search.
+        # The most frequent errors, in the form that people paste into a search.
         "no kernel image is available for execution on the device",
         "the provided PTX was compiled with an unsupported toolchain",
         "libcudart.so.12: cannot open shared object file: No such file or directory",

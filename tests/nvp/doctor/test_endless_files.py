@@ -1,4 +1,4 @@
-"""Files that `doctor` must not wait for."""
+"""Files whose reading never ends, which `doctor` must not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``doctor`` says to do is done, by pip on a small index, and the finding goes."""
+"""pip follows the hints of ``doctor`` on a small index, and the finding disappears."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A finding, and what is installed where it is found.
+    """A finding, and the installed releases that cause it.
 
-    :param installed: titles of what the index has, and what it does not have.
+    :param installed: titles of releases, which the index may lack.
     """
 
     code: str
@@ -266,7 +266,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(folder: Path, case: Case, environ: dict[str, str]) -> list[Finding]:
-    """Look at an environment; the system has no library of CUDA and no compiler."""
+    """Check an environment; the system has no library of CUDA and no compiler."""
     installation = find_installation(str(folder), {})
     for path in folder.rglob("bin/ptxas"):
         path.chmod(0o755)
@@ -330,7 +330,7 @@ def test_the_commands_fix(name: str, index: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_is_put_back(index: Path, tmp_path: Path) -> None:
-    """It is the one case in which the release that is there is installed again."""
+    """Only this finding makes pip install the same release again."""
     case = CASES["a library"]
     own = replace(_BY_TITLE["linked-one==1.0"], requires=["nvidia-cublas-cu12"])
     folder = install(tmp_path / "env", [own, "nvidia-cublas-cu12==12.9.1.4"])

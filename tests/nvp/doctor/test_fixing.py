@@ -54,13 +54,13 @@ def finding(hint: str, severity: Severity = "error") -> Finding:
          [f"{PIP} install a b --sm-arch 9.0"]),
         ([f"{PIP} install 'a!=1'", f"{PIP} install 'a @ https://example.org/a.whl'"],
          [f"{PIP} install 'a!=1'"]),
-        # Extras of a later one are not lost.
+        # The extras of a later command are kept.
         ([f"{AGAIN} 'a<2'", f"{PIP} install 'a[cuda]==1'", f"{PIP} install 'a[x]'"],
          [f"{AGAIN} 'a[cuda]<2'"]),
-        # What another command installs is not put back as it was.
+        # A command does not restore a project that another command replaces.
         ([f"{PIP} install --no-deps triton==3.3", f"{PIP} install triton==3.4"],
          [f"{PIP} install triton==3.4"]),
-        # What one index is named for is not looked for on another one.
+        # A project with its own index is not installed from another index.
         ([f"{PIP} install a", f"{PIP} install {TORCH} torch", f"{PIP} install torch b"],
          [f"{PIP} install {TORCH} torch", f"{PIP} install a b"]),
         ([f"{PIP} install nvidia-cuda-nvcc && export X=/env/ptxas", f"{PIP} install a"],

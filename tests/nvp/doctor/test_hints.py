@@ -1,4 +1,4 @@
-"""The commands in hints: they can be pasted, and do what they are for."""
+"""The commands in hints: users can paste them, and they remove the finding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_command_names_the_machine_that_the_checks_are_about(tmp_path: Path) -
 
 
 def test_programs_that_are_wrong_together_are_replaced_together(tmp_path: Path) -> None:
-    """To replace one of them alone would leave it with another torch than it needs."""
+    """Replacing only one of the programs would leave it with an incompatible torch."""
     library = Installed(
         name="nvidia-demo", files={"nvidia/a.so": FILES["demo/plain.so"]}
     )
@@ -159,7 +159,7 @@ def test_where_a_wheel_of_an_extension_for_this_torch_is(tmp_path: Path) -> None
 
 
 def test_an_extension_that_has_no_wheel_for_this_torch(tmp_path: Path) -> None:
-    """An index such as PyPI has its source alone, which needs a compiler."""
+    """An index such as PyPI has only its source, which needs a compiler."""
     stack = make_stack(
         tmp_path,
         Installed(name="torch", version="2.3.1+cu118"),
@@ -268,7 +268,7 @@ def test_the_options_of_the_command_line_go_into_the_hints(
 def test_a_build_for_another_cuda_is_replaced(
     needed: str, torch: str | None, requires: list[str], names: str, tmp_path: Path
 ) -> None:
-    """To install the libraries of its CUDA does not help: torch has others."""
+    """Installing the libraries of its CUDA does not help, because torch has others."""
     linked = SharedObject(soname="_C.so", needed=[needed])
     own = Installed(
         name="vllm",

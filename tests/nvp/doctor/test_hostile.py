@@ -1,4 +1,4 @@
-"""Whole environments that anybody could publish: none ends in an exception."""
+"""Hostile environments that anyone could publish: none causes an exception."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_any_environment_is_looked_at(
     if data.draw(st.booleans()):
         (prefix / "pyvenv.cfg").unlink()
         _write(os.fsencode(prefix / "pyvenv.cfg"), data.draw(_BYTES))
-    # RECORD lists what lies there, where nothing hostile has taken its place.
+    # RECORD lists the files of the directory, unless a hostile RECORD replaces it.
     for number, item in enumerate(packages.glob("*.dist-info")):
         if not os.path.lexists(item / "RECORD"):
             rows = [f"{name},sha{256 + number % 2}=x{number},9\n" for name in _BESIDE]

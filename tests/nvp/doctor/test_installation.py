@@ -1,4 +1,4 @@
-"""Environments are found without running any code of them."""
+"""Environments are found without running their code."""
 
 from __future__ import annotations
 

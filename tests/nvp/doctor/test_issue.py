@@ -1,4 +1,4 @@
-"""What ``doctor --report`` and ``--share`` write for an issue tracker."""
+"""The output of ``doctor --report`` and ``--share`` for an issue tracker."""
 
 from __future__ import annotations
 

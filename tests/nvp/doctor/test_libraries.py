@@ -1,4 +1,4 @@
-"""ND301 to ND303: triggers, near misses, and what the real loader says to each."""
+"""ND301 to ND303: triggers, near misses, and the result of the real loader for each."""
 
 from __future__ import annotations
 

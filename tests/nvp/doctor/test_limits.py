@@ -1,4 +1,4 @@
-"""Hostile environments: each is looked at with bounded work, and a note says so."""
+"""Hostile environments: `doctor` reads each with bounded work, and adds a note."""
 
 from __future__ import annotations
 
@@ -164,7 +164,8 @@ def test_requirements_are_parsed_where_they_lead_to_gpu_code(
     if project == "demo{}":
         assert (parsed.calls, held.calls, found) == (0, 0, "")
     else:
-        # A distribution is asked again for each of its extras, which is quick.
+        # The requirements of a distribution are read for each of its extras, which is
+        # fast.
         assert (parsed.calls, held.calls) <= (300, 300 * 20)
         assert "only 300 requirements that lead to GPU code are looked at" in found
         assert "only 200 comparisons of requirements" in found
@@ -293,7 +294,7 @@ def test_the_search_of_files_is_bounded(
 
 
 def test_names_with_no_end_are_read_in_proportion() -> None:
-    # Each "S" may begin a substitution, which looks for its end.
+    # Each "S" may begin a substitution, whose end is searched for.
     assert abi_of(b"_ZN2at1fESs" + b"S" * 60_000) == "old"
     assert abi_of(b"_ZN2at1fE" + b"S" * 60_000 + b"Ss") == "old"
     assert abi_of(b"_ZN2at1fE" + b"La" + b"1" * 60_000 + b"Ss") in ("old", None)

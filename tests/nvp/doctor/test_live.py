@@ -175,7 +175,7 @@ def test_refused_ptx_is_an_error_where_a_build_has_nothing_else(
     live.install(Installed(files=files))
     codes = [(i["code"], i["severity"]) for i in findings(live.doctor(OLD, "--json"))]
     assert codes == [("ND205", "error"), ("ND602", "error"), ("ND602", "note")]
-    # A driver that compiles the PTX has refused nothing that is needed.
+    # A driver that compiles the PTX loads all code that the GPU needs.
     newer = OLD.but(both={"cuda_version": 12090}, cuda={"ptx_isa": "8.8"})
     codes = [(i["code"], i["severity"]) for i in findings(live.doctor(newer, "--json"))]
     assert codes == [("ND204", "warning"), ("ND602", "note")]
@@ -196,7 +196,7 @@ def test_code_of_a_library_that_does_not_load_is_a_finding(live: LiveMachine) ->
 
 def test_a_crash_hides_nothing_of_the_other_trials(live: LiveMachine) -> None:
     live.install(NATIVE)
-    # The driver crashes on PTX, and on nothing else.
+    # The driver crashes only on PTX.
     crash = {"device.0.behaviour.cuModuleLoadDataEx": "abort"}
     outcome = live.doctor(ONE.but(cuda=crash), "--json")
     proof = gpu(outcome)
@@ -381,7 +381,7 @@ _LINES = st.sampled_from(
 @given(lines=st.lists(_LINES | st.binary(max_size=20)))
 def test_whatever_a_child_prints_is_read(lines: list[bytes]) -> None:
     report = processes._parse(b"\n".join(lines), "crashed")
-    # Only the last line of a child says that it came to its end.
+    # Only the last line of a child shows that the child has finished.
     assert (report.stopped is None) == (
         b'{"done": true}' in b"\n".join(lines).split(b"\n")
     )

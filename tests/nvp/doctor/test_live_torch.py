@@ -1,4 +1,4 @@
-"""ND603 for torch: what its child process does, with a fake for torch."""
+"""ND603 for torch: its child process, with a fake of torch."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_an_interpreter_whose_report_has_values_of_wrong_types(
 def test_the_folder_of_the_program_is_not_imported_from(
     live: LiveMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The directory has modules such as `model`, which a program may have as well.
+    # The directory has modules such as `model`, and a program may have the same names.
     monkeypatch.setenv("TORCH_MODE", "")
     build = torch()
     code = build.files["torch/__init__.py"] + b"\nimport model\n"

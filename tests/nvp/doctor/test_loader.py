@@ -1,4 +1,4 @@
-"""The rules of the loader on paper, against the loader of this machine."""
+"""The rules of the loader in this project, compared to the loader of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ pytestmark = needs_compiler
 def loaded(
     *paths: Path, environ: Mapping[str, str], below: Path
 ) -> tuple[set[str], set[str]]:
-    """Return the files that our rules load, and the names that they do not find."""
+    """Return the files that the rules load, and the names that the rules do not
+    find."""
     process = Process(
         System(machine=platform.machine()),
         library_path=split_library_path(environ.get("LD_LIBRARY_PATH", "")),
@@ -244,7 +245,8 @@ def test_the_loader_of_musl_is_recognised(libc: str, tmp_path: Path) -> None:
 
 
 def test_paths_that_lead_nowhere_end(tmp_path: Path) -> None:
-    """A circle of libraries, of links, and paths that are long and lead outside."""
+    """The cases are cycles of libraries and of links, long paths, and paths that lead
+    outside."""
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     rpath = [
         *("$ORIGIN/../" * 100, "$ORIGIN/circle", "$ORIGIN/" + "x/" * 3000),

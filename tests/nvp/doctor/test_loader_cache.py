@@ -68,12 +68,12 @@ def test_a_cache_that_ldconfig_makes_is_read(tmp_path: Path) -> None:
         pytest.skip(f"this user may not write a cache: {made.stderr}")
     libraries = read_cache(str(cache), platform.machine())
     assert libraries["libplain.so.1"] == (f"{tmp_path}/opt/one/libplain.so.1",)
-    # The copy for certain processors is there too, and comes last.
+    # The cache also has the copy for certain processors, as the last one.
     assert libraries["libboth.so.1"][:2] == (
         f"{tmp_path}/opt/one/libboth.so.1",
         f"{tmp_path}/opt/two/libboth.so.1",
     )
-    # The paths in a cache are those below the root directory of its system.
+    # The paths in a cache are relative to the root directory of its system.
     root = tmp_path / "system"
     (root / "etc").mkdir(parents=True)
     shutil.copy(cache, root / "etc/ld.so.cache")
@@ -97,8 +97,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def missing_library(tmp_path: Path) -> Diagnosis:
-    """Look at a build whose library is found nowhere, on a system with a cache."""
-    # It is linked with libcudart.so.13.
+    """Check a build whose library is missing, on a system with a cache."""
+    # The build is linked with libcudart.so.13.
     installed = Installed(files={"demo/plain.so": binary("plain.so")})
     root = tmp_path / "other"
     environment = machine("13.5", "9.0")

@@ -15,7 +15,7 @@ from nvp.doctor.model import Stack
 from nvp.doctor.runner import diagnose
 
 REAL = bytes(2 * 1024 * 1024)
-"""As long as the driver's library at least, which nothing reads."""
+"""The minimum length of the driver's library, whose content is not read."""
 
 
 def on(environment: Environment, tmp_path: Path, **environ: str) -> Stack:
@@ -186,7 +186,7 @@ def test_a_container_that_was_given_no_gpu(
 
 @pytest.mark.parametrize("reason", ["unknown-error", "no-permission"])
 def test_a_container_that_has_lost_its_devices(reason: str, tmp_path: Path) -> None:
-    """It is the answer to "Failed to initialize NVML: Unknown Error"."""
+    """The finding explains "Failed to initialize NVML: Unknown Error"."""
     stack = on(Environment(reason=reason), tmp_path / "a")
     (finding,) = run_checks(stack)
     assert "cgroupfs" not in finding.hint
@@ -197,7 +197,7 @@ def test_a_container_that_has_lost_its_devices(reason: str, tmp_path: Path) -> N
 
 
 def release_in(folder: Path, version: str) -> str:
-    """Put a driver's library there under the names that it has."""
+    """Write a driver's library under all of its names."""
     folder.mkdir(parents=True)
     (folder / f"libcuda.so.{version}").write_bytes(REAL)
     (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{version}")
@@ -205,7 +205,7 @@ def release_in(folder: Path, version: str) -> str:
 
 
 def test_a_driver_that_was_updated_without_a_reboot(tmp_path: Path) -> None:
-    """CUDA says 804 on a GeForce, and NVML may be healthy."""
+    """CUDA reports 804 on a GeForce, although NVML may work."""
     own = machine("12.4", "8.9").replace(kernel_driver_version="550.54.14")
     folder = release_in(tmp_path / "driver", "560.35.03")
     stack = on(own, tmp_path, LD_LIBRARY_PATH=folder)

@@ -1,4 +1,4 @@
-"""The memory of the GPUs while a program runs, by the fake NVML."""
+"""The GPU memory of a running program, by the fake NVML."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_peak_while_a_workload_runs(libraries: Path, tmp_path: Path) -> None
     log = tmp_path / "log"
     grows: Any = {"device.0.memory_growth": MEBIBYTE}
     scenario = with_memory(**grows).but(log=log).write(tmp_path / "scenario")
-    # The workload ends when NVML has been asked for the fourth time.
+    # The workload ends after the fourth query to NVML.
     script = tmp_path / "workload.py"
     script.write_text(
         "import pathlib, time\n"

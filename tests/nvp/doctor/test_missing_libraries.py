@@ -1,4 +1,4 @@
-"""ND301: how severe a missing library is, and what is said of several."""
+"""ND301: the severity of a missing library, and the message about several."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ OTHERS = {f"libbitsandbytes_cuda12{x}": ("libcublas.so.12",) for x in "68"}
             "error",
         ),
         ((of_torch("2.9.1+cu130"), with_libraries("a", CUBLAS, "libc10.so")), "note"),
-        # The torch of an extension for CUDA is one for CUDA.
+        # An extension for CUDA needs a torch for CUDA.
         ((of_torch("2.9.1+cpu"), with_libraries("a", CUBLAS, "libc10.so")), "error"),
-        # The driver runs no build for CUDA 14 and those for CUDA 12.
+        # The driver runs builds for CUDA 12, but not for CUDA 14.
         ((with_libraries("a", "libcublas.so.14"),), "error"),
         ((with_libraries("a", "libcublas.so.12"),), "warning"),
-        # What loads nothing of it is another finding.
+        # A distribution that can load none of its libraries is another finding.
         ((of_torch("2.9.1+cpu"), with_libraries("bitsandbytes", **OTHERS)), None),
         ((of_torch("2.9.1+cu130"), with_libraries("bitsandbytes", **OTHERS)), None),
         ((of_torch("2.9.1+cu128"), with_libraries("bitsandbytes", **OTHERS)), "note"),
@@ -66,7 +66,8 @@ def test_a_library_of_another_machine_that_may_be_missing(
 
 
 def test_what_a_build_for_another_cuda_lacks_is_one_finding(tmp_path: Path) -> None:
-    """cuDNN has no CUDA in its name, and goes with the rest."""
+    """The name of cuDNN has no CUDA version, and the library belongs to the same
+    finding."""
     own = with_libraries("onnxruntime", "libcublasLt.so.11", "libcudnn.so.8")
     stack = make_stack(tmp_path, own, environment=machine("12.4", "8.0"))
     found = run_checks(replace(stack, is_here=False))

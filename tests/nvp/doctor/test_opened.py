@@ -1,4 +1,4 @@
-"""ND307: what programs open by name, and where they look for it."""
+"""ND307: libraries that programs open by name, and the directories that they search."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_library_of_a_wheel_is_found_first(
 
 
 def test_a_library_for_another_cuda_is_what_it_gets(tmp_path: Path) -> None:
-    """cuda-pathfinder takes the first file, of whatever CUDA it is."""
+    """cuda-pathfinder opens the first file, of any CUDA version."""
     (finding,) = found(tmp_path, NUMBA, BINDINGS, NVVM, NVRTC, NVRTC_13)
     assert "libnvrtc.so.12, and it gets another one by wheels" in finding.message
     assert finding.message.endswith("/nvidia/cu13/lib/libnvrtc.so.13")
@@ -117,7 +117,7 @@ def test_the_other_places(variable: str, folder: str, tmp_path: Path) -> None:
 
 
 def test_a_toolkit_that_the_loader_finds(tmp_path: Path) -> None:
-    """NVVM is in no directory of the loader: it is next to the libcudart that is."""
+    """NVVM is not in a directory of the loader, but next to a libcudart that is."""
     home = tmp_path / "cuda"
     for name in ("lib64/libcudart.so.12", "nvvm/lib64/libnvvm.so.4"):
         (home / name).parent.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_a_toolkit_that_the_loader_finds(tmp_path: Path) -> None:
 
 
 def test_cupy_before_it_used_cuda_pathfinder(tmp_path: Path) -> None:
-    """It is linked with what it needs, which ND301 looks for."""
+    """Older releases of CuPy are linked with their libraries, which ND301 checks."""
     cupy = Installed(name="cupy-cuda12x", version="13.6.0")
     assert found(tmp_path / "a", cupy) == []
     newer = Installed(

@@ -1,4 +1,5 @@
-"""What torch and jax load first: a package that does so, against our reading of it."""
+"""The libraries that torch and jax load first: a real package, compared to the
+model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs are asked for their version, whatever they do instead."""
+"""Finding the versions of programs, which may behave in any way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(path: str, deadline: float = DEADLINE) -> Program:
 
 @contextlib.contextmanager
 def held_by(folder: Path) -> Iterator[str]:
-    """Yield a named pipe that programs can hold, and wait until nobody does."""
+    """Yield a named pipe that programs can hold, and wait until all have closed it."""
     path = folder / "held"
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

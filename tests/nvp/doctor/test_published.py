@@ -1,9 +1,9 @@
-"""Real wheels: what their libraries load on paper, and what they really load.
+"""Real wheels: the libraries that they load by the model, and by the real loader.
 
 The wheels of three projects are installed by pip under the mark ``network``. torch with
-its libraries has 5 GB, so that the last tests look at an environment that the variable
+its libraries has 5 GB, so the last tests use an environment that the variable
 ``NVP_TEST_TORCH`` names: one with torch 2.15, torchvision and triton of PyPI, for CUDA
-13. They run this environment's own interpreter.
+13. The tests run the interpreter of this environment.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def stack_of(prefix: str, environment: Environment, *, is_here: bool = True) -> 
 
 
 def agrees(path: str, python: str, environ: Mapping[str, str]) -> bool:
-    """Load a library by itself, on paper and really, and compare.
+    """Load a single library, by the model and by the real loader, and compare.
 
-    :returns: whether it can be loaded.
+    :returns: whether the library can be loaded.
     """
     process = Process(
         System(),
@@ -76,8 +76,8 @@ def agrees(path: str, python: str, environ: Mapping[str, str]) -> bool:
         }
         return True
     if "undefined symbol" in error:
-        # The loader has found all files, and one of them expects another one to have
-        # been loaded before.
+        # The loader has found all files, but one of them needs symbols of a library
+        # that must be loaded before.
         assert failures == []
         return True
     missing = _MISSING.match(error)
@@ -120,7 +120,8 @@ jax_plugins.xla_cuda12._load_nvidia_libraries()
 lines = open("/proc/self/maps").read().splitlines()
 print(*sorted({line.split(None, 5)[5] for line in lines if sys.argv[1] in line}))
 """
-"""Runs the function of the real plug-in that loads NVIDIA's libraries, without jax."""
+"""A program that runs the function of the real plug-in that loads NVIDIA's libraries,
+without jax."""
 
 _LAYOUT = {
     "cuda_runtime": ["libcudart.so.12"],
@@ -132,7 +133,7 @@ _LAYOUT = {
     "cu13": ["libcublas.so.13", "libcudart.so.13"],
     "nvjitlink": ["libnvJitLink.so.12"],
 }
-"""What NVIDIA's distributions install, in part; jax does not load the last one."""
+"""Some files of NVIDIA's distributions; jax does not load the last one."""
 
 
 @pytest.mark.network
@@ -174,7 +175,7 @@ def test_each_library_of_a_real_stack_loads_as_on_paper() -> None:
     ]
     results = [agrees(path, python, {}) for path in paths]
     assert len(results) > 60
-    # torchvision finds no torch before somebody has imported it.
+    # torchvision finds the libraries of torch only after torch is imported.
     assert {True, False} == set(results)
 
 
@@ -201,7 +202,7 @@ def test_import_torch_loads_what_it_loads_on_paper(folder: str) -> None:
     ours = {item.real for item in process.loaded if packages in item.real}
     assert len(ours) > 20
     assert ours <= really
-    # Importing torch imports numpy and the bindings of CUDA too.
+    # Importing torch also imports numpy and the bindings of CUDA.
     of_cuda = (f"{packages}/torch/", f"{packages}/nvidia/")
     assert {file for file in really if file.startswith(of_cuda)} == ours
 

@@ -1,4 +1,4 @@
-"""Extensions of PyPI, with what the real loader says about them.
+"""Extensions of PyPI, with the results of the real loader.
 
 ``pytest -m network`` downloads them. ``NVP_TEST_TORCH`` names an environment with a
 torch of the new C++ ABI, 2.7 or newer.
@@ -17,7 +17,7 @@ from support.downloads import download
 from nvp import api
 from nvp.doctor.runner import Diagnosis
 
-# This is read at import: a fixture removes such variables before each test.
+# Read the variable at import, because a fixture removes it before each test.
 TORCH = os.environ.get("NVP_TEST_TORCH")
 
 pytestmark = [
@@ -29,7 +29,7 @@ _LOAD = "import ctypes, sys, torch; ctypes.CDLL(sys.argv[1])"
 
 
 def with_wheel(prefix: Path, wheel: Path) -> Path:
-    """Make an environment that has a wheel next to what is installed in TORCH."""
+    """Make an environment with a wheel and the packages of TORCH."""
     (folder,) = Path(str(TORCH)).glob("lib/python3*/site-packages")
     packages = prefix / folder.relative_to(str(TORCH))
     packages.mkdir(parents=True)

@@ -34,7 +34,7 @@ def installed(prefix: Path, item: Installed) -> Distribution:
 
 
 def read(prefix: Path, cache: Path, item: Installed) -> tuple[WheelReport | None, bool]:
-    """Read a distribution, and say whether its files were read."""
+    """Read a distribution, and return whether its files were read."""
     opened: list[str] = []
     reader = CodeReader(str(cache), watch=lambda name: _Watch(opened, name))
     report = reader.read(installed(prefix, item))

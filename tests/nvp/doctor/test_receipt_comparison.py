@@ -1,4 +1,4 @@
-"""ND701 and ``diff`` of two receipts: which differences matter, and which do not."""
+"""ND701 and ``diff`` of two receipts: the differences that matter, and the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts: what is in them, reading, and what is refused."""
+"""Receipts: their contents, reading them, and invalid ones."""
 
 from __future__ import annotations
 

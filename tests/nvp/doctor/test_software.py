@@ -1,4 +1,4 @@
-"""What distributions require of each other, followed through others."""
+"""Requirements between distributions, direct and through others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = "abcde"
 
 
 class Required(Distribution):
-    """A distribution whose requirements are given, instead of read."""
+    """A distribution with given requirements, which are not read from files."""
 
     @cached_property
     def required(self) -> frozenset[str]:
@@ -43,7 +43,8 @@ def software(requirements: Mapping[str, Sequence[str]]) -> Software:
 
 
 def closure(requirements: Mapping[str, Sequence[str]]) -> set[tuple[str, str]]:
-    """Return who needs whom, by adding pairs until there are no more."""
+    """Return all pairs of needing and needed distributions, by adding pairs until the
+    set is closed."""
     pairs = {(a, b) for a, others in requirements.items() for b in others}
     while more := {(a, d) for a, b in pairs for c, d in pairs if b == c} - pairs:
         pairs |= more
@@ -69,8 +70,8 @@ def test_requirements_are_followed_in_both_directions(
 def test_the_work_grows_with_the_number_of_distributions(
     count: int, tmp_path: Path
 ) -> None:
-    # Each library lacks the CUDA runtime, so that each has a finding, and each of the
-    # distributions needs all that come after it.
+    # Each library lacks the CUDA runtime, so each has a finding. Each distribution
+    # needs all that come after it.
     installed = [
         Installed(
             name=f"nvidia-demo{number}",

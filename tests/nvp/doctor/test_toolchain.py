@@ -1,4 +1,4 @@
-"""ND401, ND402 and ND404 to ND406, with programs that print what CUDA's print."""
+"""ND401, ND402 and ND404 to ND406, with fakes of the programs of CUDA."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OLD = banner("12.8")
 class Case:
     """A stack.
 
-    :param programs: what each program prints, by its path under ``tools``.
+    :param programs: the output of each program, by its path under ``tools``.
     :param environ: variables; ``{tools}`` stands for that directory.
     """
 
@@ -129,7 +129,7 @@ def test_a_near_miss_is_not_reported(code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choice", "capability", "count"),
     [
-        # 12.8 knows no 12.1 and no 10.3; 11.8 knows 9.0 and not 9.0a.
+        # CUDA 12.8 has no targets 12.1 and 10.3; CUDA 11.8 has 9.0, but not 9.0a.
         ("3.5", "12.1", 1),
         ("3.6", "12.1", 0),
         ("3.6", "9.0", 1),
@@ -282,7 +282,7 @@ def test_machine_code_of_a_newer_major_version(tmp_path: Path) -> None:
 
 
 def test_how_bad_a_newer_nvcc_is(tmp_path: Path) -> None:
-    """It is an error where PTX is all that a GPU gets, and a note where it is not."""
+    """A newer nvcc is an error if a GPU has only PTX, and otherwise a note."""
     cases = [
         ("13.2", "13.0", {}, "note"),
         ("13.2", "13.0", {"TORCH_CUDA_ARCH_LIST": "9.0"}, "note"),

@@ -1,4 +1,4 @@
-"""What the report says about a toolchain."""
+"""The lines of the report about a toolchain."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_the_cuda_of_torch(
 
 @needs_programs
 def test_all_programs_are_asked_at_the_same_time(tmp_path: Path) -> None:
-    # Opening a named pipe waits for the other side, so that neither ends alone.
+    # Opening a named pipe waits for the other side, so neither program ends alone.
     os.mkfifo(tmp_path / "pipe")
     scripts = {
         "ptxas": f"echo > {tmp_path}/pipe\necho release 12.9,\n",

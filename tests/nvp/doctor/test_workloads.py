@@ -1,4 +1,4 @@
-"""Commands of users: ND604 and ND605, deadlines, and nothing left running."""
+"""Commands of users: ND604 and ND605, deadlines, and the end of all processes."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_an_interrupt_while_a_command_is_started(
     def start_slowly(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
         process = start(*args, **kwargs)
         pids.append(process.pid)
-        # Nobody but this function knows the process yet.
+        # Only this function knows the process.
         signal.raise_signal(signal.SIGINT)
         return process
 
@@ -192,7 +192,7 @@ def test_a_second_signal_while_a_command_is_ended() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process is there that is no zombie, waiting for its end."""
+    """Return whether a process exists and is no zombie."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
         try:

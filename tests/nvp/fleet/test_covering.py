@@ -1,4 +1,4 @@
-"""The smallest set of builds, against every set there is."""
+"""The smallest set of builds, compared to all possible sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ fleets = st.lists(
 
 
 def serves(fitting: Fitting, labels: Sequence[str]) -> bool:
-    """Whether each group that any label serves has one of ``labels``."""
+    """Return whether each group that any label serves has one of ``labels``."""
     return all(set(fits) & set(labels) for _, fits in fitting if fits)
 
 

@@ -1,4 +1,4 @@
-"""What ``fleet --emit`` prints, against the labels of the nodes."""
+"""The output of ``fleet --emit``, checked with the labels of the nodes."""
 
 from __future__ import annotations
 

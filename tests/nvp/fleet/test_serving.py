@@ -1,4 +1,4 @@
-"""What groups of machines get, by a decision that counts what it is asked."""
+"""The builds for groups of machines, by a function that counts its calls."""
 
 from __future__ import annotations
 

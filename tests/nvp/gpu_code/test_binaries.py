@@ -1,4 +1,4 @@
-"""Every binary of ``fixtures/binaries/`` has what the file next to it says."""
+"""Every binary of ``fixtures/binaries/`` has the contents of the file next to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ CUOBJDUMP = json.loads((BINARIES / "cuobjdump.json").read_text())
 
 
 def contents(report: LibraryReport | None) -> dict[str, Any]:
-    """Return what expectations have: the fields that are neither empty nor derived."""
+    """Return the fields that expectations have: those that are neither empty nor
+    derived."""
     assert report is not None
     data = report.to_dict()
     derived = ("path", "size", "cuda_runtime", "toolkit")

@@ -54,7 +54,7 @@ from nvp.lint.labels import check_meaning
         ([lib("80_real")], ["nvidia-cuda-runtime>=13.1,<14"], "13.0", "13.0"),
         ([lib("80_real")], ["cuda-toolkit==13.0.2; extra == 'cuda'"], "11.0", "11.0"),
         ([lib(needed=["libcudart.so.12"])], [], "12.0", "12.0"),
-        # What the bytes show, whatever a library is linked with.
+        # The bytes show the version, regardless of the linked libraries.
         ([lib("80_real", static_cudart=12)], [], "12.0", "12.0"),
         ([lib("80_real", static_cudart=11)], [], "11.0", "11.0"),
         ([lib("80_real", toolkit="13.0")], ["nvidia-nccl-cu12"], "13.0", "13.0"),
@@ -124,13 +124,14 @@ def test_lint_and_inspect_loosen_a_bound_alike(targets: list[str]) -> None:
 
 
 def test_a_library_of_empty_cubins_does_not_loosen_or_tighten_a_bound() -> None:
-    """Nothing of it can be loaded (deepspeed 0.16.5 for Windows has such libraries)."""
+    """Drivers cannot load empty cubins (deepspeed 0.16.5 for Windows has such
+    libraries)."""
     full = lib("80_real", "100_real", needed=["cudart64_12.dll"])
     empty = lib("80_real", path="b.so", stubs={"80_real": 1})
     claim = find_claim(wheel(full, empty))
     assert claim == find_claim(wheel(full))
     assert claim.relaxed.version == CudaVersion(12)
-    # Without any code that can be loaded, there is nothing to promise.
+    # Without loadable code, the wheel has no bound.
     assert find_claim(wheel(empty)).sm_arch == ()
 
 

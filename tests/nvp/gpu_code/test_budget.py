@@ -1,4 +1,4 @@
-"""What an archive costs, and what its METADATA hides."""
+"""The cost of an archive, and parts that its METADATA hides."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_binary(name: str, sm_arch: str, exact: str, unnamed: str) -> None:
 @pytest.mark.parametrize(
     ("one", "other", "expected"),
     [
-        # A value has to be true of both libraries.
+        # A value must be true for both libraries.
         ("80_real 90_real", "80_real", "80_real"),
         ("80_real 86_real", "80_real", "80_real"),
         # 8.6 runs the code of both.
@@ -127,7 +127,7 @@ def test_stubs_do_not_count() -> None:
 
 
 def test_ptx_next_to_a_stub_is_one_as_well() -> None:
-    """vllm 0.6.3 to 0.19.1 have one entry of each for 5.2, and nothing that runs."""
+    """vllm 0.6.3 to 0.19.1 have one entry of each kind for 5.2, without kernels."""
     targets = ("52_real", "52_virtual", "80_real", "80_virtual")
     stub = lib(*targets, stubs={"52_real": 1, "80_real": 1})
     stub = replace(stub, targets={**stub.targets, "80_real": 2, "80_virtual": 2})
@@ -188,7 +188,7 @@ def test_no_toolkit_is_older_than_the_first_with_its_ptx() -> None:
     for version, toolkit in toolkits().items():
         first = ptx_toolkit(toolkit.ptx_isa)
         assert first is not None
-        # Properties cannot name what is older than 11.0.
+        # Properties cannot name versions older than 11.0.
         assert first <= max(version, CudaVersion(11))
 
 
@@ -228,7 +228,7 @@ def test_gpus_of_a_plain_library() -> None:
     assert gpus["7.0"] == ("no", None)
     assert gpus["8.9"] == ("native", "13.0")
     assert gpus["12.0"] == ("ptx", "13.5")
-    # The library is for x86_64, and no Jetson is.
+    # The library is for x86_64, unlike every Jetson.
     models = gpu_models()
     assert list(gpus) == [str(c) for c in all_capabilities() if not models[c].tegra]
 
@@ -242,7 +242,7 @@ def test_gpus_of_a_plain_library() -> None:
         ("demo-1.0-cp311-cp311-manylinux_2_34_aarch64.whl", "elf", "aarch64", True),
         ("https://x/demo-1.0-cp311-cp311-linux_aarch64-cu130.whl?k=1", "elf", "", True),
         ("demo-1.0-py3-none-manylinux1_x86_64.manylinux2014_aarch64.whl", "", "", True),
-        # A wheel for any platform, and a name that says nothing.
+        # These wheels are for any platform, or their name has no platform.
         ("demo-1.0-py3-none-any.whl", "cubin", "cuda", True),
         ("demo-1.0-py3-none-any.whl", "elf", "x86_64", False),
         ("demo.whl", "elf", "aarch64", True),
@@ -287,7 +287,7 @@ def test_code_of_the_tests_of_a_project_is_no_claim() -> None:
 
 def test_gpu_that_is_newer_than_the_build() -> None:
     gpus = how(wheel(lib("100_real", needed=["libcudart.so.12"])))
-    # The driver has to support the GPU, which is newer than the build.
+    # The driver must support the GPU, which is newer than the build.
     assert gpus["10.3"] == ("native", "12.9")
 
 
@@ -442,7 +442,7 @@ def test_the_relaxed_bound_leaves_out_newer_ptx() -> None:
         "12.0",
         ("80_real", "80_virtual", "90_real"),
     )
-    # PTX of exactly that version is compiled by each of them, too.
+    # Each of these drivers also compiles PTX of exactly that version.
     assert relaxed(lib("80_real", "80_virtual", isa="8.0", needed=runtime)) == (
         "12.0",
         ("80_real", "80_virtual"),

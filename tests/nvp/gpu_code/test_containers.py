@@ -47,7 +47,7 @@ def test_containers_are_found_anywhere_in_a_file() -> None:
         MAGIC * 40,
         MAGIC + bytes(200),
         MAGIC + b"\1\0\x11\0" + bytes(200),
-        # It claims to be longer than the file, and no entry follows.
+        # The container claims to be longer than the file, and has no entry.
         container(size=1 << 40) + b"\xff" * 200,
         b"text without any",
         b"",
@@ -55,7 +55,7 @@ def test_containers_are_found_anywhere_in_a_file() -> None:
 )
 def test_bytes_that_only_look_like_a_container_are_skipped(data: bytes) -> None:
     assert inspect_bytes(data, "data.bin") is None
-    # They do not hide a container behind them.
+    # Such bytes do not hide a following container.
     assert report(data + PLAIN).targets == {"80_real": 1, "90_virtual": 1}
     assert report(data + PLAIN).defects == ()
 
@@ -210,7 +210,7 @@ def test_the_number_of_cubins_looked_at_is_bounded(
     monkeypatch.setattr(compression, "CHECKED", 3)
     result = report(container(*[entry(payload=TestStubs.stub)] * 5))
     assert (result.stubs, result.unchecked) == ({"90_real": 3}, 2)
-    # There is one defect, however many cubins are left.
+    # The report has one defect for all remaining cubins.
     (defect,) = result.defects
     assert "not everything was read" in defect.message
 
@@ -334,7 +334,7 @@ def test_the_form_of_an_entry_tells_its_toolkit(
         ("concatenated.so", "13.4"),
         ("plain.so", "13.0"),
         ("plain.dll", "13.0"),
-        # All of its machine code is without kernels.
+        # The SASS of this library has no kernels.
         ("host-only.so", ""),
     ],
 )

@@ -52,7 +52,7 @@ class _Counted(io.FileIO):
 @given(st.data())
 def test_any_bytes_are_read_or_refused(data: st.DataObject) -> None:
     damaged = bytearray(PLAIN)
-    # What the reader follows stands in the headers and in the dynamic section.
+    # The reader follows addresses in the headers and in the dynamic section.
     for _ in range(data.draw(st.integers(1, 12))):
         place = data.draw(
             st.one_of(

@@ -1,4 +1,4 @@
-"""One cubin of a library is taken out, as a driver can load it."""
+"""Extracting one cubin of a library, in a form that a driver can load."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_each_target_with_a_kernel_has_a_cubin_of_that_target(path: Path) -> Non
         report = inspect_bytes(cubin.data, "loose.cubin")
         assert report is not None
         (told,) = report.kernels
-        # That code is for a family is in the options of the assembler alone.
+        # Only the options of the assembler show that the code is for a family.
         assert told.removesuffix("_real").rstrip("f") == target.rstrip("f")
 
 

@@ -1,6 +1,6 @@
 """Mutated binaries and archives give reports, and never an exception.
 
-Somebody else has chosen all bytes that the readers see.
+Other people choose all bytes that the readers see.
 """
 
 from __future__ import annotations

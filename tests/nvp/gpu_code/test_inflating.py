@@ -1,4 +1,5 @@
-"""The two inflaters against each other, and how often a library is inflated."""
+"""A comparison of the two inflaters, and the number of times that a library is
+inflated."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def archive(packed: bytes) -> bytes:
 def read(
     module: ModuleType, packed: bytes, crc: int, size: int
 ) -> tuple[bytes, str | None]:
-    """Read a member, and return its bytes and what is wrong."""
+    """Read a member, and return its bytes and its defect."""
     member = Member(
         name=NAME.decode(),
         raw_name=NAME,
@@ -143,7 +144,7 @@ def library_of_lld(
 ) -> bytes:
     """Make a library as lld lays it out: names of sections, symbols, headers.
 
-    :param loaded: bytes of the part that is loaded, which holds GPU code or none.
+    :param loaded: bytes of the loaded part, which may have GPU code.
     :param symbols: bytes between the names of the sections and the section headers.
     """
     fat = container(entry()) if with_code else b""

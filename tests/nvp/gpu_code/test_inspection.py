@@ -157,7 +157,7 @@ def distribution(
         ("/etc/passwd", True),
         ("../../../../secret.so", True),
         ("demo/../../../../../secret.so", True),
-        # These are a part of the installation, but no libraries are there.
+        # These files are a part of the installation, but are not libraries.
         ("../../../secret.so", False),
         ("demo/../../../../secret.so", False),
         ("demo/lost.pyc", False),
@@ -302,7 +302,7 @@ def test_the_error_of_the_thread_that_failed_is_raised() -> None:
     def fail() -> Iterator[bytes]:
         raise OSError("the disk is gone")
 
-    # The first thread takes the larger file, and its result is asked for first.
+    # The first thread reads the larger file, whose result is needed first.
     items = [
         files.File(path="large.so", size=2, pieces=read_until_told_to_stop),
         files.File(path="small.so", size=1, pieces=fail),
@@ -375,7 +375,7 @@ def test_without_zstandard_stubs_are_unchecked(
         (library,) = api.inspect(name).libraries
         assert library.unchecked > 0
         assert library.stubs == {}
-        # The targets are known without decompressing anything.
+        # The targets are known without decompression.
         assert library.targets
 
 

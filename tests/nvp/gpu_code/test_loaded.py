@@ -1,4 +1,4 @@
-"""Doctor reads of a library only where it has data that a program gives to CUDA."""
+"""`doctor` reads only the parts of a library whose data a program passes to CUDA."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WRITE, ALLOC, EXEC = 1, 2, 4
 LONG = 256 * 1024
 
 Part = tuple[int, int, bytes]
-"""Type and flags of a section, and its bytes."""
+"""The type and flags of a section, and its bytes."""
 
 
 def elf(*parts: Part, wide: bool = True, order: str = "<") -> bytes:
@@ -71,7 +71,11 @@ CODE = container(entry(arch=90))
     [
         (PROGBITS, ALLOC, True),
         (PROGBITS, ALLOC | WRITE, True),
-        (0x70000001, ALLOC, True),  # a section of a kind that only a processor knows
+        (
+            0x70000001,
+            ALLOC,
+            True,
+        ),  # a kind of one processor
         (PROGBITS, ALLOC | EXEC, False),
         (PROGBITS, 0, False),  # such as .debug_info, which is not loaded
         (SYMTAB, 0, False),
@@ -167,7 +171,7 @@ def test_parts_of_a_real_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class _Model:
-    """Whether GPU code counts at each byte of a small file, one byte after another."""
+    """A simple model: whether GPU code counts at each byte of a small file."""
 
     def __init__(self, rows: Sequence[tuple[int, int, int, int]]) -> None:
         self.rows = rows
@@ -214,7 +218,7 @@ def test_sections_that_cannot_be_right(offset: int, tmp_path: Path) -> None:
     broken = data[:row] + fields + data[row + len(fields) :]
     report = inspect(broken, tmp_path)
     assert report is not None
-    # The section that counts wins where the two overlap.
+    # If two sections overlap, the one that counts has priority.
     assert report.targets == {"90_real": 1}
 
 

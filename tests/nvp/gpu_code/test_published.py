@@ -1,7 +1,7 @@
 """Wheels of PyPI, library by library, compared with what cuobjdump lists in them.
 
-``pytest -m network`` downloads them. Wheels of 50 MB and more need
-``NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS=1`` too.
+``pytest -m network`` downloads them. Wheels of 50 MB and more also need
+``NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS=1``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FACTS: Mapping[str, Any] = json.loads((FIXTURES / "wheel-gpu-code.json").read_te
 SMALL = 50_000_000
 """Bytes of the wheels that CI downloads."""
 
-# This is read at import: a fixture removes such variables before each test.
+# Read the variable at import, because a fixture removes it before each test.
 LARGE = bool(os.environ.get("NV_VARIANT_PROVIDER_TEST_LARGE_WHEELS"))
 
 

@@ -24,7 +24,7 @@ def test_the_worked_example_of_the_module() -> None:
 def read_in_turn(
     requests: Sequence[Sequence[tuple[int, int]]],
 ) -> Reader[list[tuple[bytes, ...]]]:
-    """Make these requests one after the other, and return what came."""
+    """Make these requests one after the other, and return the bytes."""
     received: list[tuple[bytes, ...]] = []
     for request in requests:
         data = yield tuple(request)

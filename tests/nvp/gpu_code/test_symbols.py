@@ -1,4 +1,4 @@
-"""The symbols of ELF files, compared with what was compiled."""
+"""The symbols of ELF files, compared with the compiled source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which libraries of a wheel are the project's own, and which are copies."""
+"""The project's own libraries of a wheel, and copies of other projects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def copied(project: str, *libraries: LibraryReport) -> set[str]:
         ("ctranslate2.libs/libctranslate2-a7a60d30.so.4.8.5", "ctranslate2", False),
         ("my_demo.libs/libmydemo-12.so", "my_demo", False),
         ("demo_gpu_cu12.libs/libdemo-1a2b3c4d.so", "demo_gpu_cu12", False),
-        # The directory names the project where nothing else does.
+        # If no other file names the project, the directory does.
         ("demo_gpu_cu12.libs/libdemo-1a2b3c4d.so", "", False),
         ("torch/lib/libtorch_cuda.so", "torch", False),
         ("torch/lib/libcudart-c3a75b33.so.12", "torch", True),
@@ -82,7 +82,7 @@ def test_a_general_name_counts_as_of_cupti_only_next_to_it() -> None:
 
 
 class TestLinked:
-    """A library in ``NAME.libs/`` that is named neither by NVIDIA nor the project."""
+    """A library in ``NAME.libs/`` without a name of NVIDIA or of the project."""
 
     core = lib("80_real", path="demo.libs/libcore-1a2b3c4d.so")
 
@@ -101,7 +101,7 @@ class TestLinked:
             path="demo.libs/libmiddle-0f0f0f0f.so", needed=["libcore-1a2b3c4d.so"]
         )
         module = self.module("libmiddle-0f0f0f0f.so")
-        # The library between them has no GPU code, so nothing depends on what it is.
+        # The library between them has no GPU code, so its kind has no effect.
         assert copied("demo", module, middle, self.core) == {middle.path}
 
     def test_libraries_that_link_each_other_end(self) -> None:
@@ -131,7 +131,7 @@ class TestLinked:
 
 @pytest.mark.parametrize("name", WHEELS)
 def test_wheels_of_the_package_index(name: str) -> None:
-    """What the libraries of released wheels are, as their own sources say."""
+    """The kinds of libraries in released wheels, by the sources of the projects."""
     libraries = [
         lib(*item.get("targets", ()), path=item["path"], needed=item.get("needed", ()))
         for item in WHEELS[name]["libraries"]

@@ -1,4 +1,4 @@
-"""Hostile and damaged wheels: each gives a defect, and none an exception."""
+"""Hostile and damaged wheels: each causes a defect, and none an exception."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def patched(wheel: Path, change: Callable[[bytearray], None]) -> WheelReport:
 
 
 def central(data: bytes | bytearray, number: int) -> int:
-    """Return where the entry of a member is in the central directory."""
+    """Return the position of a member's entry in the central directory."""
     at = -1
     for _ in range(number + 1):
         at = data.index(b"PK\1\2", at + 1)
@@ -78,7 +78,7 @@ def test_wrong_checksum(wheel: Path) -> None:
 
     report = patched(wheel, change)
     assert messages(report) == [("demo/a.so", "its checksum is wrong")]
-    # The code is listed all the same, next to the defect.
+    # The report has both the code and the defect.
     assert [len(item.targets) for item in report.libraries] == [4, 4]
 
 
@@ -231,14 +231,14 @@ def test_memory_does_not_grow_with_a_member(head: bytes, claims: int) -> None:
             ["0x50"] if head.startswith(MAGIC) else []
         )
     else:
-        # The bytes that it may have are looked into, and no others.
+        # Only the allowed number of bytes is read.
         texts = [defect.message for defect in report.all_defects]
         assert "it is longer than the 1024 bytes that it claims" in texts
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_one_wrong_bit_in_the_headers(wheel: Path, jobs: int) -> None:
-    """Each wrong bit gives a report, with or without a defect."""
+    """Each wrong bit results in a report, with or without a defect."""
     whole = wheel.read_bytes()
     start = central(whole, 0)
     places = [*range(40), *range(start, len(whole))]

@@ -1,4 +1,4 @@
-"""What the tests of ``pip`` and ``serve`` share: real pips, and an index of stubs."""
+"""Fixtures of the tests of ``pip`` and ``serve``: real pips, and an index of stubs."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def publish_all(folder: Path) -> None:
     for name, version in (("runtime", "12.6"), ("runtime", "13.0"), ("helper", "1.0")):
         stub_wheel(folder / name, name, version)
         write_page(folder / name)
-    # Wheels for this platform alone; the best one is in the middle by name.
+    # The wheels are only for this platform; the best one is in the middle by name.
     builds = {"a120": gpu_build("12.0"), "b126": gpu_build("12.6"), "null": {}}
     here = f"py3-none-{next(platform_tags())}"
     for label in (None, *builds):

@@ -36,7 +36,7 @@ def test_the_thread_ends_with_the_block() -> None:
                 if "process_request" not in thread.name
             )
         assert not own.is_alive()
-        client.close()  # Closing it again does nothing.
+        client.close()  # Closing the client again has no effect.
 
 
 def test_many_threads_can_read() -> None:
@@ -72,7 +72,7 @@ def test_urls_that_cannot_be_read(url: str, message: str) -> None:
 
 
 def test_whatever_is_too_large_raises_one_error() -> None:
-    """Census and lint skip a file that raises it, whichever way they read it."""
+    """Census and lint skip a file that raises this error, with every way of reading."""
     answers = {
         "/page": Answer(body=b"x" * (LARGE_BYTES + 1), ranges=False),
         "/file": Answer(body=b"x" * (MAX_BYTES + 1), ranges=False),
@@ -87,7 +87,7 @@ def test_whatever_is_too_large_raises_one_error() -> None:
 
 
 def test_plain_http_can_be_refused() -> None:
-    """An index needs TLS or a trusted host; a single URL does not, as for pip."""
+    """An index needs TLS or a trusted host, as for pip, but a single URL does not."""
     with (
         BlockingClient(lambda: Client(Settings())) as client,
         pytest.raises(UpstreamError, match="neither https nor a trusted host"),

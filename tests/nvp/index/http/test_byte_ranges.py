@@ -25,7 +25,7 @@ class _Count:
 
     @property
     def bytes(self) -> int:
-        """The bytes of wheels that were sent."""
+        """Return the number of bytes of wheels that were sent."""
         total = 0
         for request in self.requests:
             path, _, asked = request.partition(" ")
@@ -84,7 +84,8 @@ class TestWithoutMetadataFile:
     @pytest.mark.parametrize(
         ("changes", "works"),
         [
-            ({"ranges": False}, True),  # The wheels are small enough to be sent whole.
+            # The wheels are small, so the client may read each as a whole.
+            ({"ranges": False}, True),
             ({"status": 404, "ranges": False}, False),
             ({"fault": "lie"}, False),
             ({"fault": "cut"}, False),

@@ -101,7 +101,7 @@ _AROUND = st.sampled_from(
         "<abbr href=abbr.whl>x</abbr>",
     ]
 )
-# pip does not resolve a relative base; the test below is for those.
+# pip does not resolve a relative base, which the test below tries.
 _BASE = st.sampled_from(
     ["", "<base>", '<BASE HREF="https://cdn.example/x/">', "<base href=https://a.b/>"]
 )
@@ -128,7 +128,7 @@ def test_the_links_are_those_of_pip(parts: list[str], base: str, at: int) -> Non
     assert [
         (
             file.filename,
-            unquote(file.url),  # pip quotes letters, and we keep the spelling.
+            unquote(file.url),  # pip quotes letters, and nvp keeps the spelling.
             file.requires_python,
             file.yanked,
             file.hashes or None,
@@ -169,8 +169,8 @@ def test_encodings_with_other_bytes_than_ascii(charset: str) -> None:
     }
 
 
-# html.parser needs hours for some of these pages: it looks for the end of each tag up
-# to the end of the page.
+# html.parser needs hours for some of these pages, because it searches the whole page
+# for the end of each tag.
 MALFORMED = {
     "quotes": "<a x='" * 300_000,
     "comments": "<!--" * 500_000,

@@ -87,7 +87,7 @@ class TestJson:
     def test_metadata_under_both_names(
         self, keys: dict[str, Any], expected: object
     ) -> None:
-        # The name of a key that is a value elsewhere must not be taken as a key.
+        # A value that equals the name of a key must not be read as a key.
         other = json_file(filename="core-metadata-1.tar.gz")
         page = read_json(json_file(**keys), other)
         assert page.files[0].dist_info_metadata == expected
@@ -173,7 +173,7 @@ class TestJson:
 
     @pytest.mark.parametrize("mark", ["#", "#egg=torch&", "?x=1&"])
     def test_a_hash_in_a_url(self, mark: str) -> None:
-        """pip goes by it, whatever the key for hashes has."""
+        """pip uses the hash in the URL, regardless of the key for hashes."""
         url = f"https://files.example/{NAME}{mark}sha256=00"
         found = only(read_json(json_file(url=url, hashes={"sha256": SHA})))
         assert found.hashes == {"sha256": "00"}
@@ -300,7 +300,7 @@ class TestHtml:
         ["https://[bad/x.whl", f"{NAME}#blake2b=00", f"{NAME}#sha256%3D00"],
     )
     def test_what_installers_go_by_is_not_lost(self, href: str) -> None:
-        """uv checks both hashes, and pip neither."""
+        """uv checks both hashes, and pip checks neither."""
         body = f'<a href="{NAME}">x</a><a href="{href}">x</a>'.encode()
         with pytest.raises(UpstreamError, match="not for all installers"):
             parse_page(body, "text/html", URL, "torch", exact=True)

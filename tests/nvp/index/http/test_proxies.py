@@ -1,4 +1,4 @@
-"""A proxy that does not work is called a proxy, and its credentials are not shown."""
+"""Errors about a proxy name the proxy, but never its credentials."""
 
 from __future__ import annotations
 

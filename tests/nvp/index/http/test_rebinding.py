@@ -1,4 +1,4 @@
-"""A name that has other addresses when it is resolved again (DNS rebinding)."""
+"""A host name with other addresses when it is resolved again (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from nvp.index.http.client import Client
 from nvp.index.http.urls import Settings, UpstreamError
 
 FAR = "203.0.113.7"
-"""An address of documentation, at which nothing is (RFC 5737)."""
+"""An address for documentation, which no server has (RFC 5737)."""
 
 ELSEWHERE = "93.184.216.34"
 
 
 class Resolver:
-    """Answers for the names of a test, and counts how often it was asked."""
+    """Resolves the names of a test, and counts its calls."""
 
     def __init__(self, answers: dict[str, list[str]]) -> None:
         self.answers = answers
@@ -52,7 +52,7 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Resolver:
 
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of the addresses that are connected to, none elsewhere."""
+    """Return the list of the addresses of connections; those elsewhere fail."""
     import asyncio.selector_events
 
     loop = asyncio.selector_events.BaseSelectorEventLoop
@@ -70,7 +70,8 @@ def connected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def read(url: str, page: str) -> bytes:
-    """Read what a page names, as ``validate URL``, ``releases`` and ``census`` do."""
+    """Read the files that a page names, as ``validate URL``, ``releases`` and
+    ``census`` do."""
     settings = Settings(timeout=5, trust_env=False, plain_http=True)
     with BlockingClient(lambda: Client(settings)) as client:
         return client.read(url, page=page)
@@ -100,7 +101,7 @@ def test_a_name_that_moves_nearer_is_not_connected_to(
     connected: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Names are resolved again after a while, since `serve` may run for weeks."""
+    """Names are resolved again after a while, because `serve` may run for weeks."""
     monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
     url = inner.url.replace("127.0.0.1", "files.example")
     for _ in range(2):
@@ -119,7 +120,8 @@ def test_a_name_that_moved_nearer_stays_refused(
     connected: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client asks again, also while another page names the same server."""
+    """The refusal lasts if a client asks again, also while another page names the same
+    server."""
     monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
     monkeypatch.setattr(replies, "_FIRST", 0.0)
     page = f"https://{FAR}/simple/torch/"
@@ -144,7 +146,7 @@ def test_a_name_that_moved_nearer_stays_refused(
 def test_a_name_that_moves_nearer_leads_no_nearer(
     inner: RangeServer, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a server may name depends on where it was connected to."""
+    """The address of the connection decides which servers a page may name."""
     monkeypatch.setattr(connecting, "_RESOLVED", -1.0)
     resolver.answers["files.example"] = [ELSEWHERE, ELSEWHERE, "127.0.0.1"]
     real = httpcore.AnyIOBackend.connect_tcp
@@ -168,7 +170,8 @@ def test_a_name_that_moves_nearer_leads_no_nearer(
 def test_the_name_that_was_looked_at_is_connected_to(
     name: str, inner: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python and httpx make different names of it, which both are the attacker's."""
+    """Python and httpx convert the name differently, and the attacker has both
+    names."""
     connected = httpx.URL(f"http://{name}/").raw_host.decode()
     answers = {"fass.example": [ELSEWHERE], name: [ELSEWHERE], connected: ["127.0.0.1"]}
     monkeypatch.setattr(socket, "getaddrinfo", Resolver(answers))
@@ -195,7 +198,7 @@ def test_a_redirect_is_looked_at_as_well(
 def test_an_index_of_this_machine_has_a_name(
     inner: RangeServer, resolver: Resolver
 ) -> None:
-    """The user named it, or a page of this machine did."""
+    """The name is from the user, or from a page of this machine."""
     resolver.answers["here.example"] = ["127.0.0.1"]
     url = inner.url.replace("127.0.0.1", "here.example")
     for page in (f"{url}/", inner.url):

@@ -1,4 +1,4 @@
-"""When a request is sent again, and after which time."""
+"""The conditions and the delays of retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Credentials in URLs, and what may be shown of a URL."""
+"""Credentials in URLs, and URLs without their secrets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PATHS = st.lists(st.sampled_from(["a", "b", "ab", "abc"]), max_size=4).map("/".j
 
 @given(PATHS, st.lists(PATHS, max_size=3))
 def test_the_nearest_url_is_that_of_pip(path: str, others: list[str]) -> None:
-    """pip sends the user of that index, also for files that lie beside it."""
+    """pip sends the user of the nearest index, also for files next to the index."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
     known = [f"https://index.example/{other}" for other in others]
@@ -72,7 +72,8 @@ def test_a_password_is_never_shown(text: str) -> None:
             shown = redacted(f"{scheme}://{secret}@index.example/{text}")
             assert password not in shown
             assert shown.startswith(f"{scheme}://****@")
-    query = text.replace("#", "")  # A fragment is not sent, and shows the hash.
+    # A fragment, which has the hash, is not sent to servers.
+    query = text.replace("#", "")
     assert password not in redacted(f"https://index.example/a?{query}={password}")
 
 
@@ -98,7 +99,7 @@ def test_what_stands_for_a_password(url: str, expected: str) -> None:
 
 
 def test_a_url_of_any_length_is_redacted_at_once() -> None:
-    """URLs come from anybody: this took minutes."""
+    """Anyone can write such a URL, whose redaction once took minutes."""
     for part in ("ab://", "ab:/x;", "ab://b:c/", "ab:/?a=b&"):
         assert redacted(part * 40_000)
 
@@ -118,7 +119,7 @@ def test_a_url_in_a_sentence_is_redacted() -> None:
     sentence = "cannot use the proxy http://me:S3cret@proxy.example:3128: refused"
     assert "S3cret" not in redacted(sentence)
     assert redacted(sentence).endswith("@proxy.example:3128: refused")
-    # Proxies of indexes, such as devpi, have the URL of another server in their own.
+    # The URLs of proxies of indexes, such as devpi, contain the URL of another server.
     nested = "https://me:S3cret@proxy.example/https://me:S3cret@index.example/simple/"
     assert "S3cret" not in redacted(nested)
     assert "S3cret" not in redacted(f"{sentence} by {nested}")

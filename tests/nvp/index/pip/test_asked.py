@@ -1,4 +1,4 @@
-"""What a user asks for on the command line and in files, as each pip reads it."""
+"""The requirements on the command line and in files, as each pip reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def understand(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Understand:
-    """Return what writes files, and asks a pip about words that name them."""
+    """Return a function that writes files, and lets a pip read a command with these
+    files."""
     monkeypatch.chdir(tmp_path)
 
     def ask(*words: str, files: Mapping[str, str], version: str) -> PipCommand:
@@ -50,7 +51,7 @@ def understand(
     return ask
 
 
-# What a file says, and the requirements in it that count.
+# Each row has the text of a file, and the requirements in it that count.
 FILES: dict[str, tuple[str, list[str]]] = {
     "plain": ("torch==2.10.0+xpu\n", ["torch==2.10.0+xpu"]),
     "comments": ("# torch==1\n\n  torch == 2 # the newest\n", ["torch == 2"]),
@@ -66,7 +67,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "editable": ("-e ./folder\nx\n", ["x"]),
     "options": ("-i https://a.example/\n--pre\n--no-binary x\nx\n", ["x"]),
     "byte order mark": ("\ufefftorch==2\n", ["torch==2"]),
-    # pip says itself what is wrong, and installs nothing.
+    # pip itself reports the error, and installs nothing.
     "no such file": ("x\n-r missing.txt\ny\n", ["x"]),
     "no such option": ("x\n--no-such-option\ny\n", ["x"]),
     "bad marker": ("x\ny; python_version\n", ["x", "y; python_version"]),
@@ -76,10 +77,11 @@ FILES: dict[str, tuple[str, list[str]]] = {
 @EVERY_PIP
 def test_lines_of_files(version: str, understand: Understand) -> None:
     files = {f"{name}.txt": text for name, (text, _) in FILES.items()}
-    # One process for all of them: to start pip takes much longer than to read a file.
+    # Use one process for all files, because starting pip takes much longer than reading
+    # a file.
     words = [word for name in files for word in ("-r", name)]
     command = understand(*words, files=files, version=version)
-    # pip installs what has a URL alone, and what is wrong; neither names a project.
+    # A lone URL and an invalid line name no project.
     assert [item.requirement for item in command.asked] == [
         requirement
         for _, expected in FILES.values()
@@ -99,7 +101,7 @@ def test_the_command_line_and_nested_files(
         "sub/c.txt": f"C.c==5 --hash=sha256:{B}",
         "u.txt": "-r https://a.example/no.txt\nu",
         "d.txt": "d<6",
-        # It names itself, and the other is not a requirements file.
+        # One file names itself, and the other is not a requirements file.
         "again.txt": "again\n-r again.txt\n",
         "pylock.toml": "y==1\n",
     }
@@ -162,7 +164,7 @@ def test_pip_says_once_what_is_wrong(
 
 @pytest.mark.skipif(os.name == "nt", reason="/dev/stdin of POSIX")
 def test_requirements_from_a_pipe(pip: Pip, index: str, tmp_path: Path) -> None:
-    """It can be read once, and pip has to get what was in it."""
+    """A pipe can be read only once, and pip must get its contents."""
     machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
     words = ("--no-deps", "--target", tmp_path / "target", "-r", "/dev/stdin")
     line = ("pip", "--python", pip.python, *machine, "install", "-i", index, *words)

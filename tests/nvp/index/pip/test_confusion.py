@@ -1,7 +1,7 @@
-"""Where an index fails, an installer behind this program does what it does alone.
+"""If an index fails, an installer behind nvp acts as without nvp.
 
-An attacker can publish a file of any name and version on a public index. What passes
-over the index of a company then installs that file.
+An attacker can publish a file of any name and version on a public index. An installer
+that passes over the index of a company then installs that file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from support.wheels import stub_wheel
 JSON = "application/vnd.pypi.simple.v1+json"
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 PAGE = "/simple/kern/"
-# The version of the company is the newer one, so that it shows whether it was seen.
+# The company has the newer version, so the installed version shows whether its index
+# was read.
 INNER, OUTER = "10.0", "9.9"
 METADATA = "Metadata-Version: 2.1\nName: kern\nVersion: {}\n"
 
@@ -167,7 +168,7 @@ class Case:
         self._folder = folder
         self._environ = {
             **environ,
-            # New attempts only take time here.
+            # Retries would only take time.
             "PIP_RETRIES": "0",
             "PIP_NO_CACHE_DIR": "1",
             "UV_HTTP_RETRIES": "0",
@@ -176,7 +177,7 @@ class Case:
         }
 
     def run(self, *command: object, target: str) -> Result:
-        """Run an installer that nobody sits in front of."""
+        """Run an installer without a terminal."""
         folder = self._folder / target
         done = subprocess.run(
             [*map(str, command), "--target", str(folder), "kern"],
@@ -272,7 +273,7 @@ def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
     assert case.run(*nvp, *install, target="through") == alone
 
 
-# uv reads what is no text, and ends with an error here: nothing else is installed.
+# uv reads pages that are not text, and fails here without installing another file.
 UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, False)]
 
 
@@ -280,7 +281,7 @@ UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, Fa
     "case", some_of([(("410", True),), *UV_CASES], 41, slow=7), indirect=["case"]
 )
 def test_uv(case: Case) -> None:
-    """uv asks the next index where the first one does not have the project."""
+    """uv queries the next index if the first one does not have the project."""
     install = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
     first, second = case.urls
     alone = case.run(*install, first, "--default-index", second, target="alone")
@@ -296,7 +297,7 @@ def test_uv(case: Case) -> None:
 def test_uv_and_an_index_that_forbids_what_it_does_not_have(
     host: str, installed: str | None, environ: dict[str, str], tmp_path: Path
 ) -> None:
-    """uv knows the index of PyTorch by its host, which it cannot see behind `serve`."""
+    """uv recognizes the index of PyTorch by its host, which `serve` hides."""
     wheel = stub_wheel(tmp_path, "kern", OUTER)
     page = Answer(body=json_page(OUTER), kind=JSON)
     install = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
@@ -326,7 +327,8 @@ def test_a_reply_that_only_this_program_rejects(
     pips: dict[str, Environment],
     tmp_path: Path,
 ) -> None:
-    """pip reads more than h11 does, and never goes on to the next index there."""
+    """pip accepts more replies than h11, and never continues with the next index after
+    them."""
     page = Answer(body=json_page(INNER), kind=JSON, headers={name: value})
     second = Answer(body=json_page(OUTER), kind=JSON)
     with (
@@ -353,7 +355,7 @@ class _LostOnce(dict[str, Answer]):
 def test_a_connection_that_is_lost_once(
     version: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
 ) -> None:
-    """pip asks the same index again, as it does alone."""
+    """pip queries the same index again, as without nvp."""
     (tmp_path / "inner").mkdir()
     indexes = {
         INNER: stub_wheel(tmp_path / "inner", "kern", INNER),
@@ -380,7 +382,8 @@ def test_users_of_two_indexes_on_one_server(
     pips: dict[str, Environment],
     tmp_path: Path,
 ) -> None:
-    """GitLab sends 404 to who may not see a project; then installers go on."""
+    """GitLab sends 404 to users without access to a project, and installers then
+    continue with the next index."""
     pages: dict[str, Answer] = {}
     for place, version in (("/1", INNER), ("/2", OUTER)):
         (folder := tmp_path / version).mkdir()

@@ -1,4 +1,4 @@
-"""Signals at any moment: ``pip`` and ``serve`` end with all that they have started."""
+"""Signals at any moment: ``pip`` and ``serve`` end with all of their processes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from nvp.files import resource_file
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
 
 INTERRUPTS = int(os.environ.get("NVP_TEST_INTERRUPTS", "24"))
-"""How many random ones there are; 200 before a release."""
+"""The number of random interrupts; 200 before a release."""
 
 PATIENCE = 10.0
-"""Seconds for what is left to end by itself."""
+"""The seconds in which remaining processes must end."""
 
 MACHINE = ["--cuda-driver", "12.9", "--sm-arch", "8.0"]
 ENDING = [signal.SIGTERM, signal.SIGHUP]
@@ -64,7 +64,8 @@ class Run:
         )
 
     def family(self) -> list[str]:
-        """Return what runs of it, the group and those that have left the group."""
+        """Return its running processes: the group, and processes that have left the
+        group."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -77,13 +78,15 @@ class Run:
         return found
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; return its status and its stderr, and check its family."""
+        """Wait for the end of the program; return its status and stderr, and check its
+        processes."""
         try:
             _, said = self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             raise
-        # A process whose start was interrupted finds that nobody listens, and ends.
+        # A process whose start was interrupted ends, because its parent no longer
+        # listens.
         until = time.monotonic() + PATIENCE
         while (family := self.family()) and time.monotonic() < until:
             time.sleep(0.05)
@@ -136,7 +139,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def test_pip_ends_before_its_index(
     case: str, number: signal.Signals, pip: Pip, bare: Environment, tmp_path: Path
 ) -> None:
-    """What pip has started neither goes on, nor says that it finds no packages."""
+    """Processes of pip end, without reporting that packages are missing."""
     python = bare.python if case == "another pip" else pip.python
     project = "built" if case == "a build" else "drip"
     with slow_index() as (url, wait_for):
@@ -149,13 +152,13 @@ def test_pip_ends_before_its_index(
     assert "Traceback" not in said
     assert "No matching distribution" not in said
     assert "onnection" not in said
-    # pip itself leaves files when it is terminated.
+    # pip itself leaves files if it is terminated.
     assert list(run.temporary.glob("nvidia*")) == []
     assert not (tmp_path / "it").exists()
 
 
 def test_nohup(pip: Pip, tmp_path: Path) -> None:
-    """A signal that whoever has started the program ignores ends nothing."""
+    """The program ignores a signal that its parent ignores."""
     wheel = stub_wheel(tmp_path / "wheels", "plain", "1.0")
     page = PAGE.format(wheel.name).encode()
     answers = {
@@ -233,7 +236,7 @@ def test_ctrl_c_while_pip_removes_its_files(tmp_path: Path) -> None:
 def test_random_interrupts(
     pip: Pip, bare: Environment, index: str, tmp_path: Path
 ) -> None:
-    """Nothing runs afterwards, no file is left, and no cache is damaged."""
+    """Afterwards, no process is running, no file is left, and no cache is damaged."""
 
     def install(name: str) -> None:
         words = ["--python", pip.python, "install", "-i", index, "--target"]
@@ -257,7 +260,7 @@ def test_random_interrupts(
             words = ["--python", python, "install", *words, "--target", target, "torch"]
         run = Run(command, *words, folder=tmp_path)
         time.sleep(longest * rng.random())
-        # A terminal signals the group, and a service this process alone.
+        # A terminal signals the group, and a service manager only this process.
         send = os.killpg if rng.random() < 0.5 else os.kill
         # The process may have ended, and is not collected before `end`.
         send(run.process.pid, number)
@@ -265,7 +268,7 @@ def test_random_interrupts(
         case = f"seed {seed}: {command}, {number.name}, status {status}, {said}"
         assert status in (0, 1, 130, 128 + number, -number), case
         assert "No matching distribution" not in said, case
-        # Python itself says this where its own start is interrupted.
+        # Python itself prints this if its start is interrupted.
         assert "Traceback" not in said or "nvp/" not in said, case
         left = [path.name for path in run.temporary.iterdir()]
         assert not [name for name in left if name.startswith("nvidia")], case

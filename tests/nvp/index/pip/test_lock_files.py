@@ -1,4 +1,4 @@
-"""Reading lock files: their names, and whatever they may say."""
+"""Reading lock files: their names, and any contents."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PACKAGE = st.fixed_dictionaries(
 def test_no_document_is_a_defect(
     tmp_path_factory: pytest.TempPathFactory, packages: object, version: object
 ) -> None:
-    """Whatever a lock file says, it is read or there is a message about it."""
+    """Every lock file is read, or causes a message about its defect."""
     path = tmp_path_factory.getbasetemp() / "pylock.toml"
     document = {"lock-version": version, "packages": packages}
     path.write_text(tomli_w.dumps(document), encoding="utf-8")
@@ -89,7 +89,8 @@ def test_names_of_lock_files(path: str, is_one: bool) -> None:
 def test_inlined_metadata_is_written_nowhere_else(
     name: str, version: str, tmp_path: Path
 ) -> None:
-    """It becomes a file by the name and the version of the package."""
+    """The metadata is written to a file with the name and the version of the
+    package."""
     path = tmp_path / "pylock.toml"
     inlined = metadata({"cu126": gpu_build("12.6")})
     table = {"name": name, "version": version, "wheels": [], "variants-json": inlined}

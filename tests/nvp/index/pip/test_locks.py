@@ -271,7 +271,7 @@ def test_rewritten_wheels(pip: Pip, tmp_path: Path) -> None:
                 assert wheel["hashes"] == {"sha256": digest(path)}
         assert locked.labels("12.6")["torch"] == "1.0 cu126"
         assert locked.labels("12.9")["torch"] == "1.0 cu128"
-        # METADATA is that which pip got.
+        # METADATA is the file that pip read.
         (info,) = locked.target("12.9").glob("torch-*.dist-info")
         assert "variant_" not in (info / "METADATA").read_text()
 
@@ -290,7 +290,7 @@ def test_rewritten_wheels(pip: Pip, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_page_without_hashes(pip: Pip, folder: Path, tmp_path: Path) -> None:
-    """pip computes the hash of the wheel that it takes, and of no other one."""
+    """pip computes only the hash of the wheel that it selects."""
     page = folder / "torch" / "index.html"
     page.write_text(_without_hashes(page))
     with serve(folder) as index:
@@ -381,7 +381,7 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
 
 @pytest.mark.slow
 def test_bad_lock_files(locked: Locked) -> None:
-    """One line for each, with the exit code of input that is not valid."""
+    """Each lock file causes one line, and the exit code of invalid input."""
     locked.lock()
     locked.name_metadata()
     text = locked.path.read_bytes()
@@ -398,14 +398,14 @@ def test_bad_lock_files(locked: Locked) -> None:
     locked.path.write_bytes(text)
     locked.change(lambda t: [w["hashes"].update(sha256="0" * 64) for w in t["wheels"]])
     done = locked.install()
-    # pip says itself that a wheel does not have the hash of the lock file.
+    # pip itself reports that a wheel does not have the hash of the lock file.
     assert done.code == 1
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in done.err
 
 
 @pytest.mark.slow
 def test_wheels_that_need_credentials(pip: Pip, folder: Path, tmp_path: Path) -> None:
-    """pip gets them from the index that it is configured for, lock files too."""
+    """pip downloads them from its configured index, also for a lock file."""
     with serve(folder, credentials="user:word") as bare:
         index = bare.replace("://", "://user:word@")
         locked = Locked(pip, tmp_path / "pylock.toml", index)
@@ -437,7 +437,7 @@ def test_a_stalling_upstream_ends_the_run_with_a_line(
 def test_a_locked_build_that_cannot_run_is_named(
     pip: Pip, tmp_path: Path, unchecked: bool
 ) -> None:
-    """It is installed, because the user has locked it."""
+    """The build is installed, because the user has locked it."""
     root = tmp_path / "index" / "demo"
     stub_wheel(root, "demo", "2.0+cu130", tag=f"py3-none-{next(platform_tags())}")
     write_page(root)

@@ -1,4 +1,4 @@
-"""Builds for different backends that pip took together."""
+"""Builds for different backends in one installation of pip."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def took(project: str, version: str, *requires: str) -> Installed:
         ("2.10.0+cu126", "0.25.0+cu126", False),
         ("2.10.0+cu130", "0.25.0+cu126", True),
         ("2.10.0+cpu", "0.25.0+cu126", True),
-        # What a build without a label is for is not known.
+        # The backend of a build without a label is unknown.
         ("2.10.0", "0.25.0+cu126", False),
         ("2.10.0+cu126", "0.25.0", False),
         ("2.10.0+cu126", "0.25.0+pt210cu130", True),

@@ -33,6 +33,6 @@ def test_a_build_for_other_hardware(tmp_path: Path) -> None:
         f"2.10.0+xpu ({xpu.name}), which is not for this machine: it is for hardware "
         f"of another vendor; pin that of {cuda.name}: --hash=sha256:{digest(cuda)}"
     )
-    # pip takes it, or says itself why not.
+    # pip selects the file, or itself reports why not.
     for shown in ({digest(cuda)}, {digest(xpu), digest(old)}, {digest(cpu)}, {A}):
         assert explain_hashes("torch", shown, pages) is None

@@ -98,7 +98,8 @@ def test_the_newest_build_that_runs(
         "torch": "2.10.0+cu128 None",
         "torchvision": "0.25.0+cu128 None",
     }
-    # The pin of torchvision is not why torch is old, although it allows no other.
+    # The pin of torchvision is not the reason for the old torch, although the pin
+    # allows no other.
     reasons = [x for x in done.out.splitlines() if x.startswith("torch ")]
     assert [line.partition("+")[0] for line in reasons] == ["torch 2.10.0"]
     assert "2.15.0 needs a driver for CUDA 13, but this one is " in reasons[0]
@@ -211,7 +212,7 @@ def test_a_newer_release_from_the_index_of_the_maker(
     assert "torch 2.15.0 would be installed although it cannot run here" in done.err
     assert line in done.out
     assert done.out.splitlines()[-1] == f"Next: nvp releases torch {' '.join(MACHINE)}"
-    # What is taken with it needs another torch.
+    # The companion in this installation needs another torch.
     stub_wheel(tmp_path / "held", "held", "1.0", requires=["torch==2.10.0"])
     links = ("--find-links", tmp_path / "held")
     done = pip(*words, *links, "torch", "held", forced=False)
@@ -224,7 +225,7 @@ def test_a_newer_release_from_the_index_of_the_maker(
 
 @pytest.fixture(scope="module")
 def cpu_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the URL of an index that has builds without GPU code alone."""
+    """Return the URL of an index that only has builds without GPU code."""
     folder = tmp_path_factory.mktemp("cpu")
     for project, version, requires in (
         ("torch", "2.15.0+cpu", []),

@@ -1,4 +1,4 @@
-"""Asking a pip how it understands its command line."""
+"""The command line as a pip parses it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestTools:
         tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch,
     ) -> Path:
-        """Make the running interpreter that of a tool."""
+        """Set the prefix of the running interpreter to that of a tool."""
         (tmp_path / request.param).touch()
         monkeypatch.setattr(sys, "prefix", str(tmp_path))
         return tmp_path
@@ -237,7 +237,7 @@ class TestProbe:
 def test_the_pip_that_comes_with_python(
     environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As under ``uv tool``, where neither environment has a pip."""
+    """The case is that of ``uv tool``, where neither environment has a pip."""
     bare = make_environment(tmp_path / "bare")
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(

@@ -150,7 +150,8 @@ def test_a_hash_selects_its_build(
     )
     assert done.code == 0, done.text
     assert installed_labels(target)["torch"] == f"2.8.0 {label}"
-    # The hash made pip take it. No reason is given that is about the machine.
+    # pip selected the build because of its hash, so the message has no reason about the
+    # machine.
     assert "does not fit" not in done.text
 
 
@@ -182,14 +183,14 @@ def test_a_hash_of_a_build_that_does_not_fit_is_not_found(
 ) -> None:
     (wheel,) = (published / "torch").glob("torch-2.8.0-*-cu130.whl")
     file = tmp_path / "requirements.txt"
-    # The hashes of files that a file names count, as pip reads them.
+    # The hashes in included files count, as in pip.
     file.write_text("-r pinned.txt\n")
     pinned = tmp_path / "pinned.txt"
     pinned.write_text(f"torch==2.8.0 --hash=sha256:{digest(wheel)}")
     done = pip("install", "-i", index, "-r", file, "--target", tmp_path / "it")
     assert done.code == 1
     assert not (tmp_path / "it").exists()
-    # pip says that somebody may have tampered with another wheel.
+    # pip reports that another wheel may have been changed.
     (best,) = (published / "torch").glob("torch-2.8.0-*-cu126.whl")
     last = done.err.splitlines()[-1]
     assert last.startswith(

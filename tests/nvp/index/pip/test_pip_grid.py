@@ -15,7 +15,7 @@ from support.uv_installer import UvIndex, uv_index
 
 RELEASES = {
     "torch": TORCH,
-    # On this machine only the non-variant wheel is left.
+    # On this machine, only the non-variant wheel fits.
     "no null": document(TORCH_LABELS),
     "upper bounds": document(
         {
@@ -34,7 +34,7 @@ SOME = [None, ("12.8", "9.0"), ("13.0", "12.0")]
 
 
 class Case(NamedTuple):
-    """What pip and uv installed: the label of each project."""
+    """The installations of pip and uv: the label of each project."""
 
     uv: list[str | None]
     pip: list[str | None]

@@ -1,4 +1,4 @@
-"""``pip``: requirements of the user that leave nothing that runs here."""
+"""``pip``: requirements of the user that exclude all builds for this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHEELS: dict[str, dict[str, list[str]]] = {
         "0.26.9": ["torchvision==0.27.1", "torch==2.12.1"],
         "0.19.9": ["torch==2.10.0", "torchvision==0.25.0"],
     },
-    # It has code for CUDA 13, and does not say for which torch.
+    # The build has code for CUDA 13, without the version of torch.
     "torchaudio": {
         "2.11.0": ["nvidia-cuda-runtime==13.0.96"],
         "2.10.0": ["torch==2.10.0"],
@@ -77,7 +77,7 @@ def url(index: Path) -> Iterator[str]:
 
 @pytest.fixture
 def hashes(index: Path) -> str:
-    """Return requirements with the hashes of what is left."""
+    """Return requirements with the hashes of the remaining builds."""
     lines = []
     for project, version in PINNED.items():
         release = version.removesuffix(" None")
@@ -102,7 +102,8 @@ def hashes(index: Path) -> str:
 def test_a_pin_and_its_companion(
     form: str, hashes: str, url: str, pip_of: Callable[[str], Pip], tmp_path: Path
 ) -> None:
-    """What is left is installed with all that it requires, and one warning for each."""
+    """The remaining builds are installed with their requirements, and one warning for
+    each."""
     (tmp_path / "c.txt").write_text("torch==2.12.1\n")
     (tmp_path / "r.txt").write_text("-r n.txt\ntorchvision\n")
     (tmp_path / "n.txt").write_text("torch==2.12.1\n")
@@ -125,7 +126,8 @@ def test_a_pin_and_its_companion(
     warned = [line for line in done.err.splitlines() if line.startswith("warning: ")]
     asked = "torchvision 0.27.1 was installed although it cannot run here: it requires"
     if form == "constraint":
-        # torchvision brings torch in, and says why it does not run.
+        # torchvision requires torch, and the warning has the reason why torch does not
+        # run.
         assert [asked in line for line in warned] == [True]
     elif form != "hashes":
         assert [TORCH in line for line in warned] == [True, False], done.err

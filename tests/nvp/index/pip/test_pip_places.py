@@ -1,4 +1,4 @@
-"""``pip`` with indexes and links from every place where pip takes them."""
+"""``pip`` with indexes and links from every place that pip reads."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_isolated_from_variables_and_files(
 
 @pytest.mark.slow
 def test_an_index_given_twice(pip: Pip, index: str, tmp_path: Path) -> None:
-    """pip gets no other place than the local index."""
+    """pip gets only the local index."""
     pip.environ["PIP_EXTRA_INDEX_URL"] = index
     target = tmp_path / "it"
     done = pip("install", "-i", index, "--target", target, "torch")

@@ -147,7 +147,7 @@ def test_variant_markers_and_required_hashes(pip: Pip, folder: Path) -> None:
 
 def test_a_broken_release_gives_the_non_variant_wheel(pip: Pip, folder: Path) -> None:
     """The installation goes on, with a warning."""
-    # The files are not JSON, not valid, and not what the hash on the page describes.
+    # The files are not JSON, are invalid, or do not have the hash on the page.
     publish(folder, metadata(BUILDS), "torn", "1.0")
     (folder / "torn" / "torn-1.0-variants.json").write_text('{"$schema": ')
     publish(folder, metadata(BUILDS) | {"oops": 1}, "wrong", "1.0")
@@ -218,7 +218,7 @@ def test_an_index_that_is_down_is_reported(pip: Pip, folder: Path) -> None:
 def test_attributes_of_files_on_a_page_count(
     kind: str, pip: Pip, tmp_path: Path
 ) -> None:
-    """They are ``requires-python``, ``yanked`` and the hash of METADATA."""
+    """The attributes are ``requires-python``, ``yanked`` and the hash of METADATA."""
     says = {"3.0": {"requires-python": ">=4"}, "2.9": {"yanked": "a bug"}, "2.8": {}}
     answers, files = {}, []
     for version, more in says.items():

@@ -33,7 +33,7 @@ def digest(path: Path) -> str:
 
 
 def test_pins(pip: Pip, index: str, tmp_path: Path) -> None:
-    """PEP 825 does not let a variant that does not fit be selected."""
+    """PEP 825 forbids selecting a variant that does not fit."""
     target = tmp_path / "it"
     words = ("install", "-i", index, "--no-deps", "--upgrade", "--target", target)
     done = pip(*words, "--label", "plain", "torch")
@@ -85,7 +85,7 @@ def test_a_pinned_label_that_nothing_has(pip: Pip, index: str) -> None:
 def test_a_pinned_label_that_a_dependency_may_have(
     pip: Pip, index: str, tmp_path: Path
 ) -> None:
-    """The page of the dependency is read when pip asks for it."""
+    """The page of the dependency is read when pip requests the page."""
     stub_wheel(tmp_path, "app", "1.0", requires=["torch"])
     words = ("install", "-i", index, "--dry-run", "--find-links", tmp_path, "app")
     done = pip(*words, "--label", "plain")
@@ -202,7 +202,7 @@ def test_another_variant_is_installed_already(
     )
     (advice,) = (line for line in done.err.splitlines() if "--force-reinstall" in line)
 
-    # A requirements file asks for the project as well.
+    # A requirements file also names the project.
     file = tmp_path / "requirements.txt"
     file.write_text("torch\n")
     done = pip("install", "-i", index, "--upgrade", "-r", file)
@@ -288,7 +288,7 @@ def test_a_signal_leaves_no_files(
             os.killpg(process.pid, 0)
     assert process.returncode not in (0, -number)
     assert "Traceback" not in said
-    # pip itself leaves files when it is terminated.
+    # pip itself leaves files if it is terminated.
     assert list(folder.glob("nvidia*")) == []
     assert number == signal.SIGTERM or list(folder.iterdir()) == []
     assert not (tmp_path / "it").exists()

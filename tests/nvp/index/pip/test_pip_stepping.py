@@ -1,4 +1,5 @@
-"""``pip`` and ``serve``: which older release is taken where the newest cannot run."""
+"""``pip`` and ``serve``: the older release that replaces a newest one that cannot
+run."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for version, requires in releases.items():
             stub_wheel(folder / project, project, version, tag=HERE, requires=requires)
             stub_sdist(folder / project, project, version)
-        # No installer here takes this one, whatever it needs.
+        # No installer of this machine selects this release, so its requirements do not
+        # matter.
         stub_wheel(folder / project, project, "9.0", tag=OTHER_PYTHON, requires=CUDA_12)
     stub_wheel(folder / "fresh-cu13", "fresh-cu13", "0.0.0a0")
     stub_wheel(folder / "late-cu13", "late-cu13", "1.0", tag=HERE)
@@ -60,7 +62,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def test_the_newest_release_that_is_known_to_run(
     version: str, pip_of: Callable[[str], Pip], url: str, tmp_path: Path
 ) -> None:
-    """No source is built, and a release of which nothing is known is passed over."""
+    """No source is built, and an unknown release is passed over."""
     target = tmp_path / "it"
     words = ("install", "-i", url, "--no-deps", "--target", target, "kernels", *MACHINE)
     done = pip_of(version)(*words)
@@ -112,7 +114,7 @@ def test_torch_runs_without_triton(pip: Pip, tmp_path: Path) -> None:
 
 
 def test_nothing_is_passed_over_where_nothing_runs(pip: Pip, url: str) -> None:
-    """A placeholder is no release to go back to."""
+    """A placeholder never replaces a newer release."""
     done = pip("install", "--dry-run", "-i", url, "--no-deps", "fresh-cu13", *MACHINE)
     assert done.code == 0, done.text
     assert "Would install fresh-cu13-2.0" in done.out.replace("_", "-")
@@ -174,7 +176,7 @@ def test_a_project_that_never_had_a_wheel(pip: Pip, tmp_path: Path) -> None:
     for name in ("flash-attn", "other"):
         (tmp_path / name).mkdir()
         stub_sdist(tmp_path / name, name, "2.8.3")
-        # What is for another platform, or under development, is no wheel to take.
+        # Wheels for another platform and pre-releases are not selected.
         stub_wheel(tmp_path / name, name, "2.0", tag="cp311-cp311-win_amd64")
         stub_wheel(tmp_path / name, name, "0.1.dev1")
         write_page(tmp_path / name)
@@ -225,7 +227,7 @@ def test_a_gpu_that_the_newest_release_leaves_out(pip: Pip, tmp_path: Path) -> N
     assert "Would install torch-2.10.0" in every.out
     assert "2.15.0 has no code for compute capability 7.0" in every.text
     assert "Tesla V100" not in every.text
-    # What a build requires leaves out GPUs too.
+    # The requirements of a build also exclude GPUs.
     done = pip(*words, "--no-deps", "own", forced=False)
     assert "Would install own-15" in done.out
     assert "own 10 is the newest release that runs on all its GPUs" in done.text

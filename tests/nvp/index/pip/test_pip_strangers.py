@@ -100,7 +100,7 @@ def private(tmp_path: Path) -> Path:
 def test_another_user_reads_no_index(
     pip: Pip, isolated: bool, private: Path, project: Path
 ) -> None:
-    """The URL is on the command line of a build, and is not enough."""
+    """The URL on the command line of a build is not enough for access."""
     # A build has a directory below this one, which its command line names.
     temporary = project / "temporary"
     temporary.mkdir()
@@ -109,7 +109,7 @@ def test_another_user_reads_no_index(
     read: list[str | None] = []
 
     def attack() -> None:
-        if seen:  # The requests of the attack itself get here as well.
+        if seen:  # The requests of the attack itself are also recorded.
             return
         seen.extend(visible_urls(LOCAL, str(temporary)))
         read.extend(read_as(STRANGER, [f"{url}private/" for url in seen]))

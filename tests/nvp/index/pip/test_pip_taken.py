@@ -1,4 +1,5 @@
-"""``pip``: what it says of regular wheels that were taken, passed over and kept."""
+"""``pip``: its messages about regular wheels that were selected, passed over and
+kept."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ DRIVER = "a driver for CUDA 13, but this one is for CUDA 12.9"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return an index of ``demo``, of which 1.0 alone runs, and of what requires it."""
+    """Return an index of ``demo``, of which only 1.0 runs, and of projects that require
+    it."""
     folder = tmp_path_factory.mktemp("label-index")
     for version, labels in LABELS.items():
         for label in labels:
@@ -75,7 +77,7 @@ def test_what_came_in_although_it_cannot_run(pip: Pip, url: str) -> None:
 
 @pytest.mark.slow
 def test_a_requirement_that_leaves_nothing_that_runs(pip: Pip, url: str) -> None:
-    """Of what is left, the build without GPU code is taken."""
+    """Of the remaining builds, the one without GPU code is selected."""
     words = ("install", "-i", url, "--dry-run", "--ignore-installed")
     done = pip(*words, "demo>=2")
     assert done.code == 0, done.text
@@ -91,7 +93,7 @@ def test_a_requirement_that_leaves_nothing_that_runs(pip: Pip, url: str) -> None
 def test_a_machine_without_a_driver(
     words: tuple[str, ...], pip: Pip, url: str, tmp_path: Path
 ) -> None:
-    """A build for GPUs runs on the CPU there, as far as anybody knows."""
+    """A build for GPUs may run on the CPU there."""
     if words:  # this machine has a GPU
         pip.environ |= {CUDA: "12.9", SM: "8.0"}
     else:

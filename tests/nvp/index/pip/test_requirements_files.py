@@ -1,4 +1,4 @@
-"""Copies of requirements files mean to pip what the originals mean."""
+"""Copies of requirements files have the same meaning for pip as the originals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def links(text: str) -> str:
 
 
 class Files:
-    """Files of a user, and the copies that pip gets instead."""
+    """Files of a user, and the copies that pip reads instead."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "project"
@@ -52,8 +52,9 @@ class Files:
         )
 
     def read(self, path: str) -> list[tuple[Any, ...]]:
-        """Return what pip reads in a file and in the files that it includes."""
-        session: Any = None  # Nothing is read from servers.
+        """Return the requirements and options that pip reads in a file and its included
+        files."""
+        session: Any = None  # Servers are not read.
         parser = RequirementsFileParser(session, get_line_parser(None))
         return [self._event(line) for line in parser.parse(path, False)]
 
@@ -80,7 +81,7 @@ class Files:
         return inner if os.path.exists(inner) else text
 
     def expected(self, path: str) -> list[tuple[Any, ...]]:
-        """Return what pip should read in the copy: the places are replaced."""
+        """Return the result that pip should read in the copy, with replaced places."""
         return [
             (
                 event[0] and place(event[0]),
@@ -96,7 +97,8 @@ class Files:
         ]
 
     def check(self, path: str) -> str:
-        """Return the copy of ``path``, and check that pip reads it as it should."""
+        """Return the copy of ``path``, and check that pip reads the same in the
+        copy."""
         new = self.rewrite(path)
         assert self.read(new) == self.expected(path)
         return new
@@ -298,7 +300,7 @@ class TestIncludes:
     def test_a_missing_file(self, files: Files) -> None:
         path = files.write("a.txt", f"-i {URL}\n-r missing.txt\n")
         text = Path(files.rewrite(path)).read_text()
-        # The error of pip should name the file that the user knows.
+        # The error of pip should name the file of the user.
         assert f"-r {files.folder}/missing.txt" in text
 
 

@@ -1,4 +1,5 @@
-"""``pip``: reports and lock files in pipes and devices, which stay what they are."""
+"""``pip``: reports and lock files in pipes and devices, which are not replaced by
+files."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Reader:
         self._texts.append(self.path.read_text(encoding="utf-8"))
 
     def text(self) -> str:
-        """Return all that was written to the pipe."""
+        """Return everything that was written to the pipe."""
         self._thread.join(60)
         (text,) = self._texts
         return text
@@ -51,7 +52,7 @@ def pipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def full(tmp_path: Path) -> Path:
-    """Return a device of our own that takes nothing, as ``/dev/full`` does."""
+    """Make a device that accepts no data, such as ``/dev/full``."""
     path = tmp_path / "full"
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))

@@ -141,7 +141,7 @@ def test_a_proxy(
 
 @pytest.mark.slow
 def test_a_signed_url_is_not_shown(environ: dict[str, str], index: str) -> None:
-    """The query of a signed URL is a secret as well, also when the URL is wrong."""
+    """The query of a signed URL is also a secret, even if the URL is invalid."""
     for name in (WHEEL, "torch/missing.whl"):
         url = f"{index}{name}?Signature=S3cret"
         done = provider("-vv", "inspect", url, environ=environ)
@@ -150,7 +150,7 @@ def test_a_signed_url_is_not_shown(environ: dict[str, str], index: str) -> None:
 
 
 class TestNetrcWithoutPip:
-    """Without a pip, this package reads the netrc file."""
+    """Without a pip, nvp reads the netrc file."""
 
     URL = "https://index.example/simple/"
 

@@ -1,4 +1,4 @@
-"""The process that says how pip understands a command, and then runs it."""
+"""The process in which pip parses a command, and which then runs the command."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def fresh_of_newest(tmp_path: Path) -> Environment:
 def test_a_wrong_option_is_told_in_one_line(
     words: tuple[str, ...], environ: dict[str, str]
 ) -> None:
-    """The process that has loaded pip by then ends without a word."""
+    """The process that has already loaded pip ends without output."""
     done = provider("pip", *words, "install", "torch", environ=environ)
     assert done.code in (2, 4)
     assert done.out == ""
@@ -97,13 +97,13 @@ def test_a_wrong_option_is_told_in_one_line(
 def test_an_interrupt_before_pip_runs_is_silent(
     environ: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A terminal sends Ctrl-C to the process that has loaded pip as well."""
+    """A terminal also sends Ctrl-C to the process that has loaded pip."""
     pip = Pip(sys.executable, environ)
     pip.start(quiet=False)
     assert pip._warm is not None
     process = pip._warm.process
     try:
-        # It is held back while Python starts.
+        # The signal is blocked while Python starts.
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == -signal.SIGINT
     finally:

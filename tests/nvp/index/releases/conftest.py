@@ -1,4 +1,4 @@
-"""What all tests of releases need."""
+"""Fixtures of all tests of releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def remembered_replies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask the real pip each question once, since half a second goes into its start.
+    """Query the real pip once for each command, because its start takes half a second.
 
     Without configuration files, its reply depends on the question and on variables.
     """

@@ -70,7 +70,7 @@ def data(indexes: tuple[Path, Path]) -> dict[str, Any]:
 
 
 def changes(data: dict[str, Any], project: str) -> set[tuple[Any, ...]]:
-    """Return each change with its picks, of one project."""
+    """Return the changes of one project, with their picks."""
     pairs = [pair for pair in data["pairs"] if pair["project"] == project]
     return {(pair["change"], pair["old"], pair["new"]) for pair in pairs}
 
@@ -136,7 +136,7 @@ class TestChanges:
         assert "fewer (OLD) -> fewer (NEW)" in outcome.out
         assert "lost: 1.0+cu129 -> 1.0 (cpu)" in outcome.out
         assert "1 project changes and 0 stay the same" in outcome.out
-        # The other way round it is a gain; a page stands for its directory.
+        # The reverse is a gain; a page counts as its directory.
         page = new / "fewer" / "index.html"
         outcome = run(page, old / "fewer" / "index.json", "--format", "markdown")
         assert outcome.code == 0, outcome.err
@@ -180,7 +180,7 @@ class TestSavedPages:
         assert "it is unknown whether 1.0+cu126 runs on the GPU" in outcome.err
         data = json.loads(outcome.out)["data"]
         assert changes(data, "demo") == {("same", "1.0+cu126", "1.0+cu126")}
-        # Beside the pages, the same metadata tells all.
+        # The same metadata next to the pages has all facts.
         shutil.copy(root / "demo-1.0-variants.json", tmp_path)
         outcome = run(old, new, "--format", "json")
         assert (outcome.code, outcome.err) == (0, "")

@@ -1,4 +1,4 @@
-"""The options of `releases` that `pip` has as well: the same words mean the same."""
+"""The options that `releases` shares with `pip` have the same meaning."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_page_of_links_is_read_as_well(tmp_path: Path) -> None:
 def test_a_trusted_host_may_speak_plain_http(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The name is resolved only after the host was allowed."""
+    """The name is resolved only after the check of the host."""
     url = "http://wheels.invalid/simple/"
     with pytest.raises(UsageError, match="--trusted-host"):
         api.releases("torch", index_url=url, environment=OLD)
@@ -174,7 +174,8 @@ def test_every_gpu_counts(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_an_index_names_the_backend(tmp_path: Path) -> None:
-    """As `pip` has it: a regular wheel in such a directory is a build for that CUDA."""
+    """As in `pip`, a regular wheel in such a directory is a build for that CUDA
+    version."""
     folder = tmp_path / "cu130"
     stub_wheel(folder / "demo", "demo", "3.0", tag=HERE)
     write_page(folder / "demo")

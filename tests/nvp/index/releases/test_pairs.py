@@ -22,13 +22,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 PYTHON = f"cp3{sys.version_info.minor}"
-# Not the name on PyPI, whose hash the table knows.
+# The name differs from PyPI's, because the table has the hash of PyPI's wheel.
 TAG = f"{PYTHON}-{PYTHON}-manylinux_2_17_x86_64"
 
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    """An index with releases of torch that the table of builds knows."""
+    """Make an index with releases of torch from the table of builds."""
     for version in ("2.10.0", "2.14.1", "2.14.1+cu126", "2.15.0"):
         stub_wheel(tmp_path / "torch", "torch", version, tag=TAG)
     write_page(tmp_path / "torch")

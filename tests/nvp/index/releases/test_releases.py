@@ -231,7 +231,7 @@ def test_a_server_that_sends_a_byte_at_a_time(
 
 
 class TestInspect:
-    """Wheels of which nothing is known, on a server that serves ranges."""
+    """Unknown wheels, on a server that supports range requests."""
 
     CODE: Mapping[str, Sequence[str]] = {
         "3.0": ["90_real"],
@@ -280,7 +280,7 @@ class TestInspect:
     def test_another_index_that_claims_the_same_hash(
         self, server: RangeServer, tmp_path: Path
     ) -> None:
-        """Its wheels are read in parts, so that nobody has hashed them."""
+        """Wheels are read in parts, so their hashes are only claims."""
         with serve_answers(server_answers(tmp_path, {"2.0": ["90_real"]})) as hostile:
             assert self.read(hostile, inspect=True)["2.0"].verdict == "cannot"
             assert self.read(server)["2.0"].verdict == "unknown"

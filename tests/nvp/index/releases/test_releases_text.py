@@ -1,4 +1,4 @@
-"""``releases``: what people read of the table."""
+"""``releases``: the text of the table."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_releases_with_one_reason_are_a_range_unless_all_are_wanted(
 
 
 def test_the_releases_that_are_left_out_are_counted(tmp_path: Path, run: Run) -> None:
-    # No two releases next to each other have the same row, but for the oldest.
+    # Adjacent releases have different rows, except the oldest.
     versions = [f"2.{n}+cu1{26 + n % 2 * 2}" for n in range(20)]
     index = write_index(tmp_path, "demo", *versions, "1.1+cu130", "1.0+cu130")
     out = run("releases", "demo", "-i", index, "--cuda-driver", "12.8").out
@@ -259,7 +259,7 @@ def test_the_table_fits_a_terminal(
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     out = run("releases", "torch", "-i", index, "--cuda-driver", "12.8").out
     plain = re.sub(r"\x1b\[[0-9;]*m", "", out)
-    # A command stays on one line, so that it can be copied whole.
+    # A command stays on one line, so users can copy it.
     lines = [line for line in plain.splitlines() if "nvp pip " not in line]
     assert max(map(len, lines)) <= columns
     assert "release" in out
