@@ -292,7 +292,7 @@ def _lines() -> Mapping[str, Sequence[str]]:
 
 def find_record(
     project: str,
-    version: str,
+    version: str | Version,
     platform: str,
     *,
     file_name: str | None = None,
@@ -308,12 +308,12 @@ def find_record(
     from packaging.utils import canonicalize_name
 
     try:
-        parsed = Version(version)
+        parsed = Version(version) if isinstance(version, str) else version
     except ValueError:
         return None
-    record = _index(canonicalize_name(project)).get(
-        (Version(parsed.public), parsed.local, platform)
-    )
+    # Parsing is slow for pages with 10,000 builds: parse only labeled versions.
+    release = Version(parsed.public) if parsed.local else parsed
+    record = _index(canonicalize_name(project)).get((release, parsed.local, platform))
     if record is None or file_name is None or sha256 is None:
         return record
     return record if record.wheels.get(file_name, sha256) == sha256 else None

@@ -7,6 +7,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,6 +23,11 @@ import httpx
 from nvidia_variant_provider.errors import redacted
 
 from .urls import Settings, UpstreamError
+
+if find_spec("sniffio") is None:
+    # httpcore imports this optional module six times for each request, and looking for
+    # a missing module would take a third of the time of a request.
+    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 _PAGES = 64
 """The maximum number of connections for complete responses, such as pages."""

@@ -207,11 +207,15 @@ class _Key(NamedTuple):
 
 
 class _Name(NamedTuple):
-    """A file with its parsed name."""
+    """A file with its parsed name.
+
+    :param version: the version without its label; ``full`` has the label.
+    """
 
     file: model.File
     parts: WheelName
     version: Version
+    full: Version
 
 
 def make_table(
@@ -283,8 +287,7 @@ def _candidates(
             or not interpreter.is_allowed(file.requires_python)
         ):
             continue
-        full = Version(name.parts.version)
-        order: _Order = (full, -rank, name.parts.build)
+        order: _Order = (name.full, -rank, name.parts.build)
         yield name.version, order, renamed.get(file.filename, file.filename)
 
 
@@ -428,8 +431,9 @@ def _parse_all(
             parts = parse_wheel_name(file.filename)
         except (InputError, InvalidWheelFilename):
             continue
-        version = Version(Version(parts.version).public)
-        names.append(_Name(file, parts, version))
+        full = Version(parts.version)
+        version = Version(full.public) if full.local else full
+        names.append(_Name(file, parts, version, full))
     return names
 
 

@@ -68,7 +68,8 @@ class Pins:
         return self.projects.get(project, self.everywhere)
 
 
-@lru_cache(maxsize=1024)
+# A page may have a different value for each of 20,000 files, each read three times.
+@lru_cache(maxsize=32768)
 def allows_python(requires_python: str | None, version: str) -> bool:
     """Return whether a file supports a version of Python; invalid limits are ignored.
 

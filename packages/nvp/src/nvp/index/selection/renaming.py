@@ -244,16 +244,18 @@ def _find_hidden(
     groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
 ) -> set[str]:
     """Find the wheels whose tags make installers prefer them to better variants."""
+    alike: dict[object, dict[int, list[Wheel]]] = {}
+    for number, group in enumerate(groups):
+        for wheel in group:
+            same = alike.setdefault(conditions.get(wheel.file_name), {})
+            same.setdefault(number, []).append(wheel)
     hidden = set()
-    for condition in {conditions.get(w.file_name) for group in groups for w in group}:
-        alike = [
-            [w for w in wheels if conditions.get(w.file_name) == condition]
-            for wheels in groups
-        ]
-        for group, place in find_outranking(
-            [[wheel.parts.tags for wheel in wheels] for wheels in alike]
+    for same in alike.values():
+        found = [*same.values()]
+        for group_, place in find_outranking(
+            [[wheel.parts.tags for wheel in wheels] for wheels in found]
         ):
-            hidden.add(alike[group][place].file_name)
+            hidden.add(found[group_][place].file_name)
     return hidden
 
 

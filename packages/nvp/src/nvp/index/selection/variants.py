@@ -220,12 +220,17 @@ class VariantSelector:
         :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
+        conditions = {
+            name: (file.requires_python, bool(file.yanked))
+            for name, file in files.items()
+        }
         shown_releases = await asyncio.gather(
             *(
                 self._choose(
                     project,
                     release,
                     files,
+                    conditions,
                     pinned=pinned,
                     named=named,
                     base=bases.get(canonicalize_version(release.version), 0),
@@ -268,6 +273,7 @@ class VariantSelector:
         project: str,
         release: Release,
         files: Mapping[str, model.File],
+        conditions: Mapping[str, object],
         *,
         pinned: str | None,
         named: Collection[str],
@@ -306,15 +312,7 @@ class VariantSelector:
             )
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         labels = [label for label in resolution.compatible if pinned in (None, label)]
-        make = functools.partial(
-            make_offers,
-            release,
-            base=base,
-            conditions={
-                name: (file.requires_python, bool(file.yanked))
-                for name, file in files.items()
-            },
-        )
+        make = functools.partial(make_offers, release, base=base, conditions=conditions)
         offers, hidden = await asyncio.to_thread(make, labels)
         markers = await self._find_markers(project, offers, resolution, files)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}

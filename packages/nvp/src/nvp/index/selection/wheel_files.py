@@ -93,7 +93,7 @@ def find_known_needs(project: str, wheel: OrdinaryWheel) -> Needs | None:
     if platform is not None:
         record = find_record(
             canonicalize_name(project),
-            str(wheel.version),
+            wheel.version,
             platform,
             file_name=name,
             sha256=wheel.file.hashes.get("sha256"),

@@ -1,0 +1,140 @@
+"""The work for a page is counted: it grows with the files, not with their pairs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+from support.builds import machine
+from support.range_server import Answer, RangeServer, serve_answers
+
+from nvp import api
+from nvp.builds.releases import ReleaseTable
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.selection import options, variants
+from nvp.index.selection.renaming import group, make_offers
+
+MANY = 1_500
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+def answers(files: Sequence[dict[str, Any]]) -> dict[str, Answer]:
+    every = [{"url": f"/files/{f['filename']}", "hashes": {}, **f} for f in files]
+    page = {"meta": {"api-version": "1.1"}, "name": "demo", "files": every}
+    return {"/demo/": Answer(body=json.dumps(page).encode(), kind=JSON)}
+
+
+def read(server: RangeServer) -> ReleaseTable:
+    here = machine("12.8", "9.0")
+    return api.releases("demo", index_url=server.url, environment=here)
+
+
+def count(kind: type, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Count how often objects of a class are made from a text."""
+    made: Counter[type] = Counter()
+    real = kind.__init__  # type: ignore[misc]
+
+    def init(self: Any, *args: Any, **more: Any) -> None:
+        made[kind] += 1
+        real(self, *args, **more)
+
+    monkeypatch.setattr(kind, "__init__", init)
+    return lambda: made[kind]
+
+
+def wheels(number: int, **more: str) -> Sequence[dict[str, Any]]:
+    tags = "py3-none-manylinux_2_17_x86_64"
+    return [
+        {"filename": f"demo-{i}.5.7-{tags}.whl"}
+        | {key: value.format(i) for key, value in more.items()}
+        for i in range(number)
+    ]
+
+
+def test_each_limit_of_python_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    options.allows_python.cache_clear()
+    files = wheels(MANY, **{"requires-python": ">=3.9,!=2.7.{}"})
+    made = count(SpecifierSet, monkeypatch)
+    with serve_answers(answers(files)) as server:
+        table = read(server)
+    assert len(table.releases) == MANY
+    assert MANY <= made() < MANY + 20
+
+
+def test_each_version_is_parsed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = count(Version, monkeypatch)
+    with serve_answers(answers(wheels(300))) as server:
+        table = read(server)
+    assert len(table.releases) == 300
+    # Each module and package that parses the names of files parses the version once.
+    assert made() < 6 * 300
+
+
+def test_the_files_of_a_page_are_described_once_for_all_releases(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[object] = []
+
+    def make(*args: Any, conditions: Mapping[str, object], **more: Any) -> Any:
+        given.append(conditions)
+        return make_offers(*args, conditions=conditions, **more)
+
+    monkeypatch.setattr(variants, "make_offers", make)
+    document = {
+        "$schema": "https://variants-schema.wheelnext.dev/peps/825/v0.1.0.json",
+        "default-priorities": {"namespace": ["nvidia"]},
+        "variants": {"x": {"nvidia": {"cuda_version_lower_bound": ["12.0"]}}},
+    }
+    names = [f"demo-{i}-py3-none-any-x.whl" for i in range(20)]
+    texts = [f"demo-{i}-variants.json" for i in range(20)]
+    found = answers([{"filename": name} for name in (*names, *texts)])
+    metadata = Answer(body=json.dumps(document).encode())
+    found |= {f"/files/{name}": metadata for name in texts}
+    with serve_answers(found) as server:
+        table = read(server)
+    assert len(table.releases) == 20
+    assert len(given) >= 20
+    assert all(item is given[0] for item in given)
+
+
+def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
+    class Conditions(dict[str, object]):
+        reads = 0
+
+        def get(self, name: str, default: object = None) -> object:
+            self.reads += 1
+            return super().get(name, default)
+
+    names = [f"demo-1-{i}-py3-none-any-{x}.whl" for i in range(300) for x in "ab"]
+    conditions = Conditions({name: (f">=3.{i}",) for i, name in enumerate(names)})
+    release = group(names, "demo")["1"]
+    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    assert (len(offers), hidden) == (len(names), [])
+    assert conditions.reads == len(names)
+
+
+class Seeker:
+    """A finder of modules that finds nothing, and records what is looked for."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, name: str, *_: object) -> None:
+        self.names.append(name)
+
+
+def test_a_request_looks_for_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeker = Seeker()
+    with serve_answers({"/a": Answer(body=b"x")}) as server, BlockingClient() as client:
+        client.read(f"{server.url}/a")
+        importlib.invalidate_caches()
+        monkeypatch.setattr(sys, "meta_path", [seeker, *sys.meta_path])
+        client.read(f"{server.url}/a")
+    assert seeker.names == []
