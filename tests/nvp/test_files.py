@@ -1,4 +1,4 @@
-"""The directory for what is read once, and who may have a say in it."""
+"""The directory of the caches, and the users who may change it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAME = "nvidia-variant-provider"
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the directory of all caches, which is ours."""
+    """Return the directory of all caches, which belongs to this user."""
     folder = tmp_path / "caches"
     folder.mkdir(mode=0o755)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
@@ -33,7 +33,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find() -> tuple[str | None, list[str]]:
-    """Return the directory of the cache, and what was said about it."""
+    """Return the directory of the cache, and the messages about it."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         return cache_folder(os.environ), [str(item.message) for item in told]
@@ -63,7 +63,7 @@ def test_what_is_kept_is_for_this_user_alone(base: Path) -> None:
     assert modes == {NAME: 0o700, "kind": 0o700, "file": 0o600}
     assert load(base / NAME / "kind" / "file", 7) == b"content"
     assert load(base / NAME / "kind" / "file", 6) is None
-    # The second run finds its directory.
+    # The second run finds the directory.
     assert find() == (folder, [])
 
 
@@ -77,7 +77,7 @@ def foreign(path: Path) -> None:
 
 
 def of_a_home(path: Path) -> None:
-    """The home of another user, who has no cache yet, as with ``sudo -E``."""
+    """Make the home of another user, who has no cache yet, as with ``sudo -E``."""
     os.chown(path.parent, STRANGER, STRANGER)
 
 
@@ -133,7 +133,7 @@ def test_folders_that_are_no_cache(make: Callable[[Path], None], base: Path) -> 
     assert folder is None
     (line,) = told
     assert line.startswith(f"no cache is used: {base}")
-    # Nothing is written there, not even where nobody has asked before.
+    # No file is written there, not even by a first request.
     with pytest.warns(CacheWarning):
         store(base / NAME / "file", b"x")
     assert sorted(base.parent.rglob("*")) == before
@@ -167,7 +167,7 @@ def test_folders_that_are_a_cache(make: Callable[[Path], None], base: Path) -> N
 def test_a_folder_that_somebody_else_makes_meanwhile(
     make: Callable[[Path], None], base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Anybody can create a directory in /tmp after it was found to be missing."""
+    """Anyone can create a directory in /tmp after nvp has found it missing."""
     sticky_parent(base / NAME)
     looked_at = os.stat
 
@@ -218,7 +218,7 @@ def written_by(user: int, bits: int) -> Callable[[Path], None]:
     ],
 )
 def test_files_that_are_not_read(make: Callable[[Path], None], base: Path) -> None:
-    """A named pipe would make the reader wait for ever."""
+    """A named pipe would block the reader forever."""
     folder = base / NAME
     folder.mkdir(mode=0o700)
     make(folder / "file")
@@ -262,7 +262,7 @@ store(sys.argv[1] + "/kind/small", b"x")
 
 @pytest.mark.parametrize("limit", ["file", "disk"])
 def test_a_full_disk(limit: str, base: Path) -> None:
-    """It is said, nothing half-written stays, and what was kept before stays."""
+    """A message is printed, no incomplete file is left, and older files stay."""
     folder = base / NAME
     with mounted(folder, limit):
         store(folder / "kind" / "before", b"b")
@@ -284,7 +284,7 @@ def test_a_full_disk(limit: str, base: Path) -> None:
 
 
 class mounted:  # noqa: N801  # it is used as a function
-    """A small file system, where this user may mount one."""
+    """Mount a small file system, if this user may."""
 
     def __init__(self, folder: Path, limit: str, *options: str) -> None:
         self.folder, self.limit = folder, limit
@@ -319,7 +319,8 @@ def in_reach() -> Iterator[Path]:
 
 @needs_root
 def test_a_read_only_folder(in_reach: Path) -> None:
-    """What is there is read, and what cannot be kept is said."""
+    """Existing files are read, and a message is printed about files that cannot be
+    written."""
     folder = in_reach / NAME
     store(folder / "file", b"x")
     for path in (folder, folder / "file", in_reach):

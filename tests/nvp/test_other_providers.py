@@ -24,7 +24,7 @@ MODULE = "nvidia_variant_provider/__init__.py"
 
 @pytest.fixture
 def nvp(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run ``nvp`` where Python finds another provider first."""
+    """Run ``nvp`` if Python finds another provider first."""
 
     def call(code: str, *words: str) -> subprocess.CompletedProcess[str]:
         module = tmp_path / MODULE
@@ -85,7 +85,7 @@ def test_the_version_has_a_second_line(
     ("installed", "notes"),
     [
         ({"nvp": "0.2.0", NAME: "0.2.0"}, ()),
-        # Without the command, any provider may be there.
+        # Without the command, any provider may be installed.
         ({NAME: "0.1.0"}, ()),
         (
             {"nvp": "0.2.0", NAME: "0.1.0"},
@@ -107,9 +107,9 @@ def test_doctor_notes_it_in_the_environment_that_it_looks_at(
 
 @pytest.mark.slow
 class TestInstallers:
-    """What pip and uv do with both on one index.
+    """The installations of pip and uv with both on one index.
 
-    docs/explanation/differences.md tells it.
+    The page docs/explanation/differences.md describes these results.
     """
 
     @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ class TestInstallers:
         assert self.versions() == ["0.1.0", "0.1.0"]
         message = f"nvp 0.2.0 requires {NAME}==0.2.0, but you have"
         assert (message in done.stderr) == is_told
-        # A requirement that admits both is satisfied by what is there.
+        # The installed one satisfies a requirement that allows both.
         assert self.install(installer, f"{NAME}<1.0.0").returncode == 0
         assert self.versions() == ["0.1.0", "0.1.0"]
 

@@ -1,8 +1,8 @@
 """The sentences of PEP 825 (13 August 2026) with "MUST", a test for each.
 
-What other tests say at length is tried once here: the order of variants is that of
-``tests/provider/resolution/test_ordering.py``, and markers are those of
-``tests/nvp/metadata/test_markers.py``. What installers do with markers and locks is in
+Other tests try the same rules with more cases: the order of variants is in
+``tests/provider/resolution/test_ordering.py``, and markers are in
+``tests/nvp/metadata/test_markers.py``. Installers with markers and lock files are in
 ``tests/nvp/index/pip/test_locks.py``.
 """
 

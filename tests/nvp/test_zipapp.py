@@ -1,4 +1,4 @@
-"""The program in a zip file, where its data files are no files of the system."""
+"""The program in a zip file, in which its data files are not files of the system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ignored = shutil.ignore_patterns("__pycache__")
         for package in PACKAGES:
             shutil.copytree(package, content / package.name, ignore=ignored)
-        # The wheel has the page; in the checkout it lies elsewhere.
+        # The wheel has the page, which is elsewhere in the checkout.
         shutil.copy(ROOT / "docs" / "rules.md", content / "nvp" / "lint")
         (content / "__main__.py").write_text(MAIN)
         zipapp.create_archive(content, folder / "nvp.pyz")

@@ -71,11 +71,7 @@ CODE = container(entry(arch=90))
     [
         (PROGBITS, ALLOC, True),
         (PROGBITS, ALLOC | WRITE, True),
-        (
-            0x70000001,
-            ALLOC,
-            True,
-        ),  # a kind of one processor
+        (0x70000001, ALLOC, True),  # a kind of one processor
         (PROGBITS, ALLOC | EXEC, False),
         (PROGBITS, 0, False),  # such as .debug_info, which is not loaded
         (SYMTAB, 0, False),

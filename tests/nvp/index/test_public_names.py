@@ -1,4 +1,4 @@
-"""The public names of the index, and what importing them loads."""
+"""The public names of the index, and the modules that importing them loads."""
 
 from __future__ import annotations
 

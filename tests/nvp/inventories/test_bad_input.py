@@ -1,4 +1,4 @@
-"""What is wrong with an inventory is told in one line, with what was expected."""
+"""A defect of an inventory is reported in one line, with the expected form."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_a_file_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_cannot_be_read(path: str) -> None:
     with pytest.raises(InputError, match="cannot be read") as caught:
         api.read_machines(path)
-    # Who follows an example has no such file yet.
+    # Users who copy an example do not have the file yet.
     assert ("nvp detect --json, or" in str(caught.value)) == (path == "missing")
 
 
@@ -213,7 +213,7 @@ def test_a_label_that_is_a_number_in_yaml_is_read_as_a_text(tmp_path: Path) -> N
 
 
 def test_a_document_of_one_large_node(tmp_path: Path) -> None:
-    # etcd holds objects of 1.5 MiB, which are longer with the blanks of kubectl.
+    # etcd stores objects of 1.5 MiB, which are longer with the indents of kubectl.
     path = tmp_path / "node.json"
     path.write_text(json.dumps(gpu_node("a", other="x" * 3_000_000)))
     assert [machine.name for machine in api.read_machines(path)] == ["a"]

@@ -26,7 +26,7 @@ OBJECTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=4)
 
 def dump(document: Any, *, flow: bool) -> str:
     class Dumper(yaml.SafeDumper):  # type: ignore[misc, name-defined]
-        """Writes equal objects again, as kubectl does."""
+        """A writer without anchors for equal objects, as kubectl writes them."""
 
         def ignore_aliases(self, _: Any) -> bool:
             return True

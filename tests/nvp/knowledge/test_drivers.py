@@ -51,7 +51,8 @@ class TestBranches:
         assert list(BRANCHES) == sorted(BRANCHES)
         versions = list(BRANCHES.values())
         assert versions == sorted(set(versions))
-        # The driver of a toolkit may be unknown, though that of a newer one is known.
+        # The driver of a toolkit may be unknown, although the driver of a newer one is
+        # known.
         known = sorted({*versions, *(v for v in toolkits() if v >= OLDEST)})
         for older, newer in pairwise(known):
             # No minor is left out, and a major ends where the next one starts.
@@ -68,7 +69,8 @@ class TestBranches:
                 version = cuda(record["cuda"])
                 assert cuda_of_kernel_driver(record["linux"]) == version
                 seen.add(version)
-        # There is no toolkit 12.7, and the lowest version of others is not known.
+        # Toolkit 12.7 does not exist, and the lowest version of other branches is
+        # unknown.
         unknown = {cuda(row["cuda"]) for row in RELEASES if row["linux"] is None}
         assert set(BRANCHES.values()) - seen == {cuda("12.7")} | (
             unknown & set(BRANCHES.values())
@@ -139,7 +141,8 @@ class TestFloors:
             version = CudaVersion(major, 0)
             assert cuda_of_kernel_driver(floor["linux"]) == version
             first = [r["linux"] for r in RELEASES if r["cuda"] == str(version)][-1]
-            # From CUDA 12 on, it is the first driver that reports the major version.
+            # Since CUDA 12, the floor is the first driver that reports the major
+            # version.
             assert (floor["linux"] == first) == (major > 11)
 
     @pytest.mark.parametrize("major", [11, 12, 13])
@@ -197,7 +200,7 @@ class TestGpus:
             # DGX Spark came with R580, although CUDA 12.9 compiles for it.
             ("12.9", "12.1", False),
             ("13.0", "12.1", True),
-            # The tables know neither this driver nor this GPU.
+            # The tables have neither this driver nor this GPU.
             ("99.0", "7.5", True),
             ("10.0", "9.0", True),
             ("99.0", "7.0", False),
@@ -211,7 +214,8 @@ class TestGpus:
     def test_a_driver_between_two_branches(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A toolkit is announced with its driver, and that of the one before is not."""
+        """The driver of an announced toolkit is known, and that of the previous toolkit
+        is not."""
         known = {**BRANCHES, 9999: cuda("99.9")}
         monkeypatch.setattr(tables, "driver_branches", lambda: known)
         last = {

@@ -1,8 +1,8 @@
-"""The rules of machine code, compared with NVIDIA's linker, which decides as a driver.
+"""The rules of SASS, compared to NVIDIA's linker, which has the rules of drivers.
 
 ``pytest -m network`` downloads two versions of nvJitLink, and ``ptxas`` of three
-toolkits, whose relocatable code the linker is asked to link for each GPU. It refuses
-all code that is newer than itself, so that nothing is learned of that.
+toolkits, whose relocatable code the linker is asked to link for each GPU. The linker
+refuses all code of newer toolkits, so the tests leave this code out.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ON_PURPOSE = {
     ("13.0", "101a", "11.0"): "nvJitLink 13.1 and newer know both names of Thor",
     ("13.0", "101f", "11.0"): "nvJitLink 13.1 and newer know both names of Thor",
 }
-"""Where the linker refuses code that the rules let run: linker, code, GPU."""
+"""The exceptions, which the linker refuses and the rules accept: linker, code, GPU."""
 
 KERNEL = """\
 .version {isa}
@@ -55,7 +55,7 @@ KERNEL = """\
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], bytes]:
-    """Return relocatable machine code by toolkit and target."""
+    """Return relocatable SASS by toolkit and target."""
     folder = tmp_path_factory.mktemp("code")
     source, output = folder / "kernel.ptx", folder / "kernel.cubin"
     made = {}
@@ -74,7 +74,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], b
 
 
 def load(version: str, folder: Path) -> ctypes.CDLL:
-    """Return the linker, of which the wheel is downloaded into ``folder``."""
+    """Return the linker, after downloading its wheel into ``folder``."""
     platforms = "manylinux2010_x86_64.manylinux_2_12_x86_64"
     wheel = download(f"nvidia_nvjitlink-{version}-py3-none-{platforms}.whl", folder)
     with zipfile.ZipFile(wheel) as archive:
@@ -83,7 +83,7 @@ def load(version: str, folder: Path) -> ctypes.CDLL:
 
 
 def links(linker: ctypes.CDLL, code: bytes, target: str) -> bool:
-    """Return whether the linker takes machine code (input type 1) for a target."""
+    """Return whether the linker accepts SASS (input type 1) for a target."""
     handle = ctypes.c_void_p()
     option = (ctypes.c_char_p * 1)(f"-arch=sm_{target}".encode())
     assert linker.nvJitLinkCreate(ctypes.byref(handle), 1, option) == 0, target
@@ -105,13 +105,14 @@ def test_the_rules_agree_with_the_linker(
     for (made_by, target), content in code.items():
         toolkit = CudaVersion.parse(made_by)
         for gpu in gpus if toolkit <= driver else ():
-            # A GPU has two names for linkers, and newer ones take code for `90a` only
-            # by the second.
+            # A GPU has two names for linkers, and newer linkers accept code for `90a`
+            # only with the second.
             names = [name for name in (gpu.sm, f"{gpu.sm}a") if name in known]
             linked = any(links(linker, content, name) for name in names)
             runs = runs_machine_code(target, gpu, toolkit, driver)
             if runs is None:
-                # The linker takes it, and PyTorch's tables name newer code alone.
+                # The linker accepts the code, and PyTorch's tables have only newer
+                # code.
                 assert linked, (made_by, target, gpu)
                 unknown.add((target, str(gpu)))
             elif linked != runs:

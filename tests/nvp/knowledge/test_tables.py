@@ -1,6 +1,6 @@
 """Rules that all records of the GPU and toolkit tables obey.
 
-A wrong entry for the next toolkit, or one that is missing, breaks one of these rules.
+A wrong or missing entry for the next toolkit breaks one of these rules.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NAMED = [gpu for gpu in GPUS if supported_sm_arch(gpu.compute_capability)]
 
 OLDEST_TOOLKIT = CudaVersion(9, 0)
 OLDEST_MEASURED = CudaVersion(11, 7)
-"""The oldest toolkit on PyPI; those before it are as documents describe them."""
+"""The oldest toolkit on PyPI; the records of older toolkits are from documents."""
 
 SPANS: dict[str, tuple[str, str | None]] = {
     target: (first, last)
@@ -104,7 +104,7 @@ def having(target: str) -> list[CudaVersion]:
 
 
 def newest_isa(driver: CudaVersion) -> tuple[int, int]:
-    """Return the newest PTX version that a driver for a CUDA version knows."""
+    """Return the newest PTX version that a driver for a CUDA version compiles."""
     return max(item.ptx_isa for item in TOOLKITS if item.version <= driver)
 
 
@@ -141,7 +141,8 @@ class TestRecords:
 
     @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
     def test_each_source_can_be_looked_up(self, path: Path) -> None:
-        """A source is a measurement, a URL, or a plain statement that it is unknown."""
+        """A source is a measurement, a URL, or a statement that the value is
+        unknown."""
         for row in records(json.loads(path.read_bytes())):
             source = row["source"]
             assert "recalled" not in source
@@ -153,7 +154,7 @@ class TestRecords:
         """A mapping by version or capability would keep the last record silently."""
         document = json.loads(path.read_bytes())
         for section in document.values() if isinstance(document, dict) else [document]:
-            # The first key tells the records apart; for GPUs and URLs also the second.
+            # The first key identifies a record; for GPUs and URLs, both keys do.
             count = 1 + any({"gpu", "url"} & {*row} for row in section)
             keys = [str(list(row.items())[:count]) for row in section]
             assert len(set(keys)) == len(keys)
@@ -194,7 +195,7 @@ class TestTargets:
         assert {gpu.architecture.split()[0] for gpu in unnamed} == {"Fermi", "Kepler"}
 
     def test_documents_agree_with_the_oldest_measured_toolkit(self) -> None:
-        """CUDA 11.7 brought no target, and has those that 11.6 is said to have."""
+        """CUDA 11.7 introduced no target, and has the documented targets of 11.6."""
         measured = toolkits()[OLDEST_MEASURED]
         assert "ptxas" in measured.source
         assert measured.targets == toolkits()[cuda("11.6")].targets
@@ -226,7 +227,7 @@ class TestTargets:
 
 
 class TestCatalog:
-    """What variant properties can name, which `machine.supported` limits."""
+    """The values of variant properties, which `machine.supported` limits."""
 
     @pytest.mark.parametrize(
         "gpu",
@@ -257,10 +258,10 @@ class TestCatalog:
         ids=lambda gpu: gpu.compute_capability.sm,
     )
     def test_named_machine_code_runs(self, gpu: tables.GpuModel) -> None:
-        """The answer names no machine code that would not run.
+        """All SASS in the answer runs.
 
-        Systems on a chip are an exception: the published provider does not treat
-        them differently, although they run no machine code of desktop GPUs.
+        Systems on a chip are an exception: the published provider does not treat them
+        differently, although they run no SASS of desktop GPUs.
         """
         own = gpu.compute_capability
         values = supported_sm_arch(own)
@@ -400,7 +401,7 @@ class TestMachineCode:
         [
             ("70", "7.0 7.5", "7.2 8.0"),
             ("75", "7.5", "7.0 8.0"),
-            # Of no toolkit and driver it is known that Orin runs code of desktop GPUs.
+            # No toolkit and driver are known with which Orin runs code of desktop GPUs.
             ("80", "8.0 8.6 8.9", "7.5 8.7 8.8 9.0"),
             ("86", "8.6 8.9", "8.0 8.7"),
             ("87", "8.7", "8.6 8.8 8.9"),

@@ -1,4 +1,4 @@
-"""Machine code between systems on a chip and other GPUs, by toolkit and driver."""
+"""SASS that runs on both systems on a chip and other GPUs, by toolkit and driver."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class TestTegra:
     @pytest.mark.parametrize(
         ("targets", "gpus", "toolkit", "driver", "runs"),
         [
-            # A driver for CUDA 13.2 runs code of other GPUs. Of older code nobody says
-            # so but the linker, and an older driver does not run newer code either.
+            # A driver for CUDA 13.2 runs code of other GPUs. For older code, only the
+            # linker confirms this, and an older driver does not run newer code.
             ("80 86", "8.7 8.8", "13.2", "13.2", True),
             ("80 86", "8.7 8.8", "13.2", "13.4", True),
             ("80 86", "8.7 8.8", "13.4", "13.1", False),
@@ -37,7 +37,7 @@ class TestTegra:
             ("88", "8.7 8.6", "13.4", "13.4", False),
             ("80a 86a 90", "8.7", "13.2", "13.2", False),
             ("70", "7.2", "13.2", "13.2", True),
-            # Other Jetsons gain nothing by it.
+            # The rule does not change other Jetsons.
             ("60 61", "6.2", "13.2", "13.2", False),
             ("72", "7.5", "13.2", "13.2", False),
             ("100", "10.1", "13.2", "13.2", False),
@@ -48,7 +48,7 @@ class TestTegra:
             ("101 101a 101f", "11.0", None, None, True),
             ("100 100f 103 110a", "10.1", "13.0", "13.0", False),
             ("100 100f", "11.0", "12.9", "13.5", False),
-            # The GPUs of desktops and servers do not depend on either.
+            # Toolkit and driver have no effect on GPUs of desktops and servers.
             ("80 86", "8.9 8.6", "13.0", "12.0", True),
             ("100f", "10.3 10.7", "12.9", "13.0", True),
         ],

@@ -58,7 +58,7 @@ def test_announced_toolkits_stand_until_they_are_measured() -> None:
 def test_each_document_has_a_url_and_a_day(path: Path) -> None:
     content = read(path)
     if path.stem == "torch_builds":
-        # Each build names the commit and the script that it was read from.
+        # Each build has the commit and the script of its source.
         for labels in content["releases"].values():
             for build in labels.values():
                 assert build["source"]
@@ -139,7 +139,7 @@ def test_new_gpu_without_a_known_driver_says_where_to_add_it() -> None:
     sys.platform != "linux", reason="the wheels contain programs for Linux"
 )
 class TestFreshRun:
-    """What ptxas says today equals the checked-in tables, for one toolkit each."""
+    """A new run of ptxas gives the checked-in tables, for one toolkit each."""
 
     def test_toolkit(self, tmp_path: Path) -> None:
         (row,) = (row for row in TOOLKITS if row["version"] == "13.0")

@@ -54,7 +54,7 @@ def test_the_builds_that_are_known(record: VendorIndex) -> None:
     parts = {name for _, name, _, _ in string.Formatter().parse(record.file) if name}
     wanted = {"version", "backend", "torch", "abi", "python"}
     assert parts == (wanted if record.file else set())
-    # What comes after the newest that is known may have builds on a page of links.
+    # Releases after the newest known one may have builds on a page of links.
     if record.builds:
         assert record.builds_for((9, 9)) == ([] if record.file else None)
 

@@ -1,4 +1,4 @@
-"""What `validate` does once for all files, and how many threads it uses."""
+"""The work that `validate` does once for all files, and its number of threads."""
 
 from __future__ import annotations
 

@@ -101,9 +101,9 @@ def test_many_findings_in_one_long_text_take_linear_time() -> None:
 
 
 class Writer:
-    """Writes a JSON text and notes where it puts each key and each value.
+    """Writes a JSON text and records the position of each key and each value.
 
-    An object is a list of pairs here, so that a key can stand twice in it.
+    An object is a list of pairs here, so it can have a key twice.
     """
 
     def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
@@ -186,6 +186,6 @@ def test_every_place_of_any_document_is_found(value: Any, data: st.DataObject) -
 
 
 def test_of_two_keys_with_one_place_the_later_one_counts() -> None:
-    """A dot in a key and a key inside an object make the same place."""
+    """A dot in a key and a key inside an object have the same place."""
     assert find_position('{"a": {"b": 1}, "a.b": 2}', "a.b") == (1, 24)
     assert find_position('{"a.b": 2, "a": {"b": 1}}', "a.b") == (1, 23)

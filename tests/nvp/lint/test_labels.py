@@ -1,4 +1,4 @@
-"""What the name and the features of a label say about CUDA."""
+"""The CUDA version in the name and in the features of a label."""
 
 from __future__ import annotations
 

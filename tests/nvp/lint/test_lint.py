@@ -66,7 +66,7 @@ def test_the_clean_document_has_not_even_a_note() -> None:
 
 
 def test_a_file_is_a_case_of_the_table_and_changes_nothing_there() -> None:
-    """What a file shows, the table does not say a second time."""
+    """The table does not repeat the cases of files."""
     files = {path.stem for path in FOLDER.glob("*.json")} - {"clean", "mutations"}
     for name in files:
         assert not CASES[name].keys() & {"rename", "remove", "set"}, name
@@ -153,7 +153,7 @@ def test_no_defect_is_missed_with_any_value_in_any_place(
 ) -> None:
     document = with_static_provider()
     container, key = list(containers(document))[place]
-    # A newer version is accepted, and the schema here is not the one for it.
+    # A newer version is accepted, but this schema is not for it.
     if key != "$schema":
         container[key] = value
         check_no_defect_is_missed(document)
@@ -224,7 +224,7 @@ def test_a_marker_that_is_nested_too_deeply_is_an_error(key: str) -> None:
 
 
 def test_a_target_without_any_toolkit_is_not_reported_twice() -> None:
-    """NV307 reports a target that no toolkit of the major emits, and NV308 does not."""
+    """NV307 reports a target that no toolkit of the major emits, so NV308 does not."""
     document = clean()
     features = {"cuda_version_lower_bound": ["13.0"], "sm_arch": ["70_real", "90_real"]}
     document["variants"]["cu130"] = {"nvidia": features}
@@ -250,7 +250,7 @@ def test_a_key_given_twice_among_many_takes_linear_time() -> None:
 
 @pytest.mark.slow
 def test_a_second_namespace_with_many_values_is_bounded() -> None:
-    """Each label has a value of its own there, which is tried with all GPUs."""
+    """Each label has its own value in that namespace, which is tried with all GPUs."""
     document = with_static_provider()
     levels = [f"v{index}" for index in range(1000)]
     document["providers"]["x86_64"] = {"static-properties": {"level": levels}}

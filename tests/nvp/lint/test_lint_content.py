@@ -1,4 +1,4 @@
-"""NV5xx: the GPU code of wheels compared with what the wheels declare."""
+"""NV5xx: the GPU code of wheels compared to their declared properties."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("wheel", "advice"),
     [
-        # The least that `inspect` says, and not the oldest toolkit for the targets.
+        # The hint is the lowest bound of `inspect`, not the oldest toolkit for the
+        # targets.
         (
             Wheel(libraries=one("80_real", isa=(8, 7)), sm=["80_real"], lower="12.6"),
             "a lower bound of 12.0 would reach them",
@@ -125,7 +126,7 @@ def test_nv307_applies_where_the_libraries_cannot_be_read(tmp_path: Path) -> Non
             "a lower bound of 12.0 would reach them",
         ),
         (Wheel(libraries=STATIC, sm=["80_real"], lower="12.0"), None),
-        # NV506 says that the bound is too low already, and so does NV505.
+        # NV506 and NV505 already report that the bound is too low.
         (Wheel(libraries=STATIC, sm=["80_real"], lower="11.8"), None),
         (Wheel(libraries=PLAIN_SO, sm=PLAIN, lower="13.2"), None),
         (Wheel(libraries=PLAIN_SO, sm=PLAIN[:3], lower="12.9"), None),
@@ -135,7 +136,7 @@ def test_a_bound_is_loosened_to_what_the_bytes_allow(
     wheel: Wheel, advice: str | None, tmp_path: Path
 ) -> None:
     path = wheel.write(tmp_path)
-    # The metadata file of the release says it once more, and no other bound.
+    # The metadata file of the release repeats the bound.
     document = document_of({"cu130": nvidia(wheel.lower, sm=wheel.sm)})
     (tmp_path / "demo-1.0-variants.json").write_text(json.dumps(document))
     for target in (path, tmp_path):
@@ -187,7 +188,7 @@ def test_damaged_library_in_a_folder_does_not_hide_the_rest(tmp_path: Path) -> N
 def test_a_wheel_that_costs_too_much_to_read_is_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few kilobytes could take minutes, so NV512 says that reading was stopped."""
+    """A few kilobytes could take minutes, so NV512 reports that reading was stopped."""
     monkeypatch.setattr(compression, "STEPS", 5)
     wheel = Wheel(libraries={"demo/lib.so": container() * 1000}, sm=["90_real"])
     findings = [f for f in api.validate([wheel.write(tmp_path)]) if f.code[:3] == "NV5"]

@@ -1,4 +1,4 @@
-"""A clean document that is damaged in one way gets the finding about the damage."""
+"""A clean document with one damage has the finding about the damage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAMAGES: dict[str, tuple[str, Damage]] = {}
 
 
 def damage(code: str) -> Callable[[Damage], Damage]:
-    """Register a way to damage a document, and the rule that has to report it."""
+    """Register a way to damage a document, and the rule that must report it."""
 
     def register(function: Damage) -> Damage:
         DAMAGES[function.__name__.replace("_", " ")] = code, function

@@ -20,7 +20,7 @@ from nvp.lint.findings import RULES, Finding
 from nvp.wheels.variant_json import read_wheel
 
 ONLY_ON_PAGES = {"NV417", "NV418", "NV419", "NV421"}
-"""Rules about what a page says, which test_page_content.py and test_pages.py try."""
+"""The rules about pages, which test_page_content.py and test_pages.py test."""
 
 
 def lint(path: Path) -> list[Finding]:
@@ -29,7 +29,7 @@ def lint(path: Path) -> list[Finding]:
 
 
 def of_the_release(findings: list[Finding]) -> set[str]:
-    # The document has notes of its own.
+    # The document causes other notes.
     return {
         f.code for f in findings if f.severity != "note" or f.code.startswith("NV4")
     }
@@ -105,7 +105,7 @@ def test_the_non_variant_wheel_is_a_fallback(tmp_path: Path) -> None:
     assert lint(folder.files) == []
     (folder.files / "torch-2.9.1-py3-none-any.whl").unlink()
     assert {f.code for f in lint(folder.files)} == {"NV114"}
-    # The file alone does not show that there is such a wheel.
+    # The file alone does not show that the wheel exists.
     assert {f.code for f in lint(folder.index)} == {"NV114"}
 
 

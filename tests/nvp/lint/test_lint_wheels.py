@@ -37,7 +37,7 @@ LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 def archive(
     *members: tuple[str, str | bytes], method: int = zipfile.ZIP_DEFLATED
 ) -> bytes:
-    """Return a zip file with what a wheel needs.
+    """Return a zip file with the required members of a wheel.
 
     :param members: further members, which replace those of the same name.
     """
@@ -171,7 +171,7 @@ def test_hostile_wheel(name: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[name]())
     (finding,) = api.validate([path])
     assert (finding.code, finding.path) == ("NV411", str(path))
-    # In a directory, the other files are checked all the same.
+    # In a directory, the other files are still checked.
     (tmp_path / "bad-1.0-variants.json").write_bytes(b"{")
     assert {"NV411", "NV100"} <= {f.code for f in api.validate([tmp_path])}
 
@@ -201,10 +201,10 @@ def test_unusual_wheels_are_accepted(tmp_path: Path) -> None:
     for data in (
         archive(),
         archive(method=zipfile.ZIP_STORED),
-        # The library may be of any size, since its content is not GPU code.
+        # The library may have any size, because its content is not GPU code.
         archive(("torch/lib.so", BOMB)),
-        # PEP 491 has one such directory. Files of these names elsewhere are ordinary
-        # ones.
+        # PEP 491 has one such directory. In other directories, files with these names
+        # have no meaning.
         archive(("torch/data/x.dist-info/METADATA", "x"), ("METADATA", "x")),
         b"#!/bin/sh\n" + archive(),
     ):

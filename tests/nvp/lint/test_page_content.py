@@ -1,4 +1,4 @@
-"""Wheels on pages: their hashes, their GPU code, and what is not checked."""
+"""Wheels on pages: their hashes, their GPU code, and notes about skipped checks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page(
 
 
 class Checked(NamedTuple):
-    """What a run reports, and what it asked the server for."""
+    """The report of a run, and its requests to the server."""
 
     findings: list[Finding]
     unchecked: list[Unchecked]
@@ -184,7 +184,7 @@ def length(request: str) -> int:
 class TestServersWithoutRanges:
     @pytest.fixture
     def large(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """A wheel that is too large for the client to keep it in memory."""
+        """Return a wheel that is too large for the memory of the client."""
         monkeypatch.setattr(ranges, "_WHOLE_FILE", 100_000)
         wheel = Wheel(libraries={"demo/lib.so": library("80_real") + bytes(200_000)})
         return wheel.write(tmp_path)
@@ -193,7 +193,7 @@ class TestServersWithoutRanges:
         with page({large.name: large.read_bytes()}, ranges=False) as server:
             checked = check(server, hashes=False)
         assert "NV411" not in checked.codes
-        assert "NV306" in checked.codes  # what variant.json in the wheel says
+        assert "NV306" in checked.codes  # the values of variant.json in the wheel
         assert "everything" not in [x.what for x in checked.unchecked]
 
     @pytest.mark.parametrize("hashes", [True, False])
@@ -220,7 +220,7 @@ class TestServersWithoutRanges:
 
 
 def test_a_page_of_thousands_of_files_costs_few_requests(tmp_path: Path) -> None:
-    """Only the wheels of releases with variants are asked for, each of them once."""
+    """Only the wheels of releases with variants are requested, each of them once."""
     publish(tmp_path, TORCH, "demo", "1.0")
     (tmp_path / "demo" / "index.html").unlink()
     files = {path.name: path.read_bytes() for path in (tmp_path / "demo").iterdir()}
@@ -257,7 +257,7 @@ def test_the_command_says_what_was_not_checked(
 def test_a_server_that_fails_is_no_damage_of_the_wheel(
     tmp_path: Path, run: Run
 ) -> None:
-    """METADATA is at the end of a wheel, which comes; the library does not."""
+    """The server sends the end of a wheel with METADATA, but not the library."""
     wheel = Wheel(libraries=one_library(), sm=["80_real"]).write(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -271,7 +271,7 @@ def test_a_server_that_fails_is_no_damage_of_the_wheel(
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *args: Any) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             headers, data, status = {"Content-Type": "text/html"}, b"", 200

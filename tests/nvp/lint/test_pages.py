@@ -102,7 +102,7 @@ def codes(server: RangeServer) -> list[str]:
 def test_a_consistent_page_is_clean(files: dict[str, bytes], as_json: bool) -> None:
     with index(files, as_json=as_json) as server:
         assert codes(server) == []
-    # Each file is read once, and whole, since its hash is compared.
+    # Each file is read once and completely, because its hash is compared.
     asked = [r.partition("/files/")[2] for r in server.requests if "/files/" in r]
     assert sorted(asked) == sorted(f"{name} whole" for name in files)
 
@@ -131,7 +131,7 @@ def test_a_yanked_wheel_is_not_there(files: dict[str, bytes]) -> None:
     assert page_findings(files, plain) == []
     both = {**plain, "-null": {"yanked": True}}
     assert {code for code, _ in page_findings(files, both)} == {"NV114", "NV402"}
-    # Whoever yanks a whole release wants nobody to get it.
+    # Publishers yank a whole release on purpose.
     assert page_findings(files, {".whl": {"yanked": True}}) == []
 
 
@@ -195,7 +195,7 @@ def test_large_wheels_need_ranges_or_metadata(tmp_path: Path, *, ranges: bool) -
     answers = {url: Answer(body=files[path.name], ranges=ranges)}
     found = page_findings(files, {"x": {}}, answers=answers)
     assert [code for code, _ in found] == ([] if ranges else ["NV421"])
-    # Installers need no parts of a wheel whose METADATA is served.
+    # Installers need no range requests for a wheel whose METADATA is served.
     with zipfile.ZipFile(path) as wheel:
         answers[f"{url}.metadata"] = Answer(
             body=wheel.read("torch-2.9.1.dist-info/METADATA")
@@ -261,7 +261,7 @@ def test_a_wheel_that_cannot_be_read_is_a_finding(
     files: dict[str, bytes], answer: Answer
 ) -> None:
     (name,) = (name for name in files if "-cu126" in name)
-    # Where there is a file at all, its hash is not that of the page either.
+    # If the file exists, its hash is also not that of the page.
     expected = ["NV411", "NV417"][: 1 + (answer.status == 200)]
     with index(files, answers={f"/files/{name}": answer}) as server:
         assert codes(server) == expected

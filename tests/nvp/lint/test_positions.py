@@ -1,4 +1,4 @@
-"""Findings carry the line and the column of their place, where that is JSON text."""
+"""Findings in JSON texts have the line and the column of their place."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def only(path: Path, code: str) -> Finding:
         ("NV108-null", 23, "null"),
         ("NV305-upper-bound", 23, "["),
         ("NV206-not-sorted", 23, "["),
-        # These point at the key, since the key is what is wrong.
+        # These findings point at the key, because the key is wrong.
         ("NV109-unknown-key", 46, '"comment"'),
         ("NV102-key-twice", 19, '"cu12"'),
         # A missing key points at the object that lacks it.
         ("NV107-key-missing", 1, "{"),
-        # The place where the text stops being JSON.
+        # The finding points at the place where the text stops being JSON.
         ("NV100-not-json", 16, ""),
     ],
 )

@@ -42,7 +42,7 @@ def found(path: Path, text: str) -> list[tuple[str, str, int | None, int | None]
     ("old", "new", "expected"),
     [
         ("", "", []),
-        # Asked when the wheel is built, which only this file can say.
+        # The key for providers at build time is only valid in this file.
         ("requires = [", "build-requires = [", []),
         ("static-properties", "'static-properties'", []),
         (
@@ -187,5 +187,5 @@ def test_every_place_of_a_document_is_found(
         elif isinstance(value, str):
             assert rest[0] in "\"'"
         else:
-            # A table has a header, or stands in braces.
+            # A table has a header, or is in braces.
             assert rest[0] in "[{"

@@ -18,7 +18,8 @@ from nvp.lint.findings import RULES, Checks, Collector, Problem
 
 PAGE = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
 
-# The reader of documents reports these itself, and what cannot be opened has no check.
+# The reader of documents reports these defects itself, and unreadable files have no
+# check.
 BY_THE_READER = {*CODES.values(), "NV100", "NV101", "NV102", "NV103", "NV411"}
 
 

@@ -1,4 +1,4 @@
-"""The SARIF log: its structure, the help of rules, and where results point."""
+"""The SARIF log: its structure, the help of rules, and the places of results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_sarif_structure(every_finding: list[Finding]) -> None:
 
 def test_sarif_without_findings() -> None:
     (run,) = sarif([])["runs"]
-    # Code scanning closes alerts where the list is empty, and requires the key.
+    # Code scanning requires the key, and closes alerts if the list is empty.
     assert run["results"] == []
     assert run["tool"]["driver"]["rules"] == []
 

@@ -273,7 +273,7 @@ class TestDescription:
         pairs = {(cuda, GPUS[0]) for cuda in (DRIVERS[0], DRIVERS[2])}
         known = {(cuda, gpu) for cuda in DRIVERS for gpu in GPUS}
         assert describe_pairs(pairs, known) == ["drivers 11.8, 12.9, GPU 5.2"]
-        # No machine has the driver in between.
+        # No machine has a driver between the two.
         known = {key for key in known if key in pairs or key[1] != GPUS[0]}
         assert describe_pairs(pairs, known) == ["drivers 11.8-12.9, GPU 5.2"]
 

@@ -103,7 +103,7 @@ def spread(rows: str, columns: str, text: str) -> Picks:
 
 
 def all_of(sample: dict[str, Any]) -> Grid:
-    """Return a grid with the pairs that cannot exist as well."""
+    """Return a grid that also has the pairs that cannot exist."""
     metadata = read_metadata(sample)
     return make_grid(find_cells(metadata), title="torch 2.9.1")
 
@@ -215,7 +215,7 @@ class TestText:
 
 
 class TestPairsThatCannotExist:
-    """``--all-pairs`` shows what they would get, and every form sets them apart."""
+    """``--all-pairs`` shows their builds, and every form marks these pairs."""
 
     def test_text(self, run: Run, torch: Path) -> None:
         out = run(torch, "--all-pairs").out
@@ -289,7 +289,7 @@ HOSTILE = (
 
 
 def hostile_grid() -> Grid:
-    """Return a grid with a label and a title that would do harm if not escaped."""
+    """Return a grid with a label and a title that must be escaped."""
     cells = [
         Cell(cuda=cuda, capability=gpu, label=HOSTILE, how=how)
         for cuda, how in zip(driver_versions(), cycle(("native", "ptx", "cpu")))
@@ -300,7 +300,8 @@ def hostile_grid() -> Grid:
 
 
 def external(text: str) -> list[str]:
-    """Return what looks like an address, except the name of SVG's namespace."""
+    """Return all texts in the form of an address, except the name of SVG's
+    namespace."""
     return re.findall(
         r"https?:|url\(|@import", text.replace('xmlns="http://www.w3.org/2000/svg"', "")
     )

@@ -21,7 +21,7 @@ COMMAND = "matrix"
 
 @pytest.fixture
 def torch(fixtures: Path) -> Path:
-    """The metadata of torch 2.9.1."""
+    """Return the path of the metadata of torch 2.9.1."""
     return fixtures / "variants-json" / "torch-2.9.1-variants.json"
 
 

@@ -1,4 +1,5 @@
-"""`matrix` and `diff` on published metadata, which has builds for other vendors too."""
+"""`matrix` and `diff` on published metadata, which also has builds for other
+vendors."""
 
 from __future__ import annotations
 

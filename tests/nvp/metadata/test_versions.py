@@ -1,4 +1,5 @@
-"""The table of schema versions: it agrees with the schemas, and all follows from it."""
+"""The table of schema versions agrees with the schemas, and other code derives from
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be read ends in one line: the file, what is wrong, and what to do."""
+"""Unreadable files cause one line: the file, the defect, and the next step."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read_all(path: Path) -> None:
-    """Read a file, and use all of what it says."""
+    """Read a file, and use all of its contents."""
     try:
         pinned = read_pins(str(path))
     except InputError as error:
@@ -195,7 +195,7 @@ def test_any_bytes_are_read_or_refused(
     read_all(path)
 
 
-# The regular expressions for lists of files read what tomllib reads.
+# The regular expressions for lists of files give the results of tomllib.
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda x: f"{x.parent.name}/{x.name}")
@@ -280,7 +280,8 @@ def test_one_project_is_not_pinned_any_number_of_times(tmp_path: Path) -> None:
 def test_the_pins_of_one_project_are_counted_with_its_constraints(
     tmp_path: Path,
 ) -> None:
-    """The number of pins would be that of the lines times that of the constraints."""
+    """Otherwise, the number of pins would be the number of lines times that of
+    constraints."""
     constraints = tmp_path / "constraints.txt"
     markers = [f'python_version < "3.{n}"' for n in range(5000)]
     constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers[:150]))

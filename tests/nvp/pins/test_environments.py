@@ -1,4 +1,4 @@
-"""What is installed, by its ``*.dist-info``: nothing of the environment runs."""
+"""The installed packages, by their ``*.dist-info``: no code of the environment runs."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def test_what_pip_says_of_it_is_the_same(
     pinned = pins_of_environment(str(packages.parents[2]), {})
     expected = {pin.name: pin.version for pin in pinned.pins}
     if words[0] == "freeze":
-        # A directory that it is installed from says no version.
+        # A directory as the source of an installation has no version.
         expected["my-app"] = None
     assert printed == expected

@@ -1,4 +1,5 @@
-"""What each form pins: packages, wheels, choices and lines, in files of real tools."""
+"""The pins of each form: packages, wheels, choices and lines, in files of real
+tools."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ def versions(
     }
 
 
-# What each file pins of what has GPU code, how many packages are installed on Linux,
-# and the form.
+# The pins of projects with GPU code in each file, the number of packages on Linux, and
+# the form.
 TORCH = {"torch": "2.15.0", "torchvision": "0.29.2", "xformers": "0.0.35"}
 ORT = {"onnxruntime-gpu": "1.31.1"}
 EXPECTED: dict[str, tuple[str, int, dict[str, str]]] = {
@@ -91,7 +92,7 @@ def test_what_a_file_pins(name: str) -> None:
     # Poetry locks two versions of some packages for one platform.
     assert len(selected) == count
     assert expected.items() <= versions(pinned).items()
-    # Each pin stands in its file at the line that it names.
+    # Each pin is in its file, at its line.
     for pin, _ in selected:
         assert pin.line is not None
         lines = Path(pin.path).read_text(encoding="utf-8").splitlines()
@@ -191,7 +192,7 @@ def test_a_workspace_asks_for_an_extra_of_its_member() -> None:
     assert "onnxruntime-gpu" in found
     assert "onnxruntime" not in found
     assert "core" not in found
-    # It excludes the extra cpu of that member.
+    # The choice excludes the extra cpu of that member.
     assert not any(Choice("extra", "cpu") in x for x in pinned.alternatives())
     legacy = pinned.choose(groups=["legacy"])
     assert Choice("group", "gpu-tests") not in legacy
@@ -225,7 +226,7 @@ def renamed(pin: Pin, old: str, new: str) -> Pin:
     return replace(pin, wheels=tuple(PinnedWheel(filename=name) for name in names))
 
 
-# The tools themselves say what they install.
+# The tools themselves list the packages that they install.
 CHOICES = [(), ("--extra", "cpu"), ("--extra", "torch-cu12"), ("--no-group", "dev")]
 
 
@@ -255,7 +256,8 @@ def test_uv_installs_what_is_selected_of_a_workspace(
 
 
 def exported(folder: Path, *words: str) -> dict[str, str]:
-    """Return what uv installs on Linux, by its own reading of the lock file."""
+    """Return the packages that uv installs on Linux, by its own reading of the lock
+    file."""
     command = [uv.find_uv_bin(), "export", "--frozen", "--no-hashes", "--offline"]
     command += ["--no-emit-workspace", "--no-header", "--no-annotate", "-q"]
     environ = {**os.environ, "UV_PYTHON": sys.executable, "UV_NO_CONFIG": "1"}

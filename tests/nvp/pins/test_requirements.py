@@ -1,4 +1,5 @@
-"""Requirements files: pip's grammar, nested files, constraints, and what is no pin."""
+"""Requirements files: pip's grammar, nested files, constraints, and lines without a
+pin."""
 
 from __future__ import annotations
 
@@ -204,7 +205,7 @@ def test_what_is_no_requirement(text: str, message: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
-# What pip itself reads in such files.
+# The following tests compare with pip's own reader.
 
 
 def read_by_pip(path: Path) -> Iterator[Any]:
@@ -266,7 +267,7 @@ def test_pip_reads_the_same(
     folder.joinpath("more.txt").write_text("scipy==1.16.3\n")
     folder.joinpath("limits.txt").write_text("a==1.0\n")
     expected = None
-    # A line that is no requirement is refused by pip later.
+    # pip refuses an invalid requirement later.
     with contextlib.suppress(Exception):
         expected = [
             (str(specifier.version), frozenset({SHA} & {*hashes.get("sha256", ())}))
@@ -288,7 +289,7 @@ def test_pip_reads_the_same(
 
 @pytest.mark.parametrize("link", [True, False])
 def test_a_file_that_is_elsewhere_is_not_quoted(link: bool, tmp_path: Path) -> None:
-    """Whoever wrote the file may not be allowed to read what it names."""
+    """The author of the file may not have access to the files that it names."""
     secret = tmp_path / "secret.txt"
     secret.write_text("root:$6$S3CRET:19000:0\n")
     folder = tmp_path / "project"

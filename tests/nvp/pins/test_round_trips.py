@@ -1,4 +1,5 @@
-"""What is written in each form is read again: names, versions, wheels and choices."""
+"""Files that were written in each form are read: names, versions, wheels and
+choices."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ CHOICES = ("cpu", "cu12", "dev")
 
 @st.composite
 def releases(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw what is installed: for each package its version, wheels and choices."""
+    """Draw an installation: for each package its version, wheels and choices."""
     names = draw(st.lists(NAMES, min_size=1, max_size=5, unique=True))
     return {
         name: {
@@ -198,7 +199,7 @@ def parts_of(wheel: PinnedWheel | None) -> tuple[str, ...]:
 
 
 def expected(drawn: dict[str, Any], choice: str | None) -> dict[str, tuple[str, ...]]:
-    """Return what is installed on `TARGET`, with the wheel that fits it best."""
+    """Return the packages on `TARGET`, each with the wheel that fits best."""
     result = {}
     for name, item in drawn.items():
         if item["choice"] not in (None, choice) or item["linux"] is False:
@@ -253,7 +254,8 @@ def test_what_has_no_wheels(
 
 
 def test_a_lock_of_poetry_before_groups(tmp_path: Path) -> None:
-    """Poetry 1 says of optional packages only which extra asks for the first one."""
+    """Poetry 1 records only the extra that requires the first of the optional
+    packages."""
     document = {
         "package": [
             {"name": "numpy", "version": "1.26.4", "optional": False},
@@ -331,7 +333,7 @@ def test_versions_as_poetry_writes_them(tmp_path: Path) -> None:
 
 
 def test_variant_wheels_of_a_pylock(tmp_path: Path) -> None:
-    """PEP 825 gives the names of wheels a label, which `packaging` does not know."""
+    """PEP 825 adds a label to the names of wheels, which `packaging` cannot parse."""
     name = "torch-2.9.1-cp312-cp312-manylinux_2_28_x86_64"
     files = [
         {"url": f"https://files.example/{x}.whl", "hashes": {"sha256": SHA}}

@@ -1,4 +1,4 @@
-"""What is installed for: the tags that pip takes, markers, and choices in them."""
+"""The targets of an installation: the tags of pip, markers, and choices in markers."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def test_the_wheels_are_those_that_pip_takes(platform: str, version: str) -> Non
     short = version.replace(".", "")[:3]
     tags = [str(tag) for tag in get_supported(version=short, platforms=[platform])]
     if platform.startswith("linux"):
-        # pip takes this name for itself alone; here it is any Linux of that machine.
+        # pip uses this name only for its own platform; here it is any Linux of that
+        # machine.
         assert tags[0] in own.ranks
         assert "cp311-abi3-manylinux_2_17_x86_64" in own.ranks
         return
     order = [tag for tag in own.ranks if not tag.endswith("-linux_x86_64")]
     order = [tag for tag in order if not tag.endswith("-linux_aarch64")]
     ranked = [tag for tag in tags if tag in own.ranks]
-    # What pip has beyond that are older names of manylinux and of macOS.
+    # The other tags of pip are older names of manylinux and of macOS.
     assert [tag for tag in order if tag in set(tags)] == ranked
     assert tags[0] in own.ranks
 
@@ -106,7 +107,8 @@ def test_markers_of_a_platform() -> None:
 
 EXTRAS = ("cpu", "cu12", "cu-13")
 TARGET = find_target()
-"""One for all examples: it remembers markers, which may name what is selected."""
+"""One target for all examples: its cache has markers, which may depend on the
+selection."""
 
 
 @given(

@@ -1,4 +1,4 @@
-"""``--for-uv``, and providers that are never asked and have no answer."""
+"""``--for-uv``, and providers that are never queried and have no answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def codes(path: Path) -> set[str]:
 
 @pytest.fixture
 def newer(fixtures: Path) -> Path:
-    """A published file whose requirement excludes the provider of uv."""
+    """Return a published file whose requirement excludes the provider of uv."""
     return fixtures / "published" / "torch-2.10.0-variants.json"
 
 
@@ -104,7 +104,7 @@ def test_a_folder_is_written_for_uv(tmp_path: Path) -> None:
 
 
 class TestNeverAsked:
-    """torchvision 0.25.0, as its metadata was first."""
+    """The cases are about torchvision 0.25.0, with its first metadata."""
 
     @pytest.fixture
     def path(self, fixtures: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The machines that are compared when priorities are dropped."""
+"""The machines for the comparison when priorities are dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLDEST = next(value for value in reversed(CATALOG) if value.endswith("_real"))
 
 @pytest.mark.parametrize("target", [NEWEST, OLDEST])
 def test_machines_reach_both_ends_of_the_catalog(target: str) -> None:
-    """Dropping the priority of ``sm_arch`` changes the order on one GPU alone."""
+    """Dropping the priority of ``sm_arch`` changes the order on only one GPU."""
     metadata = VariantsMetadata(
         schema=versions.WRITTEN,
         namespaces=("nvidia",),

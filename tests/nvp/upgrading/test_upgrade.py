@@ -94,7 +94,8 @@ def old(
 
 @pytest.fixture(autouse=True)
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let environment markers hold as on Linux x86_64, wherever the tests run."""
+    """Let environment markers hold as on Linux x86_64, on every platform of the
+    tests."""
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
@@ -156,7 +157,7 @@ def test_metadata_of_the_tutorial_is_upgraded() -> None:
 @given(source=documents())
 def test_writing_and_reading_again_changes_nothing(source: dict[str, Any]) -> None:
     text = to_text(read_metadata(source))
-    # Sets of values are written in lexical order. All else stays as it was.
+    # Sets of values are written in lexical order. All other keys stay the same.
     again = to_dict(read_metadata(text))
     assert again == {**source, "variants": again["variants"]}
     assert list(again["variants"]) == sorted(source["variants"])
@@ -173,7 +174,7 @@ def older(draw: st.DrawFn) -> dict[str, Any]:
     """Return documents of an older version, with priorities that can be kept."""
     source = draw(documents())
     static = source["providers"].get("blas_lapack")
-    # Version 0.0.1 has no way to say that a plugin is not asked.
+    # Version 0.0.1 cannot express that a plugin is not queried.
     versions = ["v0.0.2.json", "v0.0.3.json", *([""] if static is None else [])]
     version = draw(st.sampled_from(versions))
     source["$schema"] = f"{HOST}/{version}"

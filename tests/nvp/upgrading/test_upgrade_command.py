@@ -75,7 +75,7 @@ class TestFile:
             f"{out}: from version 0.0.1 to 0.2.0\nNext: nvp validate {out}\n",
         )
         assert out.read_text() == text
-        # The second run replaces the file with itself, since nothing is left to do.
+        # The second run replaces the file with the same content.
         assert run(out, "-o", out).code == 0
         assert out.read_text() == text
         assert os.listdir(tmp_path) == [out.name]

@@ -1,4 +1,4 @@
-"""What a server remembers goes when it is old, or too much."""
+"""The caches of a server remove old entries, and limit the number of entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What installers see of regular wheels on indexes such as PyTorch's and PyPI."""
+"""The regular wheels that installers see on indexes such as PyTorch's and PyPI."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def repository(
     warn: Callable[[str], None] = pytest.fail,
     **options: object,
 ) -> VariantRepository:
-    """Return the first source as it is shown, next to the others.
+    """Return the first source as installers see it, next to the others.
 
     :param options: the other fields of `Selection`.
     """
@@ -78,13 +78,13 @@ def version_of(file: model.File) -> Version:
 
 
 def pick(files: Iterable[model.File]) -> str | None:
-    """Return what pip takes: the highest version that is not yanked."""
+    """Return the wheel that pip selects: the highest version that is not yanked."""
     versions = [version_of(file) for file in files if not file.yanked]
     return str(max(versions)) if versions else None
 
 
 def pick_of_all(sources: Sequence[Pages], environment: Environment) -> str | None:
-    """Return what pip takes of several indexes, each of which is served."""
+    """Return the wheel that pip selects from several indexes behind the server."""
     files: list[model.File] = []
     for source in sources:
         others = [other for other in sources if other is not source]
@@ -94,7 +94,7 @@ def pick_of_all(sources: Sequence[Pages], environment: Environment) -> str | Non
 
 @cache
 def surely_works(version: str, driver: str, gpu: str) -> bool:
-    """Say by the rules of the benchmark whether a build of torch runs."""
+    """Return whether a build of torch runs, by the rules of the benchmark."""
     record = torch_records().get(version)
     if record is None:
         return False
@@ -218,7 +218,8 @@ def test_a_release_that_cannot_run_does_not_hide_an_older_variant() -> None:
 
 
 def test_a_machine_without_a_driver() -> None:
-    """CPU builds where there are any, and plain builds as they are."""
+    """CPU builds are shown if there are any, and builds without a label are not
+    changed."""
     none = machine(None)
     assert pick(show(repository(UNION, environment=none))) == "2.15.0+cpu"
     assert not any(file.yanked for file in show(repository(PYPI, environment=none)))
@@ -245,18 +246,18 @@ def test_json_upstreams() -> None:
     )
     found = repository(source, environment=machine("12.8", "8.0"))
     assert pick(show(found)) == "2.10.0"
-    # Nothing of these files had to be read.
+    # No bytes of these files were needed.
     assert source.asked == []
 
 
 class TestSeveralIndexes:
     def test_nothing_that_cannot_run_comes_in_from_an_index_of_its_own(self) -> None:
-        """All builds of one index cannot run, and those of the other one can."""
+        """The builds of one index cannot run, and those of the other index can."""
         names = [name for name in union_names() if "+cu130" in name]
         only = Pages({"torch": html_page(names)})
         assert pick_of_all([only, PYPI], machine("12.8", "8.0")) == "2.10.0"
         assert pick_of_all([PYPI, only], machine("12.8", "8.0")) == "2.10.0"
-        # Where there is nothing else, the installer decides.
+        # If there are no other builds, the installer decides.
         assert pick_of_all([only], machine("12.8", "8.0")) == "2.15.0+cu130"
 
     def test_a_folder_for_each_backend(self) -> None:
@@ -281,7 +282,8 @@ class TestSeveralIndexes:
         assert "it needs a driver for CUDA 13" in str(shown["cu130"])
 
     def test_copies_in_such_a_folder_are_no_builds(self) -> None:
-        """The files of numpy are the same for each directory, and are not in it."""
+        """The files of numpy are the same for each directory, and are stored
+        elsewhere."""
         index = Pages(
             {"numpy": html_page([wheel_file("numpy", "2.0")])},
             url="https://wheels.example/cu130/",

@@ -90,7 +90,7 @@ def test_a_damaged_file_of_the_cache_is_read_again(
 
 
 def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None:
-    """A page may give the hash of any wheel, with METADATA of its own making."""
+    """A page may have the hash of any wheel, with false METADATA."""
     lie = f"{TEXT}Requires-Dist: bad\n"
     other = replace(file(), url=f"https://other.example/{NAME}")
     reader(lie, tmp_path)[0].read(other)
@@ -137,7 +137,7 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     store.keep(wheel, Kept(b"second", second))
     store.settle(wheel, [first], None)
     assert store.find(wheel) == Kept(b"second", second)
-    # The next process has to compare it as well.
+    # The next process must also compare the wheel.
     other = MetadataStore(tmp_path, time.monotonic)
     assert other.find(wheel) is None
     assert other.read(wheel) == Kept(b"second", second)
@@ -150,7 +150,7 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
 
 
 def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
-    """An honest wheel would be refused, and a lie about another one never found."""
+    """Otherwise, an honest wheel would be refused, and a false one never found."""
     store = MetadataStore(None, time.monotonic)
     wheels = []
     for letter in "ab":

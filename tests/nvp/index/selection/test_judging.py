@@ -1,4 +1,4 @@
-"""Judging the builds of a page, and what is asked of the index for it."""
+"""Judging the builds of a page, and the requests to the index for this."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def linux(project: str, version: str, size: int | None = LARGE) -> model.File:
 
 @dataclass
 class Index:
-    """Pages and METADATA in memory, and what was asked for."""
+    """Pages and METADATA in memory, and the requests for them."""
 
     pages: Mapping[str, Sequence[model.File]]
     requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -244,7 +244,7 @@ def test_a_label_requires_the_torch_that_it_names() -> None:
     labels = ["cu.12.8.torch.2.10", f"cu12torch{newest.major}.{newest.minor}"]
     index = Index(
         {"torch": TORCH, "demo": [linux("demo", f"1.0+{label}") for label in labels]},
-        # METADATA says nothing of the release of torch.
+        # METADATA does not name a release of torch.
         {f"demo-1.0+{label}": ["torch"] for label in labels},
     )
     assert list(index.verdicts("demo").values()) == ["runs", "cannot"]
@@ -307,7 +307,7 @@ def test_a_label_and_a_name_tell_what_metadata_contradicts() -> None:
 
 
 def test_metadata_without_the_label_of_the_wheel() -> None:
-    """Some publishers only rename the file."""
+    """Some publishers only rename the file of a wheel."""
     content = b"Name: demo\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12==12.8.4.1\n"
     index = Index(
         {"demo": [linux("demo", "1.0+foo")]}, contents={"demo-1.0+foo": content}
@@ -342,7 +342,8 @@ def test_cpu_builds_are_not_asked_for_metadata() -> None:
 
 
 def test_builds_for_other_platforms_do_not_count_as_read() -> None:
-    """A page has wheels for many platforms, and the limit is for what is read."""
+    """A page has wheels for many platforms, and the limit is for the wheels that are
+    read."""
     files = [
         wheel(f"demo-{minor}.0{label}-cp311-cp311-{platform}.whl")
         for minor in range(30)
@@ -356,7 +357,7 @@ def test_builds_for_other_platforms_do_not_count_as_read() -> None:
 
 
 class TestWhatWasNotAsked:
-    """A verdict does not claim that there is no evidence where nobody looked."""
+    """A verdict does not claim missing evidence if nvp has not searched for it."""
 
     def reasons(self, *versions: str, **more: Any) -> list[str]:
         requires = {f"demo-{version}": ["numpy"] for version in versions}
@@ -396,13 +397,13 @@ def test_the_name_of_a_project_refuses_what_its_metadata_does_not() -> None:
     index = Index({"demo-cuda12x": files}, silent)
     assert index.verdicts("demo-cuda12x", old) == {"1.0": "cannot", "2.0": "cannot"}
     assert index.verdicts("demo-cuda12x") == {"1.0": "runs", "2.0": "runs"}
-    # jax-cuda12-plugin requires jax-cuda12-pjrt, and the table has the one alone.
+    # jax-cuda12-plugin requires jax-cuda12-pjrt, and only one of them is in the table.
     index = Index({"jax-cuda12-plugin": [linux("jax_cuda12_plugin", "0.4.22")]})
     assert index.verdicts("jax-cuda12-plugin", old) == {"0.4.22": "cannot"}
 
 
 def test_the_search_goes_on_for_each_python() -> None:
-    """Clients of a server may be of any Python that the newest releases are for."""
+    """Clients of a server may have any Python that the newest releases support."""
     names = {
         "demo-5.0": ("cp312", "cp313"),
         "demo-4.0": ("cp311", "cp312"),
@@ -433,7 +434,7 @@ def test_the_search_goes_on_for_each_python() -> None:
 
 
 def test_ordinary_projects_are_asked_about_once() -> None:
-    """Nothing says that the newest release is for GPUs, whatever other Pythons get."""
+    """No evidence shows that the newest release is for GPUs, for any Python."""
     files = [
         wheel(f"plain-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl")
         for version, tag in (("3.0", "cp313"), ("2.0", "cp312"), ("1.0", "cp311"))

@@ -1,4 +1,4 @@
-"""Which Pythons take the wheels of a page."""
+"""The Pythons that the wheels of a page support."""
 
 from __future__ import annotations
 

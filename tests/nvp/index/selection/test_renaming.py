@@ -1,4 +1,4 @@
-"""Variant wheels get names that installers order as the variants are ordered."""
+"""Variant wheels have names that installers sort in the order of the variants."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_names_are_unique_and_ordered_like_the_labels(
         assert build
         assert build[0] > 0
         assert str(build[1]).removeprefix("_").endswith(offer.label.removeprefix("_"))
-        # No tool sees a label in the name that is shown.
+        # Tools see no label in the new name.
         assert find_label(offer.name) is None
         ranks.append(build)
     assert ranks == sorted(ranks, reverse=True)
@@ -160,7 +160,7 @@ def build_number(file_name: str) -> int:
 def test_ranks_are_as_small_as_the_order_of_indexes_needs() -> None:
     own = ["a-1-py3-none-any-x.whl"]
     assert find_highest_builds([], "a") == {}
-    # An index without the release needs no room.
+    # An index without the release needs no ranks.
     assert find_highest_builds(
         [["a-2-py3-none-any-x.whl", "b-1-3-py3-none-any.whl"]], "a"
     ) == {"2": 1}
@@ -173,7 +173,7 @@ def test_ranks_are_as_small_as_the_order_of_indexes_needs() -> None:
     ]
     assert find_highest_builds([other], "a") == {"1": 9}
     assert find_highest_builds([own, other], "a") == {"1": 10}
-    # Non-variant wheels alone have no ranks.
+    # A release with only non-variant wheels has no ranks.
     assert find_highest_builds([["a-1-20240131-py3-none-any.whl"]], "a") == {
         "1": 20240131
     }
@@ -325,6 +325,6 @@ def test_wheels_that_installers_must_not_use_hide_no_others() -> None:
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert hidden == []
     assert [offer.label for offer in offers] == ["a", "b"]
-    # Wheels with the same condition hide each other as before.
+    # Wheels with the same condition still hide each other.
     conditions[names[1]] = conditions[names[0]]
     assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]

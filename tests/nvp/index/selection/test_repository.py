@@ -110,7 +110,7 @@ def test_a_page_shows_the_builds_that_fit() -> None:
         "torch-2.8.0-2cu128-py3-none-any.whl",
     ]
     assert warnings == []
-    # Nothing but the metadata file is read.
+    # Only the metadata file is read.
     assert source.asked == [METADATA]
 
 
@@ -162,7 +162,7 @@ def test_resources_are_the_wheels_themselves(tmp_path: Path) -> None:
     async def fetch(name: str) -> model.Resource:
         return await found.get_resource("torch", name)
 
-    # An installer that has kept the page asks for the file alone.
+    # An installer with a cached page requests only the file.
     resource = asyncio.run(fetch(name))
     assert isinstance(resource, model.LocalResource)
     assert resource.path == wheel
@@ -243,7 +243,8 @@ class TestPins:
 
     @pytest.mark.parametrize("label", ["cu999", "unheard"])
     def test_a_label_for_all_that_a_project_does_not_have(self, label: str) -> None:
-        """Builds for another CUDA than the one that was asked for must not come in."""
+        """Builds for another CUDA version than the requested one must not be
+        selected."""
         found, warnings = repository(Memory(torch()), pins=Pins(everywhere=label))
         refused = label == "cu999"
         assert (page(found) == []) is refused
@@ -262,7 +263,7 @@ class TestPins:
             **{"torch-2.9.0.tar.gz": "", "torch-2.9.0+cu130-py3-none-any.whl": ""}
         )
         found, warnings = repository(Memory(files), pins=Pins(everywhere="cu126"))
-        # It is the first wheel for pdm, and the last one for poetry.
+        # The best build is the first wheel for pdm, and the last one for poetry.
         assert page(found) == ["torch-2.8.0-1cu126-py3-none-any.whl"] * 2
         assert warnings == []
 
@@ -387,7 +388,7 @@ def test_the_builds_that_are_shown_are_those_that_api_resolve_returns(
 
 
 class TestPreparation:
-    """The machine and ``variants.toml`` are read when they are needed, and once."""
+    """The machine and ``variants.toml`` are read only once, when they are needed."""
 
     def test_both_are_read_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[str] = []

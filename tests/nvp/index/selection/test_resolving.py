@@ -32,7 +32,7 @@ def test_the_caller_passes_the_environment(
     fits: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The build for CUDA 12.8 needs the opt-in where the driver is for CUDA 12.7."""
+    """With a driver for CUDA 12.7, the build for CUDA 12.8 needs the opt-in."""
     # The variables of this process do not count.
     for name, text in OPT_IN.items():
         monkeypatch.setenv(name, text)

@@ -104,7 +104,7 @@ def test_only_wheels_that_would_win_are_hidden(found: list[list[str]]) -> None:
         [["py3-none-any"], ["py3-none-any"]],
         [["cp310-cp310-win_amd64"], ["cp312-cp312-win_amd64"], []],
         [["cp310-cp310-manylinux_2_28_x86_64"], ["py3-none-any"]],
-        # No machine can use both.
+        # No machine can use both wheels.
         [["cp310-cp310-manylinux_2_17_x86_64"], ["cp310-cp310-manylinux_2_28_aarch64"]],
         [["py3-none-win32"], ["cp310-cp310-win_amd64"]],
     ],
@@ -117,17 +117,17 @@ def test_no_conflict(found: list[list[str]]) -> None:
     "found",
     [
         [["cp310-cp310-manylinux_2_28_x86_64"], ["cp310-cp310-manylinux_2_34_x86_64"]],
-        # They conflict only on a machine that is older than the newest wheel.
+        # The wheels conflict only on a machine that is older than the newest wheel.
         [
             ["py3-none-manylinux_2_34_x86_64", "py3-none-manylinux_2_17_x86_64"],
             ["py3-none-manylinux_2_28_x86_64"],
         ],
-        # They conflict only with a Python that no wheel names.
+        # The wheels conflict only with a Python that no wheel names.
         [
             ["cp314-cp314-win_amd64", "cp312-cp312-win_amd64", "cp39-abi3-win_amd64"],
             ["cp310-abi3-win_amd64"],
         ],
-        # They conflict only without the GIL.
+        # The wheels conflict only without the GIL.
         [
             ["cp313-cp313t-manylinux_2_17_x86_64"],
             ["cp313-cp313t-manylinux_2_28_x86_64"],
@@ -136,9 +136,9 @@ def test_no_conflict(found: list[list[str]]) -> None:
             ["cp39-abi3-manylinux_2_28_x86_64", "py3-none-manylinux_2_17_x86_64"],
             ["py3-none-manylinux_2_28_x86_64"],
         ],
-        # They conflict only on a Mac with a processor of Apple.
+        # The wheels conflict only on a Mac with a processor of Apple.
         [["py3-none-macosx_11_0_universal2"], ["py3-none-macosx_11_0_arm64"]],
-        # They conflict only where no wheel for a platform fits.
+        # The wheels conflict only if no wheel for a platform fits.
         [["cp310-cp310-win_amd64", "py3-none-any"], ["py310-none-any"]],
     ],
 )

@@ -1,4 +1,4 @@
-"""METADATA (PEP 658) that the local index announces where an upstream does not."""
+"""METADATA (PEP 658) that the local index announces if an upstream does not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PIP = "pip/26.3 {}"
 def upstream(
     *wheels: Path, size: int | None = SIZE, **changes: Any
 ) -> dict[str, Answer]:
-    """Return an index whose pages have no METADATA, and say a size for each wheel."""
+    """Return an index whose pages have no METADATA, but a size for each wheel."""
     answers = {}
     projects: dict[str, list[dict[str, Any]]] = {}
     for wheel in wheels:
@@ -69,7 +69,7 @@ def serve(
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """Return a wheel of a project of which the table of builds knows nothing."""
+    """Return a wheel of a project that is not in the table of builds."""
     return stub_wheel(tmp_path, "demo", "1.0", tag=TAG, requires=["six"])
 
 
@@ -84,7 +84,7 @@ def of_files(server: RangeServer) -> list[str]:
 
 
 def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
-    """Older releases than the first one are not read for the page."""
+    """Releases older than the first one are not read for the page."""
     wheels = [
         stub_wheel(tmp_path, "demo", version, tag=TAG, requires=["six"])
         for version in ("1.0", "2.0")
@@ -93,7 +93,7 @@ def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
         files = page(running)
         old, new = (files[wheel.name] for wheel in wheels)
         assert old["core-metadata"] is True
-        # That of the newest release has been read for the page.
+        # METADATA of the newest release was read for the page.
         reply = ask(f"{new['to'][wheels[1].name]}.metadata")
         digest = hashlib.sha256(reply.body).hexdigest()
         assert new["core-metadata"] == {"sha256": digest}
@@ -156,7 +156,8 @@ def test_wheels_that_are_not_announced(tmp_path: Path) -> None:
 def test_wheels_that_run_anywhere(
     tmp_path: Path, size: int | None, announced: bool
 ) -> None:
-    """Most of them are small, so that the page has to say that one is large."""
+    """Most of these wheels are small, so METADATA is announced only if the page has a
+    large size."""
     wheel = stub_wheel(tmp_path, "demo", "1.0")
     with serve(upstream(wheel, size=size)) as (_, running):
         assert page(running)[wheel.name].get("core-metadata", False) is announced
@@ -166,7 +167,7 @@ def test_wheels_that_run_anywhere(
 def test_installers_that_need_no_help_get_the_url_of_the_file(
     wheel: Path, agent: str
 ) -> None:
-    """uv writes it into its lock file."""
+    """uv writes this URL into its lock file."""
     with serve(upstream(wheel)) as (server, running):
         file = page(running, agent)[wheel.name]
         assert file["url"] == f"{server.url}/files/{wheel.name}"
@@ -174,12 +175,12 @@ def test_installers_that_need_no_help_get_the_url_of_the_file(
 
 
 class TestAfterwards:
-    """What was announced cannot be read as the first request has let expect."""
+    """Announced METADATA cannot be read, although the first request succeeded."""
 
     def test_the_server_sends_no_parts_of_this_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Such as a mirror that has not got the file yet: the whole wheel is read."""
+        """A mirror may not have the file yet: the whole wheel is read."""
         module = "nvp.index.http.ranges"
         monkeypatch.setattr(f"{module}._WHOLE_FILE", 100_000)
         padding = {"data.bin": os.urandom(200_000)}
@@ -199,7 +200,7 @@ class TestAfterwards:
             reply = ask(f"{file['to'][old.name]}.metadata")
             assert (reply.status, "Requires-Dist: six" in reply.text) == (200, True)
             assert f"{url} whole" in server.requests
-            # It is kept, and nothing else is announced of this server.
+            # METADATA is cached, and no other file of this server is announced.
             asked = len(of_files(server))
             assert ask(f"{file['to'][old.name]}.metadata").body == reply.body
             other = page(running)["demo-0.9-py3-none-manylinux_2_17_x86_64.whl"]
@@ -220,7 +221,7 @@ class TestAfterwards:
             assert "not a readable archive" in running.warnings[0]
 
     def test_the_server_starts_again(self, wheel: Path) -> None:
-        """An installer that has kept the page asks for METADATA alone."""
+        """An installer with a cached page requests only METADATA."""
         answers = upstream(wheel)
         with serve(answers) as (_, running):
             url = page(running)[wheel.name]["to"][wheel.name]
@@ -255,6 +256,6 @@ def test_pip_backtracks_without_a_wheel(
         assert done.code == 0, done.text
         assert "Would install demo-1.0 other-1.0" in done.text
         whole = [text for text in of_files(server) if text.endswith("whole")]
-        # The oldest pip downloads what it would install, in a dry run as well.
+        # The oldest pip downloads the files also in a dry run.
         assert len(whole) == (2 if version == PIPS[0] else 0)
         assert not any("demo-2.0" in text for text in whole)

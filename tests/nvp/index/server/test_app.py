@@ -101,7 +101,7 @@ class TestFiles:
         location = f"{upstream.url}/simple/torch/{CU128_FILE}"
         assert reply.headers["location"] == location
         assert running.picks[-1] == ("torch", "cu128")
-        # Nothing has to be done to the non-variant wheel: locks record its own URL.
+        # The non-variant wheel needs no changes, so lock files record its own URL.
         plain = running.page().files[PLAIN]
         assert plain == f"{upstream.url}/simple/torch/{PLAIN}"
 
@@ -139,7 +139,7 @@ class TestFiles:
     def test_a_range_that_means_nothing_is_ignored(
         self, streamed: bool, wanted: str, folder: Path, local: Running
     ) -> None:
-        """RFC 9110, section 14.2; several ranges may be ignored as well."""
+        """RFC 9110, section 14.2, allows ignoring invalid ranges and several ranges."""
         whole = (folder / "torch" / CU128_FILE).read_bytes()
         with serve_answers(answers_of(folder), credentials="a:b") as server:
             url = server.url.replace("//", "//a:b@")
@@ -168,7 +168,8 @@ class TestFiles:
     def test_a_missing_password_is_asked_for_by_pip(
         self, local: bool, folder: Path
     ) -> None:
-        """Of the clients of ``serve``, which may be anybody's, it takes none."""
+        """``serve`` accepts no passwords from its clients, which may belong to
+        anyone."""
         with (
             serve_answers(answers_of(folder), credentials="a:b") as server,
             start(f"{server.url}/simple/", local=local) as running,
@@ -181,13 +182,13 @@ class TestFiles:
                 reply = running.page(Authorization=text)
                 if local:
                     assert reply.status in (200, 401)
-                else:  # With another 401, pip would go on to the next index.
+                else:  # With another 401, pip would continue with the next index.
                     assert reply.text.startswith("error: ")
             running.page(Authorization="Basic YTpi")
             assert running.page().status == (200 if local else 401)
 
     def test_a_mirror_cannot_name_files_outside_of_it(self, tmp_path: Path) -> None:
-        """Such a file would be sent to everyone who can connect."""
+        """Such a file would be sent to every client."""
         secret = tmp_path / "id_rsa"
         secret.write_text("secret")
         outside = tmp_path / "x-1.0.zip"
@@ -270,7 +271,7 @@ def test_memory_does_not_grow_with_a_file() -> None:
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Log nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             self.send_response(200)

@@ -234,7 +234,7 @@ def test_a_wheel_with_markers_is_written_without_them(
                 assert b"Requires-Dist: b" not in metadata
                 assert len(list(written.iterdir())) == 1
             assert ask(f"{place}.metadata").body == metadata
-            # Another wheel at its place, which the page does not name.
+            # The page does not name the other wheel at this URL.
             (next(written.iterdir())).unlink()
             if kind is over_http:
                 wheel.write_bytes(wheel.read_bytes()[:-30] + b"x" * 30)

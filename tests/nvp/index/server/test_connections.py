@@ -27,7 +27,8 @@ CONTENT = bytes(32 << 20)
 
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
-    """Return an index that wants credentials, with a wheel that fills all buffers."""
+    """Return an index that requires credentials, with a wheel larger than all
+    buffers."""
     folder = tmp_path_factory.mktemp("index")
     publish(folder, TORCH, "torch", "2.8.0")
     answers = answers_of(folder)
@@ -51,13 +52,14 @@ def calls(running: Running, count: int, text: bytes) -> Iterator[list[socket.soc
         for _ in range(count):
             one = socket.create_connection(("127.0.0.1", port), timeout=60)
             opened.append(stack.enter_context(one))
-            with contextlib.suppress(ConnectionError):  # It was closed already.
+            # The server may already have closed the connection.
+            with contextlib.suppress(ConnectionError):
                 one.sendall(text)
         yield opened
 
 
 def request(running: Running) -> bytes:
-    """Return a request for the wheel, which the server has to stream."""
+    """Return a request for the wheel, which the server must stream."""
     url = running.page().files["torch-2.8.0-py3-none-any.whl"]
     return f"GET {urlsplit(url).path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
@@ -72,7 +74,7 @@ def read_to_the_end(one: socket.socket) -> bytes:
 
 
 def has_data(one: socket.socket) -> bool:
-    """Return whether the server sent something, rather than close the connection."""
+    """Return whether the server sent data and did not close the connection."""
     try:
         return one.recv(1, socket.MSG_PEEK) != b""
     except ConnectionResetError:
@@ -80,7 +82,7 @@ def has_data(one: socket.socket) -> bool:
 
 
 def page_after_retries(running: Running) -> Reply:
-    """Ask again where the connection is closed, as pip and uv do."""
+    """Repeat the request if the connection is closed, as pip and uv do."""
     for _ in range(100):
         with contextlib.suppress(ConnectionError):
             return running.page()
@@ -114,7 +116,7 @@ def test_a_response_has_to_be_read(
         monkeypatch.setattr(server, "_WRITE", 0.2)
         with calls(running, 1, request(running)) as (one,):
             poll = select.poll()
-            poll.register(one, 0)  # Only the end of a connection is of interest.
+            poll.register(one, 0)  # Only the end of a connection matters.
             assert poll.poll(60_000)
             assert len(read_to_the_end(one)) < len(CONTENT)
 

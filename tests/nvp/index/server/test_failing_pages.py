@@ -1,4 +1,4 @@
-"""What an installer gets where a page of an index cannot be read."""
+"""The replies to an installer if a page of an index cannot be read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_an_installer_gets_the_status_of_a_page(
         assert reply.status == status, reply.text
         assert word in reply.text
         assert reply.headers["cache-control"] == "no-store"
-        # The server goes on; this page is refused without asking the upstream.
+        # The server continues, and refuses this page without a request to the upstream.
         assert ask(f"{running.urls[0]}%00/").status == 404
 
 
@@ -94,7 +94,7 @@ def test_an_installer_gets_the_status_of_a_page(
     ],
 )
 def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> None:
-    """The installer does with it what it does alone."""
+    """The installer reacts to the reply as without nvp."""
     with (
         serve_answers({PAGE: answer}) as server,
         start(f"{server.url}/simple/") as running,
@@ -169,7 +169,7 @@ def test_no_installer_goes_on_where_this_program_alone_reads_no_page(
 
 
 def test_the_time_to_wait_is_passed_on() -> None:
-    """pip tries again where it is told when, and takes another index otherwise."""
+    """pip tries again if the reply has a time, and otherwise uses another index."""
     answer = Answer(status=429, headers={"Retry-After": "7"})
     with (
         serve_answers({PAGE: answer}) as server,
@@ -193,14 +193,15 @@ def test_no_installer_goes_on_after_a_defect_of_this_program(
         reply = running.page()
         assert (reply.status, reply.headers["content-type"]) == (200, JSON)
         assert reply.text.startswith("error: internal error: RuntimeError")
-        # A file is not taken for a page.
+        # A file is not a page.
         root = running.urls[0].removesuffix("simple/")
         assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 404
 
 
 @pytest.mark.parametrize("where", ["simple/torch/", "f/torch/-/00000000/torch-1.0.zip"])
 def test_an_index_that_leads_back_to_this_server(where: str) -> None:
-    """It would ask itself until it has no connection left, for two minutes."""
+    """The server would send requests to itself until it has no connection left, for two
+    minutes."""
     answers: dict[str, Answer] = {}
     with (
         serve_answers(answers) as server,

@@ -244,7 +244,8 @@ class TestMarkers:
     def test_a_wheel_whose_metadata_cannot_be_read_is_passed_over(
         self, folder: Path, changes: dict[str, Any], reason: str
     ) -> None:
-        """It may have variant markers, and pip would install it unchanged."""
+        """The wheel may have variant markers, and pip would install the wheel
+        unchanged."""
         answers = answers_of(folder)
         answers[WHEEL] = replace(answers[WHEEL], ranges=False, **changes)
         with (
@@ -294,7 +295,7 @@ def _recording(seen: list[str]) -> AbstractContextManager[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *args: Any) -> None:
-            """Log nothing."""
+            """Print nothing."""
 
         def do_GET(self) -> None:
             seen.append(" ".join(key.lower() for key in self.headers))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_noise")
 
 
 class TestOtherUsers:
-    """Other users of this machine get nothing, and files are named by pages only."""
+    """Other users of this machine get no files, and only pages name files."""
 
     def test_requests_without_the_secret_are_not_found(self, folder: Path) -> None:
         with start(str(folder), secret=True) as running:
@@ -209,7 +209,7 @@ class TestHostileUpstreams:
         ):
             text = ask(running.urls[0] + "torch/", Accept="text/html")
             (link,) = links(text.text)
-            # A reason reaches terminals, and stands on one line there.
+            # Terminals show a reason, on one line.
             assert link["data-yanked"] == printable(HOSTILE)
             assert "<script" not in text.text
             again = json.loads(running.page().body)["files"][0]
@@ -291,7 +291,7 @@ class TestHostileUpstreams:
                 url = running.page().files[CU128]
                 with pytest.raises((http.client.IncompleteRead, ConnectionError)):
                     ask(url)
-                # The server goes on.
+                # The server continues.
                 assert running.page().status == 200
 
     def test_any_status_of_an_upstream(self) -> None:

@@ -1,4 +1,4 @@
-"""`serve` and `validate` in front of an index that wants to stop them."""
+"""`serve` and `validate` with a hostile index that tries to block them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def server(upstream: RangeServer, tmp_path: Path) -> Iterator[Serving]:
 
 
 def leave_early(server: Serving, project: str) -> None:
-    """Ask for the page of a project several times, and wait for none of them."""
+    """Request the page of a project several times, without waiting for a reply."""
     parts = urlsplit(server.urls[0])
     for _ in range(CLIENTS_GONE):
         with socket.create_connection(("127.0.0.1", parts.port or 0)) as client:

@@ -1,4 +1,4 @@
-"""What a page has for newer clients passes through, in JSON and in HTML."""
+"""Keys for newer clients are kept on a page, in JSON and in HTML."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ PAGE_IN_HTML = f"""<!DOCTYPE html><html><head>
 
 
 def read(form: str, body: str | dict[str, Any], kind: str) -> str:
-    """Return the page that a client gets of an index.
+    """Return the page of an index that a client gets.
 
     :param form: what the client accepts.
     :param kind: the type of the page of the index.
@@ -118,7 +118,7 @@ def test_html_becomes_json() -> None:
     assert {key: found[key] for key in (*OTHERS, "later")} == {**OTHERS, "later": "x"}
     (file,) = found["files"]
     assert (file["provenance"], file["later"]) == (PROVENANCE, "z")
-    assert "size" not in file  # HTML has no form for it.
+    assert "size" not in file  # HTML cannot express the key.
 
 
 def test_html_stays_html() -> None:
@@ -129,7 +129,7 @@ def test_html_stays_html() -> None:
 
 
 def test_the_version_of_the_index_stays_where_its_keys_need_it() -> None:
-    """PEP 700 requires sizes from 1.1 on, which some indexes do not have."""
+    """PEP 700 requires sizes since version 1.1, but some indexes have no sizes."""
     file = {key: value for key, value in FILE.items() if key != "size"}
     for others, version in ((OTHERS, "1.4"), ({}, "1.4")):
         document = {**DOCUMENT, **others, "files": [file]}
@@ -166,7 +166,7 @@ KEYS = st.dictionaries(
 
 @pytest.fixture(scope="module")
 def rendering() -> Any:
-    """Return what renders pages, and the forms that it has."""
+    """Return the function that renders pages, and its forms."""
     from simple_repository.content_negotiation import Format
 
     from nvp.index.server.rendering import respond_with
@@ -192,7 +192,7 @@ def test_any_keys_pass_through(
     body = json.dumps(document).encode()
     found = json.loads(rendering(body, JSON, JSON))
     assert found == document
-    # What HTML has a form for is the same after another time through.
+    # Keys with a form in HTML are the same after a second conversion.
     first = rendering(body, JSON, HTML)
     second = rendering(first, HTML, HTML)
     assert sorted(second.splitlines()) == sorted(first.splitlines())
@@ -219,7 +219,7 @@ def variants(tmp_path: Path) -> dict[str, Answer]:
 
 
 def test_a_renamed_wheel_keeps_its_attestations(variants: dict[str, Answer]) -> None:
-    """One that is rewritten has other bytes than those that were attested."""
+    """A rewritten wheel has other bytes than the attested ones."""
     with serve_answers(variants) as server, start(f"{server.url}/simple/") as running:
         files = json.loads(running.page().body)["files"]
     found = {f.get("_variant-label", "-"): f.get("provenance") for f in files}

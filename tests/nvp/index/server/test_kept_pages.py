@@ -1,4 +1,5 @@
-"""Pages are kept for as long as their index says, and equal requests are sent once."""
+"""Pages are cached for as long as their index allows, and equal requests are sent
+once."""
 
 from __future__ import annotations
 
@@ -50,14 +51,14 @@ class Case:
     time: list[float] = field(default_factory=lambda: [0.0])
 
     def versions(self, project: str = "p", at: float | None = None) -> list[str]:
-        """Return the versions on the page at a time; none where there is no page."""
+        """Return the versions on the page at a time; an empty result without a page."""
         if at is not None:
             self.time[0] = at
         reply = self.running.page(project)
         return [n.split("-")[1] for n in reply.files] if reply.status == 200 else []
 
     def asked(self) -> int:
-        """Return how many requests the index has had since the last call."""
+        """Return the number of requests to the index since the last call."""
         count = len(self.upstream.requests)
         self.upstream.requests.clear()
         return count
@@ -161,7 +162,7 @@ def test_the_last_page_stands_in_for_an_error(dead: Answer) -> None:
         assert "pages of this index are sent as they were" in it.warnings[0]
         it.asked()
         assert it.versions(at=62) == ["1.0"]
-        assert it.asked() == 0  # The index was asked a moment ago.
+        assert it.asked() == 0  # The last request to the index was a moment ago.
         it.answers[PATH] = page("2.0", Cache_Control=STALE)
         assert it.versions(at=64) == ["2.0"]
         it.answers[PATH] = Answer(status=503)
@@ -280,7 +281,7 @@ def test_equal_requests_are_merged_even_if_nothing_may_be_kept(fails: bool) -> N
             for n in range(20)
         ]
         await asyncio.sleep(0)
-        reads[0].cancel()  # A client that goes away takes nothing from the others.
+        reads[0].cancel()  # A client that disconnects does not affect the others.
         await asyncio.sleep(0)
         go.set()
         return await asyncio.gather(*reads, return_exceptions=True)
@@ -288,7 +289,7 @@ def test_equal_requests_are_merged_even_if_nothing_may_be_kept(fails: bool) -> N
     first, *others = asyncio.run(work())
     assert isinstance(first, asyncio.CancelledError)
     assert all(isinstance(x, OSError) if fails else x is found for x in others)
-    assert asked == [None, None]  # One for each user.
+    assert asked == [None, None]  # The cache has one page for each user.
 
 
 @given(st.text() | st.from_regex(r'(max-age|stale-if-error)="?-?[0-9]*"?,?'))

@@ -1,4 +1,5 @@
-"""What ``serve`` says at its end of the files of a project that keep its URLs."""
+"""The message of ``serve`` at its end about files of a project that contain its
+URLs."""
 
 from __future__ import annotations
 
@@ -101,7 +102,8 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def stop_after(
     upstream: str, environ: dict[str, str], folder: Path, *commands: list[object]
 ) -> list[str]:
-    """Run commands in a directory; return what ``serve`` says there when it stops."""
+    """Run commands in a directory; return the message of ``serve`` there when it
+    stops."""
     options = ("-i", upstream, "--cuda-driver", "12.9", "--sm-arch", "8.0")
     with serving(*options, environ=environ, cwd=folder) as server:
         for command in commands:
@@ -158,7 +160,7 @@ COMPILE += ["pyproject.toml", "-o", "requirements.txt"]
             marks=pytest.mark.slow,
         ),
         ("", [[UV, "add", "--no-sync", *LOCK[2:], "helper"]], ["pyproject.toml"]),
-        # The variants have URLs of the server alone.
+        # The variants only have URLs of the server.
         ("torch", [LOCK], ["uv.lock"]),
         pytest.param("torch", [COMPILE], [], marks=pytest.mark.slow),
         ("helper", [[*COMPILE, "--emit-index-url"]], ["requirements.txt"]),
@@ -183,7 +185,7 @@ def test_uv(
 def test_a_lock_elsewhere_is_thought_of(
     upstream: str, environ: dict[str, str], project: Path
 ) -> None:
-    """A directory without locked files does not tell what the server was used for."""
+    """A directory without lock files does not show the use of the server."""
     words = ["pip", "install", "--no-config", "--default-index", "URL", "torch"]
     said = stop_after(upstream, environ, project, [UV, *words, "--target", "x"])
     assert said == [
@@ -212,7 +214,7 @@ def test_pipenv(
     upstream: str, pipenv: Environment, environ: dict[str, str], project: Path
 ) -> None:
     program = [pipenv.python, "-m", "pipenv"]
-    # pipenv writes a Pipfile with PyPI as its source, for which the mirror stands.
+    # pipenv writes a Pipfile with PyPI as its source, which the mirror replaces.
     mirror = [*program, "install", "--pypi-mirror", "URL", "helper"]
     assert stop_after(upstream, environ, project, mirror) == []
     assert '"version": "==1.0"' in (project / "Pipfile.lock").read_text()

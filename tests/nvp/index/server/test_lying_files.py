@@ -1,7 +1,7 @@
-"""A server that sends other METADATA in parts of a wheel than in the whole wheel.
+"""A server whose range responses have other METADATA than the whole wheel.
 
-The page is honest, and gives the hash of the wheel. An installer that downloads the
-wheel before it looks at dependencies does not fall for such a server.
+The page is honest, and has the hash of the wheel. An installer that downloads the wheel
+before it reads dependencies detects such a server.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 TAG = "py3-none-manylinux_2_17_x86_64"
 KERN = f"/files/kern-1.0-{TAG}.whl"
 PAD = {"kern.bin": os.urandom(2_000_000)}
-"""Before METADATA, so that no single part is all of the wheel."""
+"""The bytes before METADATA, so no single range is the whole wheel."""
 MACHINE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
 
 
@@ -56,7 +56,7 @@ def page(project: str, *wheels: Path, hashes: bool = True) -> dict[str, Answer]:
 
 
 def make_answers(folder: Path, *, hashes: bool = True) -> dict[str, Answer]:
-    """Return an index whose file server lies in parts of kern."""
+    """Return an index whose file server sends false ranges of kern."""
     kern = stub_wheel(folder, "kern", "1.0", tag=TAG, members=PAD)
     evil = stub_wheel(folder, "evil", "1.0")
     lie = stub_wheel(
@@ -103,7 +103,7 @@ def test_pip_gets_nothing_that_was_not_compared(
         assert "its METADATA was read from another file" in text
         assert environment.labels() == {}
         assert kept(home) == []
-        # Without parts, it is as with pip alone.
+        # Without range requests, the result is that of pip without nvp.
         assert install(server, "--no-range-metadata")[0] == 0
         assert [*environment.labels()] == ["kern"]
         assert not any(f"{KERN} bytes=-65536" in x for x in server.requests[-3:])
@@ -113,7 +113,7 @@ def test_pip_gets_nothing_that_was_not_compared(
             assert install(server, "--force-reinstall")[0] == 0
             assert [*environment.labels()] == ["kern"]
             asked = sum(f"{KERN} bytes=-65536" in x for x in server.requests)
-            # With a hash, METADATA is kept.
+            # METADATA of a file with a hash is cached.
             assert asked == (1 if hashes else 1 + attempt)
 
 
@@ -151,7 +151,8 @@ def test_metadata_ages(
 def test_the_end_is_held_back_from_other_installers(
     direct: bool, tmp_path: Path
 ) -> None:
-    """Such as uv, where files pass through the server, and pip by way of ``serve``."""
+    """Other installers are uv, if files pass through the server, and pip behind
+    ``serve``."""
     with (
         serve_answers(make_answers(tmp_path)) as server,
         start(f"{server.url}/simple/", direct=direct) as running,
@@ -166,10 +167,10 @@ def test_the_end_is_held_back_from_other_installers(
         whole = len(make_answers(tmp_path)[KERN].body)
         assert 0 < len(caught.value.partial) < whole
         assert any("read from another file" in text for text in running.warnings)
-        # Installers ask for the rest, which must not complete the wheel.
+        # Installers request the rest, which must not complete the wheel.
         rest = f"bytes={len(caught.value.partial)}-"
         assert [ask(url).status, ask(url, Range=rest).status] == [403, 403]
-        # Those that come now find out what it requires in the wheel itself.
+        # Later installers read the requirements in the wheel itself.
         (file,) = json.loads(running.page("kern", User_Agent=agent).body)["files"]
         assert "core-metadata" not in file
 
@@ -187,7 +188,7 @@ def test_an_honest_wheel_passes_once_through_the_server(
         start(f"{server.url}/simple/", machine=machine(None)) as running,
     ):
         (url,) = running.page("kern", User_Agent="pip/26.3").files.values()
-        # Nobody has read METADATA that could be wrong.
+        # No METADATA was read that could be false.
         assert ask(url).status == 302
         assert "Requires-Dist" not in ask(f"{url}.metadata").text
         if damage:
@@ -195,7 +196,7 @@ def test_an_honest_wheel_passes_once_through_the_server(
                 ask(url)
             assert "its sha256 is not the one" in running.warnings[-1]
             return
-        # A part would complete a wheel that nobody has compared.
+        # A range would complete a wheel that was not compared.
         reply = ask(url, Range="bytes=100-")
         assert (reply.status, reply.body) == (200, body)
         assert ask(url).status == 302
@@ -218,7 +219,8 @@ def test_a_small_wheel_is_compared_before_its_metadata_is_sent(tmp_path: Path) -
 
 
 def test_a_whole_file_tells_nothing_of_the_parts_before_it(tmp_path: Path) -> None:
-    """A server that stops to serve parts may have sent another list of members."""
+    """A server that no longer supports range requests may have sent another list of
+    members."""
     path = stub_wheel(tmp_path, "kern", "1.0", tag=TAG, requires=["needed"])
     text = zipfile.ZipFile(path).read("kern-1.0.dist-info/METADATA")
     shorter = text[: text.index(b"Requires-Dist")]
@@ -276,7 +278,7 @@ def test_parts_are_found_again_in_the_file_alone(data: st.DataObject) -> None:
 
 
 def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
-    """Its METADATA would be what was read by ranges, and its hash that of the page."""
+    """Its METADATA would be from range requests, and its hash from the page."""
     publish(tmp_path, TORCH, "torch", "2.8.0")
     bodies = []
     for folder, name in ((tmp_path, "honest"), (tmp_path / "lie", "evil")):
@@ -360,7 +362,7 @@ def test_root_with_the_home_of_another_user(
     fresh: Callable[[str], Environment],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with ``sudo -E``: the other user has put into the cache what they like."""
+    """With ``sudo -E``, the cache may have any files of the other user."""
     monkeypatch.delenv("XDG_CACHE_HOME")
     environment, home = fresh(PIPS[-1]), tmp_path / "home"
     pip = Pip(environment.python, clean_environ(home))

@@ -1,4 +1,4 @@
-"""Requests for files that a page made for another machine has."""
+"""Requests for files of a page for another machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW = machine("13.0", "8.0")
 
 @pytest.fixture(scope="module")
 def urls_elsewhere(published: Path) -> dict[str, str]:
-    """Return for each label the path of its wheel on a machine that runs them all."""
+    """Return the path of each label's wheel, as on a machine that runs all of them."""
     with start(str(published), machine=NEW) as running:
         files = running.page().files
     paths = {}

@@ -55,8 +55,8 @@ def elsewhere(
 ) -> Callable[[dict[str, Answer]], AbstractContextManager[Running]]:
     """Return a function that serves an index which is not on this machine.
 
-    A proxy stands between: its name is not resolved here. The servers of this machine
-    are reached without the proxy.
+    A proxy is between, so this machine does not resolve the name. The servers of this
+    machine are reached without the proxy.
     """
 
     @contextmanager
@@ -136,7 +136,7 @@ def test_pip_trusts_pages(
     environ: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Other people may see what ``releases`` reads, such as those of a CI log."""
+    """Other people may see the results of ``releases``, such as in a CI log."""
     with serve_elsewhere(inner, environ) as options:
         done = provider(*words, *options, *MACHINE, environ=environ, cwd=tmp_path)
     assert (done.code == 0) is sees, done.text
@@ -239,7 +239,7 @@ def test_where_a_page_may_lead(start_: str, end: str, may: bool) -> None:
 
 
 def test_other_machines_get_no_url_of_this_one(inner: RangeServer) -> None:
-    """On theirs, it would be that of whoever listens there."""
+    """On another machine, the URL would be that of another server."""
     with serve_answers({"/simple/torch/": page(inner.url)}) as server:
         for hosts, is_streamed in ((LOOPBACK_NAMES, False), (ANY_HOST, True)):
             with start(f"{server.url}/simple/", hosts=hosts) as running:

@@ -1,4 +1,4 @@
-"""``serve``: other installers than pip."""
+"""``serve`` with other installers than pip."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_choices_are_told_as_they_are_made(
     environ: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """Each of them is told once, however many clients ask."""
+    """Each choice is printed once, for any number of clients."""
     extra = tmp_path / "extra"
     for label in ("1.0+cu126", "2.0+cu130", "2.0+cpu"):
         tag = f"py3-none-{next(platform_tags())}"
@@ -286,7 +286,7 @@ def test_other_machines_can_connect_only_with_an_option(
 def test_an_index_that_is_the_server_itself_is_left_out(
     index: str, environ: dict[str, str]
 ) -> None:
-    """pip is configured for the server where a service runs it."""
+    """If the server is a service, the configuration of pip has its URL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     root = f"http://127.0.0.1:{port}"
@@ -311,7 +311,7 @@ def test_retired_options_are_unknown(
 
 
 def read_lines(process: subprocess.Popen[str]) -> list[str]:
-    """Read what ``serve`` prints for people, up to its last line."""
+    """Read the text of ``serve``, up to its last line."""
     lines = []
     for line in process.stdout or ():
         lines.append(line.strip())

@@ -1,4 +1,4 @@
-"""``serve``: what the lock files of other installers record, and how long it lasts."""
+"""``serve``: the URLs in the lock files of other installers, and their validity."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_uv_lock_and_export(
         assert real_urls(text) == REAL
         # The label is in the path, and a lock made elsewhere gets a reason.
         assert own_urls(text) == {"torch"}
-    # uv records the index that it was given beside the files.
+    # uv records the given index next to the files.
     assert lock.count('registry = "SERVE/simple/"') == 3
     assert exported.count('index = "SERVE/simple/"') == 3
 
@@ -172,7 +172,7 @@ def test_uv_pip_compile(served: Served, environ: dict[str, str], project: Path) 
     assert "index = " not in text
     form = ("--generate-hashes", "--emit-index-url")
     text = served.shown(run(environ, project, program, *words, *form, "it.in"))
-    # Requirements have no URLs of files, and name the index only when they are told.
+    # Requirements have no URLs of files, and name the index only with an option.
     assert "--index-url SERVE/simple/" in text
     assert "SERVE/f/" not in text
     assert text.count("--hash=sha256:") >= 4
@@ -181,7 +181,7 @@ def test_uv_pip_compile(served: Served, environ: dict[str, str], project: Path) 
 def test_a_lock_of_uv_outlives_the_server(
     served: Served, environ: dict[str, str], project: Path
 ) -> None:
-    """Without variants, nothing that is installed from the lock needs the server."""
+    """Without variants, an installation from the lock file does not need the server."""
     target = project / ".venv"
     with serving("-i", served.upstream, *MACHINE, environ=environ) as server:
         source = f'[[tool.uv.index]]\nurl = "{server.urls[0]}"\ndefault = true\n'
@@ -200,7 +200,8 @@ def test_a_lock_of_uv_outlives_the_server(
 def test_poetry_lock(
     served: Served, poetry: Environment, environ: dict[str, str], project: Path
 ) -> None:
-    """poetry records the index, and names and hashes of files, but no URLs of them."""
+    """Poetry records the index, and the names and hashes of files, but not their
+    URLs."""
     source = (
         "[tool.poetry]\npackage-mode = false\n[[tool.poetry.source]]\n"
         f'name = "variants"\nurl = "{served.server.urls[0]}"\npriority = "primary"\n'
@@ -358,7 +359,8 @@ def test_the_line_is_true_for_clients_of_each_python(
             "2.0": ("13.0.96", [11, 12]),
             "1.0": ("12.6.77", [10, 11]),
         },
-        # The newest release for an older Python is no reason, whatever it needs.
+        # The newest release for an older Python is no reason, regardless of its
+        # requirements.
         "lagging": {"2.0": ("13.0.96", [12]), "1.0": ("12.6.77", [11])},
         "silent": {"2.0": ("13.0.96", [11]), "1.0": (None, [11])},
     }

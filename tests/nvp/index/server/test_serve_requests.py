@@ -1,4 +1,4 @@
-"""``serve``: requests for what is not there, and indexes that name other files."""
+"""``serve``: requests for missing files, and indexes that name other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the local index sends of regular wheels, and what it reads for that."""
+"""The regular wheels that the local index sends, and its requests for them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_metadata_that_the_index_does_not_send(folder: Path) -> None:
         announced = by_version["1.0"]["core-metadata"]["sha256"]
         assert hashlib.sha256(metadata.body).hexdigest() == announced
         assert b"Requires-Dist: nvidia-cuda-runtime-cu12==12.8.90" in metadata.body
-        # Others read parts of the wheel, and their locks record the URL of the file.
+        # Other installers send range requests, and their lock files record the URL of
+        # the file.
         (other,) = (
             file
             for file in json.loads(running.page("demo").body)["files"]

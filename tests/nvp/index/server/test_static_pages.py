@@ -272,7 +272,7 @@ class TestPages:
 
 class TestRefusals:
     def refuse(self, run: Run, index: Path, *words: str) -> str:
-        """Run the command; nothing may be written, and each word has a line."""
+        """Check that the command writes no files, and that each word is in a line."""
         before = contents(index)
         outcome = run(*WRITE, index)
         assert (outcome.code, outcome.out) == (1, "")

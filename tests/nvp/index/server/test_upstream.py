@@ -296,7 +296,7 @@ def test_plain_http_is_for_this_machine_and_trusted_hosts(
 def test_a_password_that_pip_knows_completes_the_user_of_a_url(
     links: bool, own: str, known: tuple[str, str] | None, tmp_path: Path
 ) -> None:
-    """The first request has it: nobody is asked after a refusal."""
+    """The first request has the password, so no user is prompted after a refusal."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "index.html").write_text(HTML_PAGE)
 

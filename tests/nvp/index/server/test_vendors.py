@@ -36,7 +36,7 @@ ASTRAL = "wheels.astral.sh/simple"
 VENDORS = {
     f"{WHL}/cu126/torch": ["2.14.1+cu126", "2.10.0+cu126"],
     f"{WHL}/cu126/torchvision": ["0.29.1+cu126", "0.25.0+cu126"],
-    # The directory has copies of what is not of its vendor.
+    # The directory has copies of other projects.
     f"{WHL}/cu126/demo": ["9.0"],
     f"{WHL}/cu128/torch": ["2.11.0+cu128"],
     f"{WHL}/cu129/torch": ["2.10.0+cu129"],
@@ -94,7 +94,7 @@ def make_page(folder: Path, versions: list[str]) -> None:
 
 
 def install(run: Run, own: str, *words: object) -> dict[str, str]:
-    """Return what pip would install, by project."""
+    """Return the versions that pip would install, by project."""
     pip = ("pip", "install", "--dry-run", "--ignore-installed", "-i", own, "--json")
     done = run(*pip, *words)
     assert done.code == 0, done.err
@@ -114,7 +114,7 @@ def test_pip_takes_newer_builds_that_run(run: Run, own: str) -> None:
 
 def test_the_indexes_of_the_user_go_before(run: Run, own: str) -> None:
     vendors = (*OLD, "--vendor-indexes")
-    # PEP 440 has a label go before the plain version.
+    # By PEP 440, a version with a label is newer than the same version without one.
     assert install(run, own, *vendors, "torch==2.10.0") == {"torch": "2.10.0"}
     assert install(run, own, *NEW, "--vendor-indexes", "torch") == {"torch": "2.15.0"}
     named = install(run, own, *vendors, "torch==2.10.0+cu126")
@@ -151,7 +151,7 @@ def test_releases(run: Run, own: str) -> None:
 
 
 def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> None:
-    """The index of a vendor that cannot be read changes nothing else."""
+    """An unreadable index of a vendor does not change the result."""
     shutil.rmtree(tmp_path / "vendors")
     (tmp_path / "vendors").write_text("no directory")
     assert install(run, own, *OLD, "torch", "demo") == {
@@ -170,7 +170,7 @@ def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> N
         (("12.8", "8.0"), False, "2.14.1+cu126"),
         (("13.2", "8.0"), False, "2.15.0"),
         (("13.2", "7.0", "10.0"), False, "2.15.0"),
-        # The last build with code for both.
+        # This is the last build with code for both.
         (("13.2", "7.0", "10.0"), True, "2.10.0+cu129"),
     ],
 )

@@ -27,7 +27,7 @@ from support.serving import fetch, serving
 from support.wheels import stub_wheel, variants_json_name, write_page
 
 LARGE = hashlib.shake_256(b"").digest(17 << 20)
-"""More than the largest file that is read whole before a page is sent."""
+"""A size above that of files that are read completely before a page is sent."""
 
 BUILDS = {"best": gpu_build("12.8"), "less": gpu_build("12.4")}
 BEST = "/marked/marked-1.0-py3-none-any-best.whl"
@@ -36,7 +36,7 @@ MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
 
 
 def fill(folder: Path, requires: list[str]) -> None:
-    """Fill a directory with two large builds, and what they require."""
+    """Fill a directory with two large builds, and their requirements."""
     for label, build in BUILDS.items():
         stub_wheel(
             folder / "marked",
@@ -115,7 +115,7 @@ def test_pip_downloads_the_wheel_once(
 
 
 def test_what_was_read_once_is_kept(pip: Pip, tmp_path: Path) -> None:
-    """The page then says the hash of a wheel whose METADATA is known."""
+    """The page then has the hash of a wheel whose METADATA is known."""
     fill(tmp_path / "index", [])
     with count_requests(tmp_path / "index") as server:
         words = ("install", "--dry-run", "-i", server.url, "--no-cache-dir", "marked")
@@ -126,7 +126,7 @@ def test_what_was_read_once_is_kept(pip: Pip, tmp_path: Path) -> None:
 
 
 def test_uv_downloads_the_wheel_once(tmp_path: Path, environ: dict[str, str]) -> None:
-    """uv asks twice: for METADATA, and to install."""
+    """uv sends two requests: for METADATA, and for the installation."""
     fill(tmp_path / "index", MARKED)
     with count_requests(tmp_path / "index") as server:
         found = uv_installs(server.url, tmp_path / "it", environ)
@@ -137,7 +137,7 @@ def test_uv_downloads_the_wheel_once(tmp_path: Path, environ: dict[str, str]) ->
 def test_the_server_of_python(
     pip: Pip, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    """Its pages list a directory, without any hash."""
+    """The pages of this server list a directory, without hashes."""
     fill(tmp_path / "index", MARKED)
     expected = {"marked": "1.0 best", "wanted": "1.0 None"}
     with run_http_server(tmp_path / "index") as url:
