@@ -50,6 +50,10 @@ def odd_page(**changes: Any) -> Answer:
     return Answer(body=json_page(INNER, **changes), kind=JSON)
 
 
+def odd_head(name: str, value: str) -> Answer:
+    return Answer(body=json_page(INNER), kind=JSON, headers={name: value})
+
+
 def html_page(version: str) -> bytes:
     link = (
         f'<a data-core-metadata="true" href="kern-{version}-py3-none-any.whl">kern</a>'
@@ -117,6 +121,8 @@ FAULTS: dict[str, Answer | None] = {
     "an open title": Answer(body=b"<title>" + html_page(INNER), kind="text/html"),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),
+    "a local file": odd_page(url=f"file:///nowhere/{NAME.format(INNER)}"),
+    "a scheme that nobody reads": odd_page(url=f"s3://x/{NAME.format(INNER)}"),
     "no URL": moved("http://[bad/"),
     "moved to nothing": moved("/nowhere/"),
     **dict.fromkeys(("nobody listens", "no such name", "broken TLS")),
@@ -318,18 +324,22 @@ def test_uv_and_an_index_that_forbids_what_it_does_not_have(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("Transfer-Encoding", "gzip, chunked"), ("A B", "c")]
+    "page",
+    [
+        odd_head("Transfer-Encoding", "gzip, chunked"),
+        odd_head("A B", "c"),
+        FAULTS["a local file"],
+        FAULTS["a scheme that nobody reads"],
+    ],
 )
 def test_a_reply_that_only_this_program_rejects(
-    name: str,
-    value: str,
+    page: Answer,
     environ: dict[str, str],
     pips: dict[str, Environment],
     tmp_path: Path,
 ) -> None:
     """pip accepts more replies than h11, and never continues with the next index after
     them."""
-    page = Answer(body=json_page(INNER), kind=JSON, headers={name: value})
     second = Answer(body=json_page(OUTER), kind=JSON)
     with (
         serve_answers({PAGE: page}) as inner,

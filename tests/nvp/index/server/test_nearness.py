@@ -89,10 +89,15 @@ def test_a_page_from_elsewhere_names_servers_of_this_machine(
     where = inner.url.replace("127.0.0.1", host)
     with elsewhere({"/simple/torch/": page(where)}) as running:
         reply = running.page()
-        assert (reply.status, reply.files) == (200, {})
         root = running.urls[0].removesuffix("simple/")
-        for name in (METADATA, WHEEL, f"{WHEEL}.metadata"):
-            assert ask(f"{root}f/torch/-/00000000/{name}").status == 404
+        # Without the file, installers would take one of another index.
+        assert list(reply.files) == [METADATA, PLAIN]
+        for name, url in reply.files.items():
+            assert url.startswith(f"{root}f/"), name
+            assert ask(url).status == 403
+        for name in (f"{PLAIN}.metadata", WHEEL, f"{WHEEL}.metadata"):
+            assert ask(f"{root}f/torch/-/00000000/{name}").status in (403, 404)
+        assert "must not be named by its index" in str(running.warnings)
     assert inner.requests == []
 
 
@@ -139,7 +144,8 @@ def test_pip_trusts_pages(
     """Other people may see the results of ``releases``, such as in a CI log."""
     with serve_elsewhere(inner, environ) as options:
         done = provider(*words, *options, *MACHINE, environ=environ, cwd=tmp_path)
-    assert (done.code == 0) is sees, done.text
+    assert ("must not be named by its index" in done.err) is not sees, done.text
+    assert done.code == 0, done.text
     assert any(METADATA in request for request in inner.requests) is sees
 
 
@@ -152,7 +158,7 @@ def test_serve_trusts_pages_unless_other_machines_may_connect(
         with serving(*options, *words, *MACHINE, environ=environ) as server:
             body = fetch(f"{server.urls[0]}torch/")[2]
     assert (b"torch-2.8.0-1cu128-" in body) is not remote
-    assert (PLAIN.encode() in body) is not remote
+    assert (f"{inner.url}/{PLAIN}".encode() in body) is not remote
 
 
 @contextmanager

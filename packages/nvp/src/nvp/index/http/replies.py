@@ -18,6 +18,7 @@ from nvidia_variant_provider.errors import redacted
 
 from .connecting import CHECK_PROXY, is_of_proxy
 from .urls import (
+    REFUSED,
     CompleteResponse,
     PassingError,
     TooLargeError,
@@ -159,6 +160,10 @@ def too_large(
 
 def not_allowed(url: str) -> UpstreamError:
     """Return the error for a URL that the settings do not allow."""
+    if url.startswith(REFUSED):
+        message, hint = "must not be named by its index", "tell the owner of the index"
+        url = url.removeprefix(REFUSED)
+        return UpstreamError(message, url, status=403, hint=hint)
     if urlsplit(url).scheme != "http":
         return UpstreamError("only http and https are read", url, status=403)
     message = "is neither https nor a trusted host"

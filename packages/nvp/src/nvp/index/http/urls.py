@@ -39,6 +39,9 @@ METADATA = ".metadata"
 LONGEST_NAME = 255
 """The maximum length of a file name on common file systems, in characters."""
 
+REFUSED = "refused:"
+"""The prefix of the URL of a file that the page of its index must not name."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompleteResponse:

@@ -201,11 +201,11 @@ class Failures:
     async def respond(self, request: Request, error: Exception) -> Response:
         """Respond with the reply of the upstream, or with the error."""
         status = error.status if isinstance(error, UpstreamError) else 502
-        # Do not warn of 403, which many indexes send for a missing project.
-        if status != 403:
-            self.warn(str(error))
         reply = error.reply if isinstance(error, UpstreamError) else None
         is_page = _is_of_page(request)
+        # Do not warn of 403, which many indexes send for a missing project.
+        if status != 403 or not is_page:
+            self.warn(str(error))
         is_local = reply and reply.headers.get("location", "").startswith("file:")
         if reply and reply.status < 600 and not is_local:
             return self._pass_on(reply, error, is_page=is_page)

@@ -29,6 +29,7 @@ from ..http.pages import ACCEPT, parse_page, parse_projects
 from ..http.urls import (
     HTML_PAGE,
     METADATA,
+    REFUSED,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
@@ -218,7 +219,7 @@ class HttpUpstream(Upstream):
             if status == 410:
                 raise GoneError(project) from None
             raise
-        return await _without_near_files(page, self.url, self._client)
+        return await _refuse_near_files(page, self.url, self._client)
 
 
 class FolderUpstream(Upstream):
@@ -253,7 +254,7 @@ class LinksUpstream(Upstream):
         """Return the files of all projects."""
         if is_http(self.location):
             page = await self._fetch(self._client, self.location, "text/html", "links")
-            return await _without_near_files(page, self.location, self._client)
+            return await _refuse_near_files(page, self.location, self._client)
         note(0.0)
         path = local_path(self.location)
         if path.is_dir():
@@ -327,27 +328,30 @@ _SCHEMES = ("http://", "https://", "ftp://")
 unsafe in a browser."""
 
 
-async def _without_near_files(
+async def _refuse_near_files(
     page: model.ProjectDetail, index: str, client: Client
 ) -> model.ProjectDetail:
-    """Drop local files, to which a public page must not link.
+    """Mark local files, to which a public page must not link, with `REFUSED`.
 
     These are files in local directories and, if others can read the results of this
     program, files on servers that only this machine or its network can reach. An index
     on this machine may name local servers.
+
+    The files stay on the page: without them, installers would select files of another
+    index, which they do not do alone.
     """
-    files = [f for f in page.files if f.url.startswith(_SCHEMES)]
-    refused = {
-        server
-        for server in {_server(file.url) for file in files}
-        if not await client.may_lead(index, server)
-    }
-    if refused:
-        logger.info("%s names files on %s: left out", redacted(index), sorted(refused))
-        files = [file for file in files if _server(file.url) not in refused]
-    if len(files) == len(page.files):
+    servers = {_server(f.url) for f in page.files if f.url.startswith(_SCHEMES)}
+    refused = {server for server in servers if not await client.may_lead(index, server)}
+    files = tuple(
+        file
+        if file.url.startswith(_SCHEMES) and _server(file.url) not in refused
+        else replace(file, url=REFUSED + file.url)
+        for file in page.files
+    )
+    if files == page.files:
         return page
-    return replace(page, files=tuple(files))
+    logger.info("%s names local files: they are refused", redacted(index))
+    return replace(page, files=files)
 
 
 def _server(url: str) -> str:
