@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nvp.census.listing import select_wheels
-from nvp.census.model import Options
+from nvp.census.model import Options, Wheel
 from nvp.index.http.urls import IndexFile
 
 PLATFORM = "manylinux_2_28_x86_64"
@@ -91,6 +91,23 @@ def test_what_is_known_of_a_wheel() -> None:
     assert wheel.tags == f"cp312-cp312-{PLATFORM}"
     assert wheel.key == f"{wheel.url}#{wheel.filename}#sha256={'ab' * 32}"
     assert wheel.hash_key == f"sha256:{'ab' * 32}#{wheel.filename}"
+
+
+def test_files_that_only_their_queries_name() -> None:
+    """A page can give the hash of one file to another, so the key tells their URLs."""
+    (wheel,) = listed_from("https://example.com/get?file=1")
+    (other,) = listed_from("https://example.com/get?file=2")
+    assert wheel.key != other.key
+    name = wheel.filename
+    (wheel,) = listed_from(f"https://example.com/{name}?signature=1")
+    (other,) = listed_from(f"https://example.com/{name}?signature=2")
+    assert wheel.key == other.key
+
+
+def listed_from(url: str) -> list[Wheel]:
+    name = f"demo-1.0-cp312-cp312-{PLATFORM}.whl"
+    file = IndexFile(name=name, url=url, sha256="ab" * 32)
+    return [*select_wheels("demo", [file], Options())]
 
 
 @pytest.mark.parametrize(

@@ -167,3 +167,16 @@ def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
     store.settle(lying, [parts], ChangedFileError("another one"))
     assert store.is_refused(lying)
     assert not store.is_refused(honest)
+
+
+def test_only_the_query_may_name_a_file(tmp_path: Path) -> None:
+    """A page can give the hash of one file to another on the same server."""
+    for memory in (True, False):
+        store = MetadataStore(tmp_path, time.monotonic)
+        wheel, url = file("a"), "https://files.example/get?index={}"
+        store.keep(replace(wheel, url=url.format("hostile")), Kept(b"hostile"))
+        honest = replace(wheel, url=url.format("company"))
+        assert (store.find if memory else store.read)(honest) is None
+        store.keep(replace(wheel, url=f"{wheel.url}?signature=1"), Kept(b"mine"))
+        signed = replace(wheel, url=f"{wheel.url}?signature=2")
+        assert (store.find if memory else store.read)(signed) == Kept(b"mine")

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from nvidia_variant_provider.errors import redacted
 
 from ..gpu_code.report import WheelReport
-from ..index.http.urls import IndexFile
+from ..index.http.urls import IndexFile, identifying_query
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -96,7 +96,8 @@ class Wheel:
         page is added to it, but is no key of its own, because a page can list any hash.
         So is the file name, because a page can give any name to a file.
         """
-        place = f"{redacted(self.url)}#{self.filename}"
+        query = identifying_query(self.url, self.filename)
+        place = f"{redacted(self.url)}{query and '#'}{query[1:]}#{self.filename}"
         return place if self.hash is None else f"{place}#sha256={self.hash}"
 
     @property

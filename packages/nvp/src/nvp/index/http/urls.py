@@ -167,6 +167,20 @@ def file_name(url: str) -> str:
         return ""
 
 
+def identifying_query(url: str, name: str) -> str:
+    """Return ``?`` and a hash of the query, if only the query can identify a file.
+
+    The query of a URL whose path ends with the file name is left out, because it may be
+    a signature that differs between pages.
+    """
+    query = url.partition("#")[0].partition("?")[2]
+    if not query or file_name(url) == name:
+        return ""
+    import hashlib  # a hash, because the query may be secret
+
+    return f"?{hashlib.sha256(query.encode()).hexdigest()[:16]}"
+
+
 def path_of_file_url(url: str) -> str:
     """Convert a ``file:`` URL to a path of this operating system."""
     from urllib.request import url2pathname

@@ -23,7 +23,7 @@ from simple_repository import model
 
 from ...files import load, store
 from ..http.ranges import ChangedFileError, Parts
-from ..http.urls import UpstreamError, split_credentials
+from ..http.urls import UpstreamError, identifying_query, split_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class MetadataStore:
         digest = file.hashes.get("sha256")
         if not digest:
             return self._passing.get(file.url)
-        return self._lasting.get((digest, place_of(file.url)))
+        return self._lasting.get((digest, _source_of(file)))
 
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
@@ -168,7 +168,7 @@ class MetadataStore:
 
     def _remember(self, file: model.File, kept: Kept) -> None:
         if digest := file.hashes.get("sha256"):
-            self._lasting.put((digest, place_of(file.url)), kept)
+            self._lasting.put((digest, _source_of(file)), kept)
         else:
             self._passing.put(file.url, kept)
 
@@ -225,7 +225,7 @@ class MetadataStore:
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)
         self._refused.put((place, file.filename), error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
-        self._lasting.drop((digest, place))
+        self._lasting.drop((digest, _source_of(file)))
         self._passing.drop(file.url)
         path = kept_path(self._folder, file, "metadata")
         if path is not None:
@@ -241,7 +241,7 @@ def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
     digest = file.hashes.get("sha256", "").lower()
     if folder is None or not re.fullmatch("[0-9a-f]{64}", digest):
         return None
-    mark = hashlib.sha256(place_of(file.url).encode()).hexdigest()[:16]
+    mark = hashlib.sha256(_source_of(file).encode()).hexdigest()[:16]
     return folder / f"{digest}-{mark}.{kind}"
 
 
@@ -249,6 +249,11 @@ def place_of(url: str) -> str:
     """Return a URL without credentials, query and fragment, which may vary."""
     bare = split_credentials(url)[0] if "@" in url else url
     return bare.partition("?")[0].partition("#")[0]
+
+
+def _source_of(file: model.File) -> str:
+    """Return the part of a file's URL that identifies the file."""
+    return place_of(file.url) + identifying_query(file.url, file.filename)
 
 
 def _sha256_of(content: bytes) -> bytes:
