@@ -26,11 +26,12 @@ class Answer:
 
     :param ranges: whether the server sends requested ranges.
     :param parts: the body for range requests, if it differs from the whole body.
-    :param fault: ``hang`` (send nothing until the server stops), ``close`` (send
-        nothing), ``cut`` (stop after half of the body), ``drip`` (send a byte at a
-        time, until the server stops), ``lie`` (send a shorter range than the requested
-        one), ``other`` (send the range before the requested one, unless the request is
-        for the end), ``whole`` (send only ranges at the end of the file).
+    :param fault: ``hang`` (send nothing until the server stops), ``interim`` (send
+        interim responses until then), ``close`` (send nothing), ``cut`` (stop after
+        half of the body), ``drip`` (send a byte at a time, until the server stops),
+        ``lie`` (send a shorter range than the requested one), ``other`` (send the range
+        before the requested one, unless the request is for the end), ``whole`` (send
+        only ranges at the end of the file).
     """
 
     body: bytes = b""
@@ -101,6 +102,14 @@ def serve_answers(
         def log_message(self, *args: Any) -> None:
             """Print nothing."""
 
+        def say_nothing(self, fault: str) -> None:
+            """Send no final response until the server stops, or at all."""
+            while fault == "interim" and not stopped.wait(0.05):
+                self.send_response_only(100)
+                self.end_headers()
+            if fault == "hang":
+                stopped.wait()
+
         def do_GET(self) -> None:
             requests.append(f"{self.path} {self.headers.get('Range', 'whole')}")
             answer = answers.get(self.path, Answer(status=404))
@@ -126,9 +135,8 @@ def serve_answers(
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206
-            if answer.fault in ("hang", "close"):
-                if answer.fault == "hang":
-                    stopped.wait()
+            if answer.fault in ("hang", "interim", "close"):
+                self.say_nothing(answer.fault)
                 self.close_connection = True
                 return
             self.send_response(status)

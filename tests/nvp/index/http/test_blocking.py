@@ -12,7 +12,7 @@ from support.range_server import Answer, serve_answers
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
-from nvp.index.http.urls import Settings, TooLargeError, UpstreamError
+from nvp.index.http.urls import Settings, TooLargeError, TooSlowError, UpstreamError
 
 
 def test_nothing_is_made_without_a_request() -> None:
@@ -84,6 +84,23 @@ def test_whatever_is_too_large_raises_one_error() -> None:
             client.read(f"{server.url}/file")
         with pytest.raises(TooLargeError, match="larger than 1 MiB"):
             client.download(f"{server.url}/file", io.BytesIO(), limit=1024**2)
+
+
+@pytest.mark.parametrize("fault", ["hang", "interim"])
+def test_a_head_that_never_arrives(fault: str) -> None:
+    """No read waits for long: something arrives, or the timeout is longer."""
+    settings = Settings(timeout=60, deadline=0.4, retries=5, plain_http=True)
+    with (
+        serve_answers({"/x": Answer(fault=fault)}) as server,
+        BlockingClient(lambda: Client(settings)) as client,
+    ):
+        url = f"{server.url}/x"
+        for read in (client.read, client.read_page, client.open):
+            with pytest.raises(TooSlowError, match="not complete after"):
+                read(url)
+        with pytest.raises(TooSlowError, match="not complete after"):
+            client.download(url, io.BytesIO(), limit=1024)
+        assert len(server.requests) == 4
 
 
 def test_plain_http_can_be_refused() -> None:

@@ -18,11 +18,13 @@ from support.loopback import Reply, Running, answers_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
+from nvp.index.http.urls import Settings
 from nvp.index.server import server
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHEEL = "torch-2.8.0-py3-none-any.whl"
 CONTENT = bytes(32 << 20)
+PLATFORM = "manylinux_2_28_x86_64"
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +139,41 @@ def test_pages_do_not_wait_for_streams(private: str) -> None:
         # Other headers than before: the page is read from the upstream again.
         assert running.page().status == 200
         assert running.page(Accept="text/html").status == 200
+
+
+@pytest.mark.parametrize(("hanging", "requests"), [("", 64), (".metadata", 84)])
+def test_an_index_that_hangs_delays_no_other(hanging: str, requests: int) -> None:
+    """Neither its pages nor its METADATA are requested instead of those of others."""
+
+    def answers_for(name: str) -> dict[str, Answer]:
+        wheel = f"{name}-1.0+cu126-py3-none-{PLATFORM}.whl"
+        page = f'<a data-core-metadata="true" href="{wheel}">{wheel}</a>'.encode()
+        return {
+            f"/simple/{name}/": Answer(body=page, kind="text/html"),
+            f"/simple/{name}/{wheel}.metadata": Answer(body=b"Name: x"),
+        }
+
+    answers: dict[str, Answer] = {}
+    for name in (names := [f"p{number}" for number in range(80)]):
+        answers |= answers_for(name)
+    stuck = {path: Answer(fault="hang") for path in answers if path.endswith(hanging)}
+    patient = Settings(timeout=300, deadline=300, trust_env=False)
+    with (
+        serve_answers(answers | stuck) as slow,
+        serve_answers(answers_for("kern" if hanging else "x-kern")) as quick,
+        start(*(f"{one.url}/simple/" for one in (slow, quick)), settings=patient) as us,
+        contextlib.ExitStack() as stack,
+    ):
+        path = urlsplit(us.urls[0]).path
+        for name in names:
+            head = f"GET {path}{name}/ HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            stack.enter_context(calls(us, 1, head))
+        deadline = time.monotonic() + 15
+        while len(slow.requests) < requests and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert us.page("kern", 1).status == (200 if hanging else 404)
+        assert any("kern/" in request for request in quick.requests)
+        assert not hanging or any(hanging in request for request in quick.requests)
 
 
 def test_the_connection_that_waits_longest_makes_room(

@@ -24,6 +24,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import httpx
 
@@ -68,6 +69,25 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 
 _REDIRECTS = 10
 
+_AT_ONCE = 64
+"""The maximum number of complete responses, such as pages, that are read from a server
+at the same time, because installers request many pages at once."""
+
+
+class Turns:
+    """Limits concurrent work for each server, so a slow server delays no other.
+
+    :param most: the maximum number of tasks for a server at the same time.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    def of(self, url: str) -> asyncio.Semaphore:
+        """Return the semaphore of the server of ``url``."""
+        return self._known.setdefault(server_of(url), asyncio.Semaphore(self._most))
+
 
 class Client:
     """Reads pages and files with the credentials of one user.
@@ -89,8 +109,8 @@ class Client:
         self._lock = asyncio.Lock()
         # TLS contexts, created on demand; the key is whether they verify certificates.
         self._contexts: dict[bool, ssl.SSLContext] = {}
-        # Streams have their own clients, so pages do not wait for streams.
-        self._clients: dict[tuple[bool, str | None, bool], httpx.AsyncClient] = {}
+        self._clients: dict[tuple[bool, str | None], httpx.AsyncClient] = {}
+        self._turns = Turns(_AT_ONCE)
 
     @cached_property
     def _nearness(self) -> NearnessFinder:
@@ -146,23 +166,24 @@ class Client:
         """
 
         async def attempt() -> CompleteResponse:
-            try:
-                # asyncio.timeout() requires Python 3.11.
-                return await asyncio.wait_for(
-                    self._read_whole(url, headers or {}, limit), self._settings.deadline
-                )
-            except asyncio.TimeoutError:
-                message = f"not complete after {self._settings.deadline:g} s"
-                raise TooSlowError(message, url, hint="try again") from None
+            async with self._turns.of(url):
+                return await self._read_whole(url, headers or {}, limit)
 
         return await self._attempt(attempt, url)
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
-        """Run ``work``; retry after temporary failures, as `Settings` allow."""
-        attempt = 0
+        """Run ``work`` with a deadline.
+
+        After a temporary failure, run it again, as `Settings` allow.
+        """
+        attempt, deadline = 0, self._settings.deadline
         while True:
             try:
-                return await work()
+                # asyncio.timeout() requires Python 3.11.
+                return await asyncio.wait_for(work(), deadline)
+            except asyncio.TimeoutError:
+                message = f"not complete after {deadline:g} s"
+                raise TooSlowError(message, url, hint="try again") from None
             except PassingError as error:
                 attempt += 1
                 if attempt > self._settings.retries:
@@ -214,6 +235,9 @@ class Client:
     ) -> AsyncIterator[httpx.Response]:
         """Follow redirects, and open the final response as a stream.
 
+        The deadline of `Settings` is for the head of the response. Its reader decides
+        how slowly the body may arrive.
+
         :raises UpstreamError: the server cannot be reached or responds with an error;
             also raised in the block, if the response is truncated.
         """
@@ -231,7 +255,7 @@ class Client:
     ) -> AsyncIterator[httpx.Response]:
         logger.info("GET %s", redacted(url))
         try:
-            response = await self._follow(url, dict(headers), streams=streams)
+            response = await self._follow(url, dict(headers))
             try:
                 logger.info("%s: HTTP %d", redacted(url), response.status_code)
                 check_status(response, url, most=300 if streams else 400)
@@ -248,13 +272,11 @@ class Client:
             message = f"cannot be read: {redacted(str(error))}"
             raise UpstreamError(message, url) from None
 
-    async def _follow(
-        self, url: str, headers: dict[str, str], *, streams: bool
-    ) -> httpx.Response:
+    async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
         start, moved = url, None
         for _ in range(_REDIRECTS):
             try:
-                response = await self._send(url, headers, streams=streams)
+                response = await self._send(url, headers)
             except UpstreamError as error:
                 error.reply = moved
                 raise
@@ -271,12 +293,10 @@ class Client:
         message = f"more than {_REDIRECTS} redirects"
         raise UpstreamError(message, start, reply=moved)
 
-    async def _send(
-        self, url: str, headers: dict[str, str], *, streams: bool
-    ) -> httpx.Response:
+    async def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
         if not self.is_allowed(url):
             raise not_allowed(url)
-        client = self._client_for(url, streams=streams)
+        client = self._client_for(url)
         pair = self._credentials.get(self._scope(url))
         response = await _send_with(client, url, headers, pair)
         # A user name without a password may be a token, or its password may be in the
@@ -315,12 +335,12 @@ class Client:
         Errors are ignored, because the request itself reports them.
         """
         with suppress(InputError, OSError):
-            self._client_for(url, streams=False)
+            self._client_for(url)
 
-    def _client_for(self, url: str, *, streams: bool) -> httpx.AsyncClient:
+    def _client_for(self, url: str) -> httpx.AsyncClient:
         verify = not self._settings.is_trusted(url)
         proxy = find_proxy(self._settings, url)
-        kind = verify, proxy, streams
+        kind = verify, proxy
         if kind not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if verify not in self._contexts:
@@ -332,7 +352,6 @@ class Client:
                 proxy,
                 url,
                 self._nearness,
-                streams=streams,
             )
         return self._clients[kind]
 

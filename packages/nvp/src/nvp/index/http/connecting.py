@@ -29,9 +29,6 @@ if find_spec("sniffio") is None:
     # a missing module would take a third of the time of a request.
     sys.modules["sniffio"] = None  # type: ignore[assignment]
 
-_PAGES = 64
-"""The maximum number of connections for complete responses, such as pages."""
-
 _IMPATIENT = 3.0
 """The number of seconds after which the next address of a server is tried."""
 
@@ -188,19 +185,16 @@ def make_connections(
     proxy: str | None,
     url: str,
     finder: NearnessFinder,
-    *,
-    streams: bool,
 ) -> httpx.AsyncClient:
     """Create an HTTP client with its own pool of connections.
 
     :param url: the requested URL, for errors.
     :param finder: finds and checks the addresses of servers.
-    :param streams: whether the connections are for streams.
     :raises UpstreamError: see `read_proxy`.
     """
-    # Installers request many pages at once, so limit the connections. Streams need no
-    # limit, because the local index limits the number of its clients.
-    limits = httpx.Limits(max_connections=None if streams else _PAGES)
+    # A limit would let a server that hangs delay the requests to others. `Client`, and
+    # the local index for its own clients, limit the number of requests.
+    limits = httpx.Limits(max_connections=None)
     transport = None
     if proxy is None and not settings.trusts_pages:
         transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
@@ -212,8 +206,7 @@ def make_connections(
         verify=tls,
         proxy=read_proxy(proxy, url),
         trust_env=False,
-        # No pool timeout: waiting for a free connection is not the server's fault.
-        timeout=httpx.Timeout(settings.timeout, pool=None),
+        timeout=settings.timeout,
         limits=limits,
     )
 

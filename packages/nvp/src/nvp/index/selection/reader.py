@@ -30,7 +30,7 @@ from nvidia_variant_provider.strict_json import MAX_BYTES, open_regular, read_by
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
-from ..http.client import Client
+from ..http.client import Client, Turns
 from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.urls import METADATA, NoRangesError, UpstreamError, find_other, is_http
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
@@ -51,7 +51,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of bytes read from a wheel, and the total number."""
 
 _MOST_AT_ONCE = 8
-"""The maximum number of wheels that are read at the same time."""
+"""The maximum number of wheels that are read from a server at the same time."""
 
 _INSPECTED = 20_000
 """The maximum number of wheels whose inspections are cached for some minutes."""
@@ -91,7 +91,7 @@ class Reader:
         self.client = client
         self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
         self._ranges = ranges
-        self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._turns = Turns(_MOST_AT_ONCE)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
         # The keys are URLs: of wheels without range requests, and of downloaded wheels.
@@ -145,7 +145,7 @@ class Reader:
             raise _unknown(name)
 
         try:
-            async with self._turns:
+            async with self._turns.of(url):
                 return await asyncio.to_thread(work)
         except NoRangesError:
             self._whole.put(url, True)

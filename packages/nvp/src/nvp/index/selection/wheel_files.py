@@ -35,6 +35,7 @@ from ...wheels.archive import (
     parse_requires,
     platform_of,
 )
+from ..http.client import Turns
 from .options import Target, allows_python
 from .reader import UNAVAILABLE
 from .renaming import find_label
@@ -335,7 +336,7 @@ class NeedsReader:
         self._warn = warn
         self._patience = patience
         self._warned: set[str] = set()
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE)
 
     async def read(
         self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
@@ -381,7 +382,7 @@ class NeedsReader:
         return replace(needs, requires=(*requires, *labelled))
 
     async def _read_in_turn(self, project: str, file: model.File) -> bytes:
-        async with self._turns:
+        async with self._turns.of(file.url):
             return await self._read_metadata(project, file)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
