@@ -206,6 +206,9 @@ def test_an_empty_directory_is_an_index_without_projects(
     outcome = run(tmp_path / "empty", tmp_path / "full")
     assert (outcome.code, "gained" in outcome.out) == (0, True)
     (empty / "notes.txt").write_text("a directory of something else")
+    # An index has no hidden directories.
+    (tmp_path / "empty" / ".trash").mkdir()
+    stub_wheel(tmp_path / "empty" / ".trash", "demo", "1.0")
     assert run(tmp_path / "empty", tmp_path / "full").code == 2
 
 
