@@ -17,6 +17,8 @@ from support.strategies import documents
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.resolution import resolver
+from nvidia_variant_provider.resolution.ordering import Mismatch
 from nvp import api
 from nvp.knowledge.tables import can_exist, driver_versions
 from nvp.matrix.cells import (
@@ -65,6 +67,23 @@ def pairs_of(old: Any, new: Any, **options: Any) -> dict[tuple[str, str], PairCh
     """Return the pairs by driver and GPU, such as ``("12.9", "9.0")``."""
     pairs = compare(read_metadata(old), read_metadata(new), **options)
     return {(str(pair.new.cuda), str(pair.new.capability)): pair for pair in pairs}
+
+
+def test_a_reason_is_searched_among_few_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, a hostile release takes minutes: it has a reason for each pair."""
+    explained = set()
+    explain = resolver.explain
+
+    def count(mismatch: Mismatch, *arguments: Any, **options: Any) -> Any:
+        explained.add(mismatch.wanted)
+        return explain(mismatch, *arguments, **options)
+
+    monkeypatch.setattr(resolver, "explain", count)
+    labels = {f"x{number:03}": nvidia(f"99.{number}") for number in range(99)}
+    pairs = pairs_of(CU130_ONLY, document(labels), all_pairs=False)
+    assert LOST in {pair.change for pair in pairs.values()}
+    assert len(pairs) == EXISTING
+    assert len(explained) == 50
 
 
 class TestPairs:

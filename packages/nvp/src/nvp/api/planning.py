@@ -132,7 +132,8 @@ def matrix(
         and, for a project, pip's settings; by default those of the process.
     :return: ``cells`` has a cell for each driver-GPU pair, sorted by driver and then by
         GPU, both ascending. `matrix.grid.grid_of` turns the cells into a table.
-    :raises InputError: the metadata is not valid, or no index has the release.
+    :raises InputError: the metadata is not valid or has too many labels and values, or
+        no index has the release.
     :raises UsageError: ``project`` is malformed, or there is no index or no release.
     """
     if project is not None:
@@ -167,7 +168,8 @@ def diff(
     :return: ``pairs`` has an entry for each driver-GPU pair, in the order of the cells
         of `matrix`. Its ``change`` is ``"lost"``, ``"changed"``, ``"gained"`` or
         ``"same"``.
-    :raises InputError: the metadata of a release is not valid.
+    :raises InputError: the metadata of a release is not valid, or too large as for
+        `matrix`.
     """
     from ..matrix.changes import find_differences
 

@@ -43,6 +43,9 @@ CHANGES = (LOST, CHANGED, GAINED, SAME)
 _MOST_LABELS = 3
 """The maximum number of labels in the reason for a lost pair."""
 
+_MOST_JUDGED = 50
+"""The maximum number of labels among which those for the reason are searched."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairChange:
@@ -209,9 +212,9 @@ def find_differences(
         new,
         assume=assume,
         minor_version_compatibility=minor_version_compatibility,
+        all_pairs=all_pairs,
     )
-    kept = tuple(pair for pair in pairs if all_pairs or pair.exists)
-    return Differences(old=names[0], new=names[1], pairs=kept)
+    return Differences(old=names[0], new=names[1], pairs=tuple(pairs))
 
 
 def compare(
@@ -222,6 +225,7 @@ def compare(
     capabilities: Iterable[ComputeCapability] | None = None,
     assume: Collection[str] = (),
     minor_version_compatibility: bool = False,
+    all_pairs: bool = True,
 ) -> list[PairChange]:
     """Return the change for each driver-GPU pair, sorted by driver, then by GPU."""
     rows = tuple(driver_versions() if drivers is None else drivers)
@@ -244,7 +248,11 @@ def compare(
         after={(cell.cuda, cell.capability): cell for cell in after},
         relaxed=minor_version_compatibility,
     )
-    return [comparison.pair(was, now) for was, now in zip(before, after, strict=True)]
+    return [
+        comparison.pair(was, now)
+        for was, now in zip(before, after, strict=True)
+        if all_pairs or now.exists
+    ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -301,7 +309,8 @@ class _Comparison:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)
         # Put the labels with the fewest reasons for rejection first: they nearly fit.
-        nearest = sorted(gpu, key=lambda label: len(resolution.rejected[label]))
+        judged = gpu[:_MOST_JUDGED]
+        nearest = sorted(judged, key=lambda label: len(resolution.rejected[label]))
         named = nearest[:_MOST_LABELS]
         sentences = [_why(label, resolution) for label in named]
         if len(gpu) > len(named):
