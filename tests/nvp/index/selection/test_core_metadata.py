@@ -15,7 +15,7 @@ from support.label_index import Pages
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Parts
-from nvp.index.selection.kept import Kept, MetadataStore
+from nvp.index.selection.kept import Kept, MetadataStore, kept_path
 from nvp.index.selection.reader import Reader
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
@@ -180,3 +180,26 @@ def test_only_the_query_may_name_a_file(tmp_path: Path) -> None:
         store.keep(replace(wheel, url=f"{wheel.url}?signature=1"), Kept(b"mine"))
         signed = replace(wheel, url=f"{wheel.url}?signature=2")
         assert (store.find if memory else store.read)(signed) == Kept(b"mine")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            b'["9", []]',
+            b'[9, [["a", "b", "c"]]]',
+            b"[9, [[0, null, 1]]]",
+            b"[1.5, []]",
+        ),
+        *(b"[9]", b"[9, 9]", b"{}", b"[" * 10_000, b"[9, [[0, 9, []]]]"),
+    ],
+)
+def test_odd_parts_in_the_cache(line: bytes, tmp_path: Path) -> None:
+    """The comparison with the wheel would fail while the wheel is sent."""
+    rest = line + b"\n" + TEXT.encode()
+    path = kept_path(tmp_path, file("a"), "metadata")
+    assert path is not None
+    head = hashlib.sha256(rest).hexdigest().encode()
+    path.write_bytes(head + b"\n" + rest)
+    path.chmod(0o600)
+    assert MetadataStore(tmp_path, time.monotonic).read(file("a")) is None

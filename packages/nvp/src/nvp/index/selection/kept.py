@@ -264,4 +264,8 @@ def _parse_parts(document: Any) -> Parts | None:
     if document is None:
         return None
     size, hashes = document
-    return Parts(size, {(start, end, digest) for start, end, digest in hashes})
+    parts = {(start, end, digest) for start, end, digest in hashes}
+    numbers = {size, *(number for part in parts for number in part[:2])}
+    if not all(type(number) is int for number in numbers):
+        raise ValueError("the parts are not ranges")
+    return Parts(size, parts)
