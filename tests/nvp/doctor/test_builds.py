@@ -10,6 +10,8 @@ from support.documents import document, nvidia
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack, run_checks
 
+from nvp.doctor.model import platform_of_wheel
+
 PLAIN = {"demo/plain.so": binary("plain.so")}
 """Machine code for 7.5, 8.0 and 9.0 with PTX of CUDA 13.5; linked with CUDA 13."""
 
@@ -97,6 +99,16 @@ def test_a_wheel_of_the_table_is_what_the_table_says(
     (folder / "INSTALLER").write_text(installer)
     (folder / "WHEEL").write_text(tag)
     assert [finding.code for finding in run_checks(stack)] == ["ND207"] * is_found
+
+
+def test_a_tag_ends_with_its_line(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, CPU_TORCH, environment=machine("12.9", "9.0"))
+    torch = stack.distributions["torch"]
+    (Path(torch.folder) / "WHEEL").write_text("Tag: py3\n")
+    unknown = platform_of_wheel(torch)
+    for other in ("win_amd64", "linux_aarch64"):
+        (Path(torch.folder) / "WHEEL").write_text(f"Tag: py3\nBuild: a-b-{other}\n")
+        assert platform_of_wheel(torch) == unknown
 
 
 def test_one_of_two_gpus_without_code_is_named(tmp_path: Path) -> None:

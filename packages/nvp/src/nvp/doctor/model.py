@@ -104,7 +104,7 @@ class Stack(Software):
 def platform_of_wheel(distribution: Distribution) -> str:
     """Return the platform of an installed wheel, such as ``win_amd64``."""
     wheel = distribution.read("WHEEL") or b""
-    found = re.search(rb"(?m)^Tag: *[^-]+-[^-]+-(\S+)", wheel)
+    found = re.search(rb"(?m)^Tag: *[^-\s]+-[^-\s]+-(\S+)", wheel)
     tag = found[1].decode("ascii", "replace") if found else ""
     # Outdated tools made wheels without a tag: use the platform of this machine.
     return platform_of(tag) or sysconfig.get_platform().replace("-", "_")
