@@ -84,11 +84,10 @@ ELSEWHERE = replace(wheel(), url="https://other.example/demo.whl")
 def test_a_claimed_hash_says_nothing_of_another_url(
     status: Status, hashed: bool, store: Store
 ) -> None:
-    """A page may claim any hash, so only a hash of all bytes counts for other URLs."""
+    """Only a hash of all bytes counts for other URLs, and none for another name."""
     store.add(replace(outcome(status=status), wheel=ELSEWHERE, hashed=hashed))
     assert store.is_known(ELSEWHERE)
     assert store.is_known(wheel()) is hashed
-    # The hash also does not count for a file with another name, of another project.
     named = replace(wheel(), filename="other-1.1-py3-none-any.whl", project="other")
     assert not store.is_known(named)
     assert not store.is_known(replace(ELSEWHERE, sha256=f"{2:064x}"))
@@ -221,8 +220,7 @@ def test_a_locked_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
-    """Its rows stay, and the wheels are read again, because a newer reader finds
-    more."""
+    """Its rows stay, and the wheels are read again, because newer readers find more."""
     path = str(tmp_path / "census.sqlite")
     with closing(sqlite3.connect(path, isolation_level=None)) as first:
         first.executescript(MIGRATIONS[0])

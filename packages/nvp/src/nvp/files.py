@@ -1,4 +1,4 @@
-"""Data files of nvp, and files that are written atomically.
+"""Data files of nvp, files that are written atomically, and the names in directories.
 
 `read_resource` reads the data files of this package. `replacing` writes a file for the
 user; a failure is an error. `load` and `store` use the user's cache in `cache_folder`,
@@ -184,3 +184,37 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot be written: {reason}"
         raise InputError(message, path=name, hint="check the path") from None
+
+
+def list_names(folder: str) -> list[str]:
+    """Return the sorted names in a directory.
+
+    :raises InputError: the directory cannot be read.
+    """
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        raise InputError(message, path=folder, hint="check the directory") from None
+
+
+def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the root, as "", and its directories, each with the names in it.
+
+    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
+    """
+
+    def list_shown(path: str) -> list[str]:
+        return [name for name in list_names(path) if not name.startswith(".")]
+
+    names = list_shown(root)
+    yield "", names
+    seen = {os.path.realpath(root)}
+    for name in names:
+        path = os.path.join(root, name)
+        if not os.path.isdir(path):
+            continue
+        # A link to a directory that was already listed would list its files twice.
+        if (real := os.path.realpath(path)) not in seen:
+            seen.add(real)
+            yield name, list_shown(path)

@@ -19,12 +19,12 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
+from ..files import list_names
 from ..index.http.urls import (
     HTML_PAGE,
     IndexFile,
     UpstreamError,
     is_http,
-    list_names,
     local_file,
     path_of_file_url,
     why_no_index,

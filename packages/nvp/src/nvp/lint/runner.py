@@ -13,7 +13,8 @@ from nvidia_variant_provider.errors import InputError, UsageError, redacted
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
-from ..index.http.urls import IndexFile, is_http, list_names, local_file
+from ..files import list_names
+from ..index.http.urls import IndexFile, is_http, local_file
 from ..wheels.archive import parse_wheel_name
 from .documents import check_text
 from .files import JOBS, Reading, UncheckedFiles, Watch, nobody_watches

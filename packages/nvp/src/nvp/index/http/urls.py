@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -18,6 +18,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import open_regular
+
+from ...files import list_folders
 
 # Most URLs match this pattern, which excludes parts that need checks, such as ports.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
@@ -394,40 +396,6 @@ def local_file(path: str, sha256: str | None = None) -> IndexFile:
         pass
     name = os.path.basename(path)
     return IndexFile(name=name, url=path, time=time, sha256=sha256, size=size)
-
-
-def list_names(folder: str) -> list[str]:
-    """Return the sorted names in a directory.
-
-    :raises InputError: the directory cannot be read.
-    """
-    try:
-        return sorted(os.listdir(folder))
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the directory") from None
-
-
-def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, as "", and its directories, each with the names in it.
-
-    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
-    """
-
-    def list_shown(path: str) -> list[str]:
-        return [name for name in list_names(path) if not name.startswith(".")]
-
-    names = list_shown(root)
-    yield "", names
-    seen = {os.path.realpath(root)}
-    for name in names:
-        path = os.path.join(root, name)
-        if not os.path.isdir(path):
-            continue
-        # A link to a directory that was already listed would list its files twice.
-        if (real := os.path.realpath(path)) not in seen:
-            seen.add(real)
-            yield name, list_shown(path)
 
 
 def is_index(path: str) -> bool:

@@ -31,6 +31,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
+from ...files import list_folders
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,
@@ -47,7 +48,6 @@ from ..http.urls import (
     METADATA,
     is_file_name,
     is_http,
-    list_folders,
     path_of_file_url,
 )
 

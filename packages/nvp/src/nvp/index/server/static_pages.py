@@ -23,12 +23,12 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
-from ...files import replacing
+from ...files import list_folders, replacing
 from ...findings import Reported
 from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
-from ..http.urls import METADATA, list_folders
+from ..http.urls import METADATA
 from .rendering import render
 from .static_files import (
     PAGES,
