@@ -1,4 +1,4 @@
-"""Errors about a proxy name the proxy, but never its credentials."""
+"""Errors about a proxy name the proxy without its credentials; others the files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from support.authority import Authority
 from support.index_server import serve
 from support.proxy import serve_proxy
 
+from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import find_proxy
 from nvp.index.http.urls import Settings, UpstreamError
@@ -103,3 +104,18 @@ def test_a_proxy_for_other_requests_does_not_matter(
     assert find_proxy(Settings(), "https://a.wheels.example:443/") is None
     assert find_proxy(Settings(trust_env=False), "https://other.example/") is None
     assert find_proxy(Settings(), "https://other.example/") == DEAD
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(cert="none.pem"), Settings(client_cert="none.pem")]
+)
+def test_certificates_that_cannot_be_loaded_are_named(settings: Settings) -> None:
+    with (
+        BlockingClient(lambda: Client(settings)) as client,
+        pytest.raises(UpstreamError) as caught,
+    ):
+        client.read("https://127.0.0.1:9/")
+    message = str(caught.value)
+    assert (
+        "cannot be loaded: none.pem: No such file or directory; check pip's" in message
+    )

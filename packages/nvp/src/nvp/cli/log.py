@@ -29,7 +29,7 @@ _PAUSE = 0.25
 
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]*(?:@[^/\s@]+)*(?=@)")
 _SECRET = re.compile(
-    r"((?:token|key|secret|signature|sig|password|authorization)[\w-]*['\"]?\s*[=:]\s*['\"]?"
+    r"((?:token|key|secret|signature|sig|password|authorization)[\w-]{0,99}['\"]?\s*[=:]\s*['\"]?"
     r"(?:(?:basic|bearer)\s+)?)[^\s&#,;'\"]+",
     re.IGNORECASE,
 )

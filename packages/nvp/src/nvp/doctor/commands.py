@@ -166,7 +166,7 @@ def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
 
 def _with_extras(requirement: str, other: str) -> str:
     """Return a requirement; if it has no extras, add the extras of ``other``."""
-    own, added = (re.search(r"\[(.*?)\]", text) for text in (requirement, other))
+    own, added = (re.search(r"\[[^]\[]*\]", text) for text in (requirement, other))
     if own is not None or added is None:
         return requirement
     end = len(project_of(requirement))

@@ -344,8 +344,7 @@ class Client:
         if kind not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if verify not in self._contexts:
-                context = make_tls_context(self._settings, verify=verify)
-                self._contexts[verify] = context
+                self._contexts[verify] = self._make_context(url, verify=verify)
             self._clients[kind] = make_connections(
                 self._settings,
                 self._contexts[verify],
@@ -354,6 +353,17 @@ class Client:
                 self._nearness,
             )
         return self._clients[kind]
+
+    def _make_context(self, url: str, *, verify: bool) -> ssl.SSLContext:
+        try:
+            return make_tls_context(self._settings, verify=verify)
+        except OSError as error:
+            # These errors of `ssl` do not name the file.
+            files = filter(None, (self._settings.cert, self._settings.client_cert))
+            reason = f"{' or '.join(files)}: {error.strerror or error}"
+            message = f"the certificates cannot be loaded: {reason}"
+            hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
+            raise UpstreamError(message, url, hint=hint) from None
 
 
 async def _send_with(
