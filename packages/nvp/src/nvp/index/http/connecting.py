@@ -7,7 +7,6 @@ import ipaddress
 import os
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,11 +22,6 @@ import httpx
 from nvidia_variant_provider.errors import redacted
 
 from .urls import Settings, UpstreamError
-
-if find_spec("sniffio") is None:
-    # httpcore imports this optional module six times for each request, and looking for
-    # a missing module would take a third of the time of a request.
-    sys.modules["sniffio"] = None  # type: ignore[assignment]
 
 _IMPATIENT = 3.0
 """The number of seconds after which the next address of a server is tried."""
