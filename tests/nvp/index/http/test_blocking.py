@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from support.range_server import Answer, serve_answers
@@ -101,6 +103,44 @@ def test_a_head_that_never_arrives(fault: str) -> None:
         with pytest.raises(TooSlowError, match="not complete after"):
             client.download(url, io.BytesIO(), limit=1024)
         assert len(server.requests) == 4
+
+
+def test_many_servers_share_a_limit() -> None:
+    """A page can name many servers, and each connection needs a file descriptor."""
+    limit, open_now, most = 96, 0, 0
+
+    async def read_all() -> None:
+        full = asyncio.Event()
+        tasks: list[Any] = []
+
+        async def answer(given: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+            nonlocal open_now, most
+            tasks.append(asyncio.current_task())
+            await given.readuntil(b"\r\n\r\n")
+            open_now += 1
+            most = max(most, open_now)
+            if open_now >= limit:
+                await asyncio.sleep(0.2)  # others arrive now, if they may
+                full.set()
+            await full.wait()
+            open_now -= 1
+            to.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
+            await given.read()
+            to.close()
+            await to.wait_closed()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
+        port = server.sockets[0].getsockname()[1]
+        client = Client(Settings(proxy=f"http://127.0.0.1:{port}", plain_http=True))
+        urls = [f"http://host{number}.example/" for number in range(2 * limit)]
+        replies = await asyncio.gather(*map(client.get, urls))
+        assert [reply.body for reply in replies] == [b"x"] * len(urls)
+        await client.close()
+        await asyncio.gather(*tasks)
+        server.close()
+
+    asyncio.run(read_all())
+    assert most == limit
 
 
 def test_plain_http_can_be_refused() -> None:

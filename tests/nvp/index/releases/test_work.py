@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,7 +15,6 @@ from support.range_server import Answer, RangeServer, serve_answers
 
 from nvp import api
 from nvp.builds.releases import ReleaseTable
-from nvp.index.http.blocking import BlockingClient
 from nvp.index.selection import options, variants
 from nvp.index.selection.renaming import group, make_offers
 
@@ -118,23 +115,3 @@ def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert (len(offers), hidden) == (len(names), [])
     assert conditions.reads == len(names)
-
-
-class Seeker:
-    """A finder of modules that finds nothing, and records what is looked for."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def find_spec(self, name: str, *_: object) -> None:
-        self.names.append(name)
-
-
-def test_a_request_looks_for_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeker = Seeker()
-    with serve_answers({"/a": Answer(body=b"x")}) as server, BlockingClient() as client:
-        client.read(f"{server.url}/a")
-        importlib.invalidate_caches()
-        monkeypatch.setattr(sys, "meta_path", [seeker, *sys.meta_path])
-        client.read(f"{server.url}/a")
-    assert seeker.names == []

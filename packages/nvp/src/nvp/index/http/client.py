@@ -73,20 +73,28 @@ _AT_ONCE = 64
 """The maximum number of complete responses, such as pages, that are read from a server
 at the same time, because installers request many pages at once."""
 
+_IN_ALL = 96
+"""The same for all servers: a page can name many, and each needs a file descriptor."""
+
 
 class Turns:
     """Limits concurrent work for each server, so a slow server delays no other.
 
     :param most: the maximum number of tasks for a server at the same time.
+    :param in_all: the maximum number of tasks for all servers at the same time.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, in_all: int) -> None:
         self._most = most
+        self._all = asyncio.Semaphore(in_all)
         self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def of(self, url: str) -> asyncio.Semaphore:
-        """Return the semaphore of the server of ``url``."""
-        return self._known.setdefault(server_of(url), asyncio.Semaphore(self._most))
+    @asynccontextmanager
+    async def of(self, url: str) -> AsyncIterator[None]:
+        """Wait for a turn at the server of ``url``, and take it."""
+        semaphore = asyncio.Semaphore(self._most)
+        async with self._known.setdefault(server_of(url), semaphore), self._all:
+            yield
 
 
 class Client:
@@ -110,7 +118,7 @@ class Client:
         # TLS contexts, created on demand; the key is whether they verify certificates.
         self._contexts: dict[bool, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool, str | None], httpx.AsyncClient] = {}
-        self._turns = Turns(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
     def _nearness(self) -> NearnessFinder:

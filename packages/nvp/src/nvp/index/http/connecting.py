@@ -23,6 +23,9 @@ from nvidia_variant_provider.errors import redacted
 
 from .urls import Settings, UpstreamError
 
+_IDLE = 96
+"""The number of connections above which idle ones are closed."""
+
 _IMPATIENT = 3.0
 """The number of seconds after which the next address of a server is tried."""
 
@@ -188,7 +191,7 @@ def make_connections(
     """
     # A limit would let a server that hangs delay the requests to others. `Client`, and
     # the local index for its own clients, limit the number of requests.
-    limits = httpx.Limits(max_connections=None)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE)
     transport = None
     if proxy is None and not settings.trusts_pages:
         transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)

@@ -53,6 +53,9 @@ Progress = Callable[[int, int], None]
 _MOST_AT_ONCE = 8
 """The maximum number of wheels that are read from a server at the same time."""
 
+_IN_ALL = 32
+"""The same for all servers; each wheel needs one of the threads of the local index."""
+
 _INSPECTED = 20_000
 """The maximum number of wheels whose inspections are cached for some minutes."""
 
@@ -91,7 +94,7 @@ class Reader:
         self.client = client
         self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
         self._ranges = ranges
-        self._turns = Turns(_MOST_AT_ONCE)
+        self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
         # The keys are URLs: of wheels without range requests, and of downloaded wheels.

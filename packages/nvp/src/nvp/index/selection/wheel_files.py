@@ -45,7 +45,9 @@ logger = logging.getLogger(__name__)
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
 
-_AT_ONCE = 4
+_AT_ONCE, _IN_ALL = 4, 64
+"""The maximum numbers of METADATA files that are read from a server, and from all
+servers, at the same time."""
 
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
@@ -336,7 +338,7 @@ class NeedsReader:
         self._warn = warn
         self._patience = patience
         self._warned: set[str] = set()
-        self._turns = Turns(_AT_ONCE)
+        self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     async def read(
         self, project: str, wheel: OrdinaryWheel, known: Needs | None, reading: Reading
