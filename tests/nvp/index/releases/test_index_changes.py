@@ -231,6 +231,19 @@ class TestRefusals:
         assert str(tmp_path / "page") in outcome.err
         assert outcome.err.count("\n") == 1
 
+    @pytest.mark.parametrize(("tag", "code"), [(LINUX, 3), ("py3-none-win_arm64", 0)])
+    def test_pages_with_many_labels(
+        self, tmp_path: Path, run: Run, tag: str, code: int
+    ) -> None:
+        """Otherwise, a hostile page takes minutes, because each machine judges all."""
+        for minor in (1, 2):
+            names = [f"torch-2.{minor}+cu118.x{i}-{tag}.whl" for i in range(350)]
+            links = "".join(f'<a href="{name}">{name}</a>' for name in names)
+            (tmp_path / f"{minor}.html").write_text(f"<!DOCTYPE html>{links}")
+        outcome = run(tmp_path / "1.html", tmp_path / "2.html")
+        assert outcome.code == code
+        assert ("torch: 350 files are too many for 347 m" in outcome.err) == bool(code)
+
     def test_an_index_and_a_release(
         self, tmp_path: Path, run: Run, fixtures: Path
     ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +18,12 @@ from support.range_server import Answer, RangeServer, serve_answers
 from nvp import api
 from nvp.builds.releases import ReleaseTable
 from nvp.index.selection import options, variants
+from nvp.index.selection.judging import PageJudge
+from nvp.index.selection.reader import Reader
 from nvp.index.selection.renaming import group, make_offers
 
 MANY = 1_500
+LINUX = "py3-none-manylinux_2_17_x86_64"
 JSON = "application/vnd.pypi.simple.v1+json"
 
 
@@ -47,9 +52,8 @@ def count(kind: type, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def wheels(number: int, **more: str) -> Sequence[dict[str, Any]]:
-    tags = "py3-none-manylinux_2_17_x86_64"
     return [
-        {"filename": f"demo-{i}.5.7-{tags}.whl"}
+        {"filename": f"demo-{i}.5.7-{LINUX}.whl"}
         | {key: value.format(i) for key, value in more.items()}
         for i in range(number)
     ]
@@ -115,3 +119,30 @@ def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert (len(offers), hidden) == (len(names), [])
     assert conditions.reads == len(names)
+
+
+def test_unreadable_metadata_is_read_once_for_all_machines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The files of a saved page are missing, and a server may not answer at all."""
+    tried: Counter[str] = Counter()
+    fetch = Reader._fetch_metadata
+
+    async def count(self: Reader, index: Any, project: str, file: Any, way: Any) -> Any:
+        tried[file.filename] += 1
+        if "cu118.x" in file.filename:
+            await asyncio.sleep(3600)
+        return await fetch(self, index, project, file, way)
+
+    monkeypatch.setattr(Reader, "_fetch_metadata", count)
+    defaults = PageJudge.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "patience", 0.2)
+    for number, labels in enumerate((("cu118", "cu121"), ("cu118.x", "cu118.xy"))):
+        names = [f"torch-2.{number}+{label}-{LINUX}.whl" for label in labels]
+        links = "".join(f'<a href="http://a.test/{x}">{x}</a>' for x in names)
+        (tmp_path / f"{number}").write_text(f"<!DOCTYPE html>{links}")
+    differences = api.diff_of_indexes(tmp_path / "0", tmp_path / "1")
+    assert sum(differences.counts.values()) > 300
+    assert len(tried) >= 3
+    assert set(tried.values()) == {1}

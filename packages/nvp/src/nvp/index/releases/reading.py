@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,7 +28,7 @@ from ...knowledge.tables import find_vendors
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
 from ..http.client import Client, LoopThread
-from ..http.urls import split_credentials, why_no_index
+from ..http.urls import server_of, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
 from ..selection.component import select
@@ -48,6 +49,10 @@ Watch: TypeAlias = Callable[[str], AbstractContextManager[Progress | None]]
 
 _MOST_INSPECTED = 10
 
+_MOST_JUDGED = 120_000
+"""The default of `Sources.most` for files from strangers, which is about 10 seconds.
+The eight newest releases of torch have 72 builds for a platform; machines are 350."""
+
 _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
 
@@ -59,6 +64,7 @@ class Sources:
     :param first_links: the position of the first page of links.
     :param interpreter: the target interpreter.
     :param places: the URLs of the indexes, and of the pages of links.
+    :param most: the maximum number of files of a project, times the number of machines.
     """
 
     indexes: Sequence[SimpleRepository]
@@ -67,6 +73,7 @@ class Sources:
     reader: Reader
     interpreter: Interpreter
     places: Sequence[str] = ()
+    most: float = math.inf
 
     def with_vendors(
         self, selection: Selection, warn: Callable[[str], None]
@@ -86,11 +93,28 @@ class Sources:
         return replace(self, indexes=indexes)
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
-        """Return sources that have only these files of a project."""
+        """Return sources that have only these files of a project.
+
+        Wheels that the interpreter cannot install are left out: vendors have ten times
+        as many of them, and each wheel is judged for each machine.
+        """
         from ..server.upstream import ListedUpstream
 
-        upstream = ListedUpstream({project: files})
-        return replace(self, indexes=[_Remembering(upstream)], first_links=1)
+        upstream = ListedUpstream({project: tuple(filter(self._is_usable, files))})
+        indexes = [_Remembering(upstream)]
+        return replace(self, indexes=indexes, first_links=1, most=_MOST_JUDGED)
+
+    def _is_usable(self, file: model.File) -> bool:
+        """Return whether the interpreter can install a file, as far as is known."""
+        if not file.filename.endswith(".whl"):
+            return True
+        try:
+            tags = parse_wheel_name(file.filename).tags
+        except InputError:
+            return True
+        interpreter = self.interpreter
+        is_here = interpreter.rank(tags) is not None
+        return is_here and interpreter.is_allowed(file.requires_python)
 
 
 def make_sources(
@@ -117,7 +141,7 @@ def make_sources(
         indexes=indexes,
         first_links=len(command.indexes),
         client=client,
-        reader=Reader(client, cache),
+        reader=_FailingOnce(client, cache),
         interpreter=interpreter,
         places=[url for url, _ in places],
     )
@@ -143,6 +167,15 @@ def read_tables(
     async def read_all() -> list[ReleaseTable]:
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
+            if sources.most < math.inf:
+                listed = [await x.get_project_page(project) for x in sources.indexes]
+                count = sum(len(page.files) for page in listed)
+                if count * len(readers) > sources.most:
+                    message = (
+                        f"{count:,} files are too many for {len(readers)} machines"
+                    )
+                    hint = "compare saved pages with fewer releases or labels"
+                    raise InputError(message, path=project, hint=hint)
             # Work sequentially: the first reader caches METADATA for the others.
             return [
                 await item.make_table(inspect=inspect, watch=watching)
@@ -157,6 +190,44 @@ def read_tables(
         return thread.call(read_all())
     finally:
         thread.close()
+
+
+class _FailingOnce(Reader):
+    """Asks only once for METADATA that cannot be read, because machines may be many.
+
+    After a timeout, the server is not asked again at all. An index server must not use
+    this class, because it must ask again after some minutes.
+    """
+
+    def __init__(self, client: Client, cache: str | None) -> None:
+        super().__init__(client, cache)
+        # The keys are URLs of wheels, and servers that did not answer in time.
+        self._failures: dict[str, Exception] = {}
+
+    async def read_metadata(
+        self,
+        index: SimpleRepository,
+        project: str,
+        file: model.File,
+        *,
+        without_ranges: Callable[[], None] | None = None,
+    ) -> bytes:
+        """Read METADATA of a wheel, or raise the error of the first attempt."""
+        server = server_of(file.url)
+        for key in (file.url, server):
+            if key in self._failures:
+                raise self._failures[key].with_traceback(None)
+        try:
+            return await super().read_metadata(
+                index, project, file, without_ranges=without_ranges
+            )
+        except asyncio.CancelledError:
+            message = "the server did not send METADATA of another wheel in time"
+            self._failures[server] = InputError(message, path=redacted(file.url))
+            raise
+        except (InputError, OSError, *UNAVAILABLE) as error:
+            self._failures[file.url] = error
+            raise
 
 
 class _Remembering(RepositoryContainer):

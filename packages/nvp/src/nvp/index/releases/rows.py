@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from packaging.utils import InvalidWheelFilename
@@ -135,7 +136,7 @@ def find_pick(pair: Pair, table: ReleaseTable, *, saved: bool = False) -> Pick:
 
 
 def _is_unread(build: ListedBuild) -> bool:
-    return build.verdict == "unknown" and parse_wheel_name(build.file).label is not None
+    return build.verdict == "unknown" and _parse(build.file)[0].label is not None
 
 
 def find_pick_change(
@@ -428,13 +429,18 @@ def _parse_all(
             names.append(known[file.filename]._replace(file=file))
             continue
         try:
-            parts = parse_wheel_name(file.filename)
+            names.append(_Name(file, *_parse(file.filename)))
         except (InputError, InvalidWheelFilename):
             continue
-        full = Version(parts.version)
-        version = Version(full.public) if full.local else full
-        names.append(_Name(file, parts, version, full))
     return names
+
+
+@lru_cache(maxsize=4096)
+def _parse(name: str) -> tuple[WheelName, Version, Version]:
+    """Parse the name of a wheel once for all machines, as for `_Name`."""
+    parts = parse_wheel_name(name)
+    full = Version(parts.version)
+    return parts, Version(full.public) if full.local else full, full
 
 
 def _find_versions(files: Iterable[model.File], names: Iterable[_Name]) -> set[Version]:
