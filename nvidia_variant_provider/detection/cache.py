@@ -172,7 +172,10 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | _AS_IT_IS | _AT_ONCE)
-        with open(descriptor, "rb") as file:
+    except OSError:
+        return None
+    try:
+        with open(descriptor, "rb", closefd=False) as file:
             status = os.fstat(descriptor)
             # A clock that was set back makes the age negative.
             if life is not None and not 0 <= time.time() - status.st_mtime < life:
@@ -187,6 +190,8 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
             return file.read(most)
     except OSError:
         return None
+    finally:
+        os.close(descriptor)  # `open` does not close it if it is a directory
 
 
 def write_own(path: str, content: bytes) -> None:

@@ -43,6 +43,9 @@ _OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
 """The prefixes of variables that NVIDIA's libraries read, such as
 ``CUDA_MPS_PIPE_DIRECTORY``."""
 
+_OF_TOOLS = ("CUDA_COREDUMP", "CUDA_ENABLE_", "CUDA_INJECTION", "CUDA_LOG_FILE")
+"""The prefixes of variables with which these libraries load tools and write files."""
+
 _PENDING = "pending"
 _PRECISE = (
     reasons.COMPAT_NOT_SUPPORTED,
@@ -119,7 +122,7 @@ def child_variables(
         if name
         and "=" not in name
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
-        and (complete or not name.startswith("NV_VARIANT_PROVIDER_"))
+        and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))
     }
     # This variable hides GPUs from one process, but other processes use the build too.
     variables.pop("CUDA_VISIBLE_DEVICES", None)

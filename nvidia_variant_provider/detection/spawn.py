@@ -63,13 +63,13 @@ if sys.platform != "win32":
 
         end = time.monotonic() + seconds
         _reap()
-        pid, reader = _start(command, variables, group)
         chunks: list[bytes] = []
         size = 0
         waiting = select.poll()
-        waiting.register(reader, select.POLLIN)
         in_time = False
+        pid, reader = _start(command, variables, group)
         try:
+            waiting.register(reader, select.POLLIN)
             while (left := end - time.monotonic()) > 0 and waiting.poll(left * 1000):
                 chunk = os.read(reader, 65536)
                 if not chunk:
@@ -80,14 +80,16 @@ if sys.platform != "win32":
                 if size > _MOST:
                     break
         finally:
-            # This runs after Ctrl-C too: the child must not outlive the interrupt.
-            os.close(reader)
+            # This runs after Ctrl-C too: the child must not outlive the interrupt. Kill
+            # it first, because a second Ctrl-C may interrupt each call below. The child
+            # has not been reaped yet, so its process id cannot be reused.
+            try:
+                if group or not in_time:
+                    os.kill(-pid if group else pid, _SIGKILL)
+            except OSError:  # the child has already ended
+                pass
             _left.add(pid)
-            if group:
-                # The child has not been reaped yet, so its process id cannot be reused.
-                _kill(-pid)
-            elif not in_time:
-                _kill(pid)
+            os.close(reader)
             _reap()
         return b"".join(chunks), in_time
 
@@ -127,13 +129,6 @@ if sys.platform != "win32":
                 ended = pid
             if ended:
                 _left.discard(pid)
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, _SIGKILL)
-    except OSError:  # the child has already ended
-        return
 
 
 def _run_with_subprocess(

@@ -27,7 +27,10 @@ def main(library: str, seconds: int) -> None:
     """
     if sys.platform != "win32":
         # The parent kills a child that is late. If the parent itself was killed,
-        # the alarm ends a child whose driver hangs.
+        # the alarm ends a child whose driver hangs. A process inherits signals that
+        # its parent ignores or blocks.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(seconds)
     # Native libraries print to descriptor 1. Keep the pipe to the parent under
     # another number, and let descriptor 1 point to stderr, which is discarded.

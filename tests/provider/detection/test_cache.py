@@ -204,6 +204,14 @@ def test_a_link_and_a_named_pipe_are_ignored(node: Machine, tmp_path: Path) -> N
     assert node.times_asked() == 1
 
 
+def test_a_directory_is_ignored(node: Machine) -> None:
+    node.file.unlink()
+    node.file.mkdir(0o600)
+    before = os.listdir("/proc/self/fd")
+    assert cache.read_own(str(node.file), 1000) is None
+    assert os.listdir("/proc/self/fd") == before
+
+
 def test_a_folder_that_cannot_be_written_is_not_an_error(
     node: Machine, tmp_path: Path
 ) -> None:

@@ -90,8 +90,15 @@ def test_a_crash_ends_the_output_in_time(run: Run) -> None:
 
 
 @posix
-def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("group", [False, True])
+def test_an_interrupt_kills_the_child(
+    again: bool, group: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[int] = []
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
 
     def start(*arguments: Any) -> tuple[int, int]:
         pid, reader = _start(*arguments)
@@ -104,6 +111,8 @@ def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
         def register(self, *_: object) -> None: ...
 
         def poll(self, _: float) -> list[object]:
+            if again:  # a second Ctrl-C at the next call
+                monkeypatch.setattr(os, "close", interrupted)
             raise KeyboardInterrupt
 
     _start = spawn._start
@@ -111,8 +120,9 @@ def test_an_interrupt_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("select.poll", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         spawn._run_with_posix_spawn(
-            python("import time; time.sleep(1000)"), os.environ, 60
+            python("import time; time.sleep(1000)"), os.environ, 60, group=group
         )
+    monkeypatch.undo()
     (pid,) = started
     for _ in range(1000):
         spawn._reap()

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -81,12 +82,41 @@ def test_a_child_gets_what_the_driver_may_read() -> None:
         "NVIDIA_TF32_OVERRIDE": "0",
         "SYSTEMROOT": r"C:\Windows",
     }
+    tools = {
+        "CUDA_INJECTION64_PATH": "/profiler.so",
+        "CUDA_LOG_FILE": "/log",
+        "CUDA_COREDUMP_PIPE": "/pipe",
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
+    }
     own = {"NV_VARIANT_PROVIDER_FORCE_SM_ARCH": "9.0", "CUDA_VISIBLE_DEVICES": "1"}
-    given = {**passed, **own, **SECRETS, "": "x", "A=B": "y"}
+    given = {**passed, **own, **tools, **SECRETS, "": "x", "A=B": "y"}
     assert child_variables(given) == {**passed, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     complete = child_variables(given, complete=True)
-    assert {*SECRETS, *passed} <= complete.keys()
+    assert {*SECRETS, *passed, *tools} <= complete.keys()
     assert not complete.keys() & {"", "A=B", "CUDA_VISIBLE_DEVICES"}
+
+
+ALONE = """
+import signal
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+from nvidia_variant_provider.detection.child.main import main
+main("libcuda", 1)
+"""
+
+
+def test_a_child_ends_without_its_parent(tmp_path: Path, libraries: Path) -> None:
+    # A child inherits the signals that its parent ignores or blocks.
+    hang = {"behaviour.cuInit": "sleep"}
+    scenario = machine("9.0").but(cuda=hang).write(tmp_path / "scenario")
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        env=environment(libraries, scenario),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGALRM
 
 
 # The files and programs of the provider, in the log of strace.

@@ -58,6 +58,9 @@ def main(index: int, seconds: int, file: str) -> None:
         ``load``) and ``path``.
     """
     if sys.platform != "win32":
+        # A process inherits signals that its parent ignores or blocks.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(seconds)
     # Native libraries print to descriptor 1. Keep the pipe to the parent under another
     # number, and let descriptor 1 point to stderr, which is discarded.

@@ -24,6 +24,9 @@ def main(seconds: int) -> None:
     if sys.platform != "win32":
         import signal
 
+        # A process inherits signals that its parent ignores or blocks.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(seconds)
     # Libraries print to descriptor 1; see `child`.
     pipe = os.dup(1)
