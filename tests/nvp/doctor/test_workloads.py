@@ -15,6 +15,7 @@ import pytest
 from support.stacks import make_stack
 
 from nvidia_variant_provider.errors import UsageError
+from nvp import signals
 from nvp.doctor.compile_log import CompileLog
 from nvp.doctor.model import Finding, Stack
 from nvp.doctor.programs import started
@@ -189,6 +190,27 @@ def test_a_second_signal_while_a_command_is_ended() -> None:
     with pytest.raises(SystemExit), ending():
         work()
     assert ended
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGHUP")
+@pytest.mark.parametrize(("seconds", "cleaned"), [(60, True), (0, False)])
+def test_a_second_signal_while_files_are_removed(
+    seconds: int, cleaned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # After some seconds, a further signal ends a command that hangs in its cleaning.
+    monkeypatch.setattr(signals, "_CLEANING", seconds)
+    removed: list[str] = []
+
+    def work() -> None:
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            signal.raise_signal(signal.SIGHUP)
+            removed.append("folder")
+
+    with pytest.raises(SystemExit) as raised, ending():
+        work()
+    assert (bool(removed), raised.value.code) == (cleaned, 128 + signal.SIGHUP)
 
 
 def is_running(pid: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -13,6 +14,11 @@ if sys.platform == "win32":
 else:
     ENDING = (signal.SIGTERM, signal.SIGHUP)
 """The signals that end a process, except for the interrupt."""
+
+_CLEANING = 3.0
+"""The seconds after a signal in which a further one does not interrupt the cleaning.
+
+A terminal that is closed sends SIGHUP twice: from the shell and from the kernel."""
 
 
 @contextmanager
@@ -48,10 +54,15 @@ def ending() -> Iterator[None]:
     on its way.
     """
     told: list[int] = []
+    until = 0.0
 
     def end(number: int, _: object) -> None:
+        nonlocal until
         told.append(number)
-        raise SystemExit(128 + number)
+        now = time.monotonic()
+        if now >= until:
+            until = now + _CLEANING
+            raise SystemExit(128 + number)
 
     with handling(dict.fromkeys(ENDING, end)):
         yield
@@ -61,15 +72,19 @@ def ending() -> Iterator[None]:
 
 
 @contextmanager
-def holding_interrupts_back() -> Iterator[None]:
-    """Block Ctrl-C in this thread, and in processes started in the ``with`` block.
+def holding_back(*names: str) -> Iterator[None]:
+    """Block signals in this thread, and in processes started in the ``with`` block.
 
-    Each process unblocks Ctrl-C as soon as it can end without a traceback.
+    A process unblocks Ctrl-C as soon as it can end without a traceback. Windows cannot
+    block signals.
+
+    :param names: names such as ``SIGINT``, because Windows lacks some of the signals.
     """
     if sys.platform == "win32":
         yield
         return
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    numbers = [signal.Signals[name] for name in names]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
     finally:

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from nvidia_variant_provider.errors import InputError
 
-from ..signals import holding_interrupts_back
+from ..signals import holding_back
 from .model import Outcome
 from .worker import Task, read_wheel
 
@@ -75,8 +75,7 @@ class LocalWorkers:
     """Processes of this machine.
 
     The processes share semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. If all
-    processes are killed, Python's resource tracker removes the semaphores, unless a
-    signal to the process group also killed the tracker.
+    processes are killed, Python's resource tracker removes the semaphores.
 
     :param jobs: the number of processes.
     """
@@ -91,7 +90,9 @@ class LocalWorkers:
         self._executor = self._make()
 
     def _make(self) -> Executor:
-        with _isolated():
+        # This starts the resource tracker, which itself ignores SIGINT and SIGTERM. A
+        # terminal also sends these signals to the whole process group.
+        with _isolated(), holding_back("SIGHUP", "SIGQUIT"):
             return ProcessPoolExecutor(
                 self._jobs,
                 # Do not fork: the copy would have the connections of this process, but
@@ -110,7 +111,7 @@ class LocalWorkers:
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         # Ctrl-C would end new processes before `_prepare_process` ignores it.
-        with _isolated(), holding_interrupts_back():
+        with _isolated(), holding_back("SIGINT"):
             return self._executor.submit(function, *arguments)
 
     def capacity(self) -> int:

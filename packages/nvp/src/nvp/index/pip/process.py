@@ -29,7 +29,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ...files import resource_file
-from ...signals import ENDING, handling, holding_interrupts_back
+from ...signals import ENDING, handling, holding_back
 from .command import PipCommand, PipOptions
 
 logger = logging.getLogger(__name__)
@@ -323,7 +323,7 @@ class _WarmPip:
         self._replies, replies = os.pipe()
         self._received = b""
         try:
-            with holding_interrupts_back():
+            with holding_back("SIGINT"):
                 self.process = subprocess.Popen(  # noqa: S603
                     [*command, str(questions), str(replies)],
                     env=dict(environ),
