@@ -187,6 +187,28 @@ class TestFiles:
             running.page(Authorization="Basic YTpi")
             assert running.page().status == (200 if local else 401)
 
+    def test_credentials_from_pip_reach_only_the_index_that_asked(
+        self, folder: Path
+    ) -> None:
+        """pip stores them for a host, and sends them to every index on this server."""
+        first, second = "Basic YTpi", "Basic Yzpk"
+        with (
+            serve_answers(answers_of(folder), credentials="a:b") as own,
+            serve_answers(answers_of(folder), credentials="c:d") as other,
+            start(f"{own.url}/simple/", f"{other.url}/simple/", local=True) as running,
+        ):
+            assert running.page().status == 401
+            assert running.page(Authorization=first).status == 200
+            for project in ("torch", "another"):
+                reply = running.page(project, 1, Authorization=first)
+                assert reply.status == 401
+            assert not running.local_index._client.has_credentials(other.url)
+            assert running.page("torch", 1, Authorization=second).status == 200
+            for number in (0, 1):
+                for text in (first, second):
+                    page = running.page("torch", number, Authorization=text)
+                    assert page.status == 200
+
     def test_a_mirror_cannot_name_files_outside_of_it(self, tmp_path: Path) -> None:
         """Such a file would be sent to every client."""
         secret = tmp_path / "id_rsa"

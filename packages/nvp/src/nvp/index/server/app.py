@@ -159,7 +159,7 @@ class _Handlers:
         self._on_page = on_page or (lambda _: None)
         self._on_wait = on_wait or (lambda _: None)
         self._failures = failures
-        self._asked_for_credentials = False
+        self._asked: set[str] = set()  # paths of pages that need credentials of pip
 
     def routes(self) -> list[Route]:
         """Return the routes, from the most to the least specific."""
@@ -361,12 +361,13 @@ class _Handlers:
     ) -> T:
         """Read a page, with credentials that pip got from its user.
 
-        After a forwarded 401 of the upstream, pip prompts and sends the credentials
-        with its next request. Credentials in other requests are ignored: they may come
-        from the default entry of a netrc file, which is for another server.
+        After a forwarded 401, pip prompts and requests the same page with credentials.
+        Those in other requests are ignored: pip sends the credentials of one index to
+        all, since they are on one server here, and those of a netrc default entry.
         """
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if self._asked_for_credentials and scheme.lower() == "basic":
+        if request.url.path in self._asked and scheme.lower() == "basic":
+            self._asked.discard(request.url.path)
             with suppress(ValueError):
                 user, _, password = base64.b64decode(text).decode().partition(":")
                 self._source.client.add_credentials(self._source.url, (user, password))
@@ -376,10 +377,10 @@ class _Handlers:
             # Copy the error, because other requests may share it.
             error = copy(shared)
             if error.status == 401:
-                # Accept credentials only from this user's own installer: clients of
-                # `serve` may send credentials of other users.
-                self._asked_for_credentials = self._source.access.local
-                if scheme and not self._source.access.local:
+                # Clients of `serve` may send credentials of other users.
+                if self._source.access.local:
+                    self._asked.add(request.url.path)
+                elif scheme:
                     error.reply = None  # otherwise pip would use the next index
             # Redirect to a page that is not readable here: an installer may be able to
             # read it, and resolves links relative to that URL.
