@@ -83,6 +83,26 @@ def of_files(server: RangeServer) -> list[str]:
     return [text for text in server.requests if text.startswith("/files/")]
 
 
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"fault": "cut"}, 503),
+        ({"headers": {"Content-Encoding": "gzip"}}, 502),
+        ({"status": 302, "headers": {"Location": "http://files.example/"}}, 403),
+    ],
+)
+def test_an_error_is_not_metadata(
+    change: dict[str, Any], status: int, wheel: Path
+) -> None:
+    """The text of an error, or another file, would decide about dependencies."""
+    answers = upstream(wheel)
+    with serve(answers, WITHOUT_GPU) as (_, running):
+        url = page(running)[wheel.name]["to"][wheel.name]
+        place = f"/files/{wheel.name}"
+        answers[place] = replace(answers[place], **change)
+        assert ask(f"{url}.metadata").status == status
+
+
 def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
     """Releases older than the first one are not read for the page."""
     wheels = [

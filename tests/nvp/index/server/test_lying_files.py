@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builds import machine
-from support.documents import TORCH
+from support.documents import TORCH, of_one
 from support.loopback import JSON, answers_of, ask, start
 from support.processes import PIPS, Environment, Pip, clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
@@ -312,6 +312,54 @@ def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
                 ask(url)
             assert "its METADATA was read from another file" in running.warnings[-1]
             assert ask(url).status == 403
+
+
+@pytest.mark.parametrize("marked", ["archive", "metadata"])
+@pytest.mark.parametrize(
+    "version", [PIPS[0], pytest.param(PIPS[-1], marks=pytest.mark.slow)]
+)
+def test_pip_installs_no_unverified_variant(
+    marked: str, version: str, tmp_path: Path, fresh: Callable[[str], Environment]
+) -> None:
+    """The page has no hashes of wheels with markers, which are rewritten.
+
+    Only the response to the request for the whole wheel has other bytes: a shorter
+    wheel, with more data after its end. pip before 25.1 ignores data that is missing.
+    """
+    publish(tmp_path, TORCH, "torch", "2.8.0")
+    marker = "Requires-Dist: x; 'y' in variant_label"
+    requires = [marker.partition(" ")[2]] if marked == "archive" else []
+    bodies = []
+    for folder, pad in ((tmp_path, PAD["kern.bin"]), (tmp_path / "lie", b"")):
+        path = stub_wheel(
+            *(folder / "torch", "torch", "2.8.0", "cu128"),
+            variant_json=of_one("cu128"),
+            requires=requires if pad else (),
+            members={"kern.bin": pad or PAD["kern.bin"][:-9000]},
+        )
+        bodies.append(path.read_bytes())
+    write_page(tmp_path / "torch")
+    answers, place = answers_of(tmp_path), f"/simple/torch/{path.name}"
+    if marked == "metadata":
+        text = f"Name: torch\nVersion: 2.8.0\n{marker}\n".encode()
+        answers[f"{place}.metadata"] = Answer(body=text)
+        page, link = answers["/simple/torch/"], f'href="{path.name}#'.encode()
+        body = page.body.replace(link, b'data-core-metadata="true" ' + link)
+        answers["/simple/torch/"] = replace(page, body=body)
+    whole = bodies[1].ljust(len(bodies[0]), b" ")
+    answers[place] = Answer(body=whole, parts=bodies[0])
+    environment = fresh(version)
+    pip = Pip(environment.python, clean_environ(tmp_path / "home"))
+    with serve_answers(answers) as server:
+        index = f"{server.url}/simple/"
+        done = pip("install", "-i", index, *MACHINE, "torch", forced=False)
+        assert environment.labels() == {}, done.text
+        assert done.code != 0, done.text
+        with start(index) as running:
+            url = next(u for n, u in running.page().files.items() if "cu128" in n)
+            # pip must not follow a redirect that is not followed here.
+            answers[place] = Answer(status=302, headers={"Location": place})
+            assert ask(url).status == 502
 
 
 @pytest.mark.parametrize("algorithm", ["sha512", "md5"])

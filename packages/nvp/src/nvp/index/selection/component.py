@@ -258,6 +258,13 @@ class VariantRepository(RepositoryContainer):
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
+        if page is not None and found is not None and not suffix:
+            shown, offer = found
+            if offer.label in shown.rewritten | shown.held:
+                # This wheel has no markers, but another wheel of the label has some, so
+                # the page has no hashes with which installers could verify it.
+                file = next(file for file in page.files if file.filename == name)
+                return self.reader.find_checked(resource, name, file)
         if announcer is None or suffix:
             return self.reader.find_copy(resource)
         return self.reader.find_checked(resource, name)

@@ -30,7 +30,7 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .pieces import ComparedWheel, CopiedWheel, Settle
+from .pieces import ComparedWheel, CopiedWheel, Settle, location_of
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
@@ -163,8 +163,7 @@ class EvaluatedWheel(model.Resource):
     @property
     def place(self) -> str:
         """The URL or the path of the original."""
-        original = self.original
-        return str(getattr(original, "url", None) or getattr(original, "path", ""))
+        return location_of(self.original)
 
     @property
     def size(self) -> int | None:

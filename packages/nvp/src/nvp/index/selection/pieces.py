@@ -28,6 +28,11 @@ Settle = Callable[["ChangedFileError | None"], None]
 """Called with the result of verifying a wheel: the error, or ``None``."""
 
 
+def location_of(resource: model.Resource) -> str:
+    """Return the URL or the path of a resource."""
+    return str(getattr(resource, "url", None) or getattr(resource, "path", ""))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComparedWheel(model.Resource):
     """A wheel that is compared, while it is sent, with the parts read for METADATA.
@@ -35,7 +40,7 @@ class ComparedWheel(model.Resource):
     :param hashes: the hashes on the page, keyed by algorithm.
     """
 
-    original: model.HttpResource
+    original: model.Resource
     hashes: Mapping[str, str]
     parts: tuple[Parts, ...]
     settle: Settle
@@ -44,8 +49,8 @@ class ComparedWheel(model.Resource):
 
     @property
     def place(self) -> str:
-        """The URL of the wheel."""
-        return self.original.url
+        """The URL or the path of the wheel."""
+        return location_of(self.original)
 
     @property
     def size(self) -> int | None:

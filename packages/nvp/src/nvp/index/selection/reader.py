@@ -206,24 +206,31 @@ class Reader:
         self.metadata.keep(file, replace(kept, content=text))
         return text
 
-    def find_checked(self, resource: model.Resource, name: str) -> model.Resource:
+    def find_checked(
+        self, resource: model.Resource, name: str, file: model.File | None = None
+    ) -> model.Resource:
         """Return a resource that compares the file with the parts read for METADATA.
 
         :param name: the name of the file on the index.
+        :param file: the file on the index, if installers do not get its hashes; they
+            are compared too.
         :raises UpstreamError: the wheel recently failed its verification.
         """
         resource = self.find_copy(resource)
-        if not isinstance(resource, model.HttpResource):
+        is_remote = isinstance(resource, model.HttpResource)
+        if not is_remote and (file is None or isinstance(resource, CopiedWheel)):
             return resource
-        unverified = self.metadata.find_unverified(resource.url, name)
-        if unverified is None:
+        parts: tuple[Parts, ...] = ()
+        url = resource.url if isinstance(resource, model.HttpResource) else ""
+        if (unverified := self.metadata.find_unverified(url, name)) is not None:
+            file, parts = unverified[0], unverified[1:]
+        if file is None:
             return resource
-        file, parts = unverified
         return ComparedWheel(
             original=resource,
             hashes=file.hashes,
-            parts=(parts,),
-            settle=functools.partial(self.metadata.settle, file, (parts,)),
+            parts=parts,
+            settle=functools.partial(self.metadata.settle, file, parts),
         )
 
     async def _fetch_metadata(

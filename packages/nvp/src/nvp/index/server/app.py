@@ -53,6 +53,7 @@ from .responses import (
     find_range,
     link,
     make_handler,
+    with_checked_length,
 )
 from .upstream import GoneError
 
@@ -316,17 +317,17 @@ class _Handlers:
         from .rewritten import make_pieces
 
         headers = {"Accept-Ranges": "none", "Content-Type": OCTETS, **FILE_HEADERS}
-        if wheel.size is not None:
-            headers["Content-Length"] = str(wheel.size)
+        headers |= {} if wheel.size is None else {"Content-Length": str(wheel.size)}
         if request.method == "HEAD":
             head = Response(headers=headers)
             if wheel.size is None:
                 del head.headers["Content-Length"]
             return head
-        if isinstance(wheel.original, model.LocalResource):
+        is_local = isinstance(wheel.original, model.LocalResource)
+        if is_local:
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        if isinstance(wheel, ComparedWheel):
+        if isinstance(wheel, ComparedWheel) and not is_local:
             opened = self._source.client.stream(wheel.place, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
             pieces = response.aiter_raw()
@@ -338,7 +339,7 @@ class _Handlers:
             make_pieces(wheel, pieces, self._source.rewritten),
             stack,
             lambda error: self._tell_break(redacted(wheel.place), error),
-            headers=headers,
+            headers=with_checked_length(headers, request.headers),
         )
 
     def _check_local(self, resource: model.Resource, name: str) -> Path:

@@ -73,6 +73,8 @@ _OF_BODIES = ("content-type", "content-encoding")
 _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
+_CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
+
 _PORT = re.compile(r":\d*\Z")
 
 
@@ -134,6 +136,16 @@ def find_range(headers: Headers) -> str | None:
     """
     wanted = headers.get("range", "")
     return wanted if _RANGE.fullmatch(wanted) else None
+
+
+def with_checked_length(headers: dict[str, str], request: Headers) -> dict[str, str]:
+    """Return ``headers``, without the length of a wheel for clients that may ignore it.
+
+    The end of a wheel is held back until the wheel is verified. pip before 25.1 notices
+    only without a length that the end is missing, and else may install such a wheel.
+    """
+    checks = _CHECKS_LENGTH.match(request.get("user-agent", ""))
+    return {k: v for k, v in headers.items() if checks or k != "Content-Length"}
 
 
 class LocalFileResponse(FileResponse):
@@ -207,7 +219,9 @@ class Failures:
         if status != 403 or not is_page:
             self.warn(str(error))
         is_local = reply and reply.headers.get("location", "").startswith("file:")
-        if reply and reply.status < 600 and not is_local:
+        # After a redirect, an installer would take another, unverified file; after 200,
+        # the text of the error.
+        if reply and (0 if is_page else 400) <= reply.status < 600 and not is_local:
             return self._pass_on(reply, error, is_page=is_page)
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
         if is_page and not lost:

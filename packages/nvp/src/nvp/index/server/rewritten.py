@@ -26,6 +26,7 @@ from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
 _ZIP64 = struct.Struct("<2H2Q")
+_Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
 
 
 async def rewrite_pieces(
@@ -189,7 +190,7 @@ async def pass_on(
 
 
 def make_pieces(
-    wheel: EvaluatedWheel | ComparedWheel | CopiedWheel,
+    wheel: _Sent,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
@@ -204,7 +205,7 @@ def make_pieces(
 
 
 async def save_rewritten(
-    wheel: EvaluatedWheel | HeldWheel,
+    wheel: _Sent,
     file: IO[bytes],
     client: Client,
     hashes: MutableMapping[str, str] | None = None,
@@ -264,18 +265,17 @@ class RewrittenWheels(RepositoryContainer):
             resource = await self.source.get_resource(
                 project_name, resource_name, request_context=request_context
             )
-        if isinstance(resource, CopiedWheel):
-            return model.HttpResource(url=resource.url)
-        if not isinstance(resource, EvaluatedWheel):
+        if not isinstance(resource, EvaluatedWheel | ComparedWheel | CopiedWheel):
             return resource
         path = self._folder / f"{_digest(resource)}.whl"
         async with self._writing.setdefault(path, asyncio.Lock()):
-            if not path.is_file():
+            # The name does not identify the bytes of a copy or of a held wheel.
+            if isinstance(resource, CopiedWheel | HeldWheel) or not path.is_file():
                 await self._write(resource, path)
         self._writing.pop(path, None)
         return model.LocalResource(path=path, to_cache=False)
 
-    async def _write(self, wheel: EvaluatedWheel, path: Path) -> None:
+    async def _write(self, wheel: _Sent, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         try:
@@ -287,9 +287,11 @@ class RewrittenWheels(RepositoryContainer):
             raise
 
 
-def _digest(wheel: EvaluatedWheel) -> str:
-    """Return a key for a rewritten wheel: a hash of the original and the changes."""
-    digest = hashlib.sha256(f"{wheel.hashes.get('sha256') or wheel.place}\n".encode())
-    for part in wheel.plan.parts:
+def _digest(wheel: _Sent) -> str:
+    """Return a key for a wheel: a hash of the original and the changes."""
+    known = "" if isinstance(wheel, CopiedWheel) else wheel.hashes.get("sha256")
+    kind = type(wheel).__name__
+    digest = hashlib.sha256(f"{kind} {known or wheel.place}\n".encode())
+    for part in wheel.plan.parts if isinstance(wheel, EvaluatedWheel) else ():
         digest.update(part if isinstance(part, bytes) else repr(part).encode())
     return digest.hexdigest()
