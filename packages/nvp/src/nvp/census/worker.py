@@ -38,7 +38,8 @@ RETRIES = 5
 """How often a request is retried after a temporary failure."""
 
 _WHOLE = 1024**3
-"""The largest wheel to download if its server does not support range requests."""
+"""The largest wheel to download if its server does not support range requests, or if it
+has a defect."""
 
 _SMALL = 1024 * 1024
 """The size in bytes up to which a wheel is downloaded whole. One request costs less
@@ -169,7 +170,8 @@ def read_wheel(task: Task) -> Outcome:
 
     Only the bytes of a wheel make a failure or a defect final: bytes with the hash of
     the page, or of a local file whose size and time identify it. The server may send
-    other bytes, or another status, the next time or for another login.
+    other bytes, or another status, the next time or for another login. So a wheel with
+    a defect in some parts is downloaded, or each census would read the parts again.
     """
     wheel, meter = task.wheel, _Meter(task.deadline)
     hashed = False
@@ -177,6 +179,12 @@ def read_wheel(task: Task) -> Outcome:
         opened = _open_remote if is_http(wheel.url) else _open_local
         with opened(task, meter) as (file, hashed):
             outcome = inspect_wheel(file, wheel, meter)
+        if not (hashed or _is_final(outcome)) and _can_be_hashed(outcome.wheel):
+            with (
+                contextlib.suppress(_StoppedError, _SkippedError, InputError),
+                _open_remote(task, meter, whole=True) as (file, is_whole),
+            ):
+                outcome, hashed = inspect_wheel(file, wheel, meter), is_whole
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
     except _StoppedError as stop:
@@ -199,6 +207,11 @@ def _is_final(outcome: Outcome) -> bool:
     if outcome.report is not None and outcome.report.complete:
         return True
     return outcome.wheel.hash is None and not is_http(outcome.wheel.url)
+
+
+def _can_be_hashed(wheel: Wheel) -> bool:
+    is_small = wheel.size is not None and wheel.size <= _WHOLE
+    return is_small and wheel.hash is not None and is_http(wheel.url)
 
 
 def _failed(wheel: Wheel, error: InputError, meter: _Meter) -> Outcome:
@@ -224,10 +237,14 @@ def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
 
 
 @contextlib.contextmanager
-def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
+def _open_remote(
+    task: Task, meter: _Meter, *, whole: bool = False
+) -> Iterator[tuple[IO[bytes], bool]]:
     """Open a wheel on a server, by range requests or as a download.
 
     The second item is ``True`` if all bytes were read and have the hash of the page.
+
+    :param whole: whether to download wheels of all sizes.
     """
     from ..index.http.blocking import room_for_copy
 
@@ -238,7 +255,7 @@ def _open_remote(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
             source, digest = stack.enter_context(
                 _client_for(task).provide(
                     wheel.file,
-                    whole=wheel.size is not None and wheel.size <= _SMALL,
+                    whole=whole or (wheel.size is not None and wheel.size <= _SMALL),
                     most=limit,
                     in_memory=_SMALL,
                     largest_answer=0,
