@@ -6,7 +6,7 @@ import io
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,14 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.gpu_code import compression, files, inspection
 from nvp.gpu_code.compression import Budget
-from nvp.gpu_code.library import inspect_library
+from nvp.gpu_code.library import inspect_library, inspect_local
 from nvp.gpu_code.report import (
+    BrokenError,
     LibraryReport,
     WheelReport,
     sort_targets,
 )
+from nvp.gpu_code.zip_members import Source
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 CUBIN = (BINARIES / "new-80.cubin").read_bytes()
@@ -105,6 +107,22 @@ def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     report = api.inspect(folder)
     assert paths(report) == LIBRARIES
     assert report.defects == ()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="the system has none")
+def test_a_file_that_is_replaced_by_a_device_is_not_read() -> None:
+    """Each function opens the path again; a pipe or a terminal would make it wait."""
+    readers: list[Callable[[], object]] = [
+        lambda: Source("/dev/zero").read(0, 4),
+        lambda: list(files._read("/dev/zero", 4)),
+    ]
+    for read in readers:
+        with pytest.raises((OSError, BrokenError), match="not a regular file"):
+            read()
+    report = inspect_local("lib.so", 4, "/dev/zero")
+    assert report is not None
+    (defect,) = report.defects
+    assert defect.message == "cannot be read: not a regular file"
 
 
 def test_installed_distribution(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 from hypothesis import given
@@ -22,6 +21,7 @@ from support.containers import (
     inspect_on_disk,
 )
 
+from nvidia_variant_provider.strict_json import open_regular
 from nvp.gpu_code import dynamic, library
 from nvp.gpu_code.dynamic import read_other_parts
 from nvp.gpu_code.library import inspect_local
@@ -102,12 +102,12 @@ def test_what_is_left_out_is_not_read(
     data = elf(text, rodata, text, text, rodata, symbols, wide=wide, order=order)
     opened: list[_Counting] = []
 
-    def counting(*arguments: Any, **options: Any) -> _Counting:
-        file = _Counting(builtins.open(*arguments, **options))  # noqa: SIM115
+    def counting(path: str) -> _Counting:
+        file = _Counting(open_regular(path))
         opened.append(file)
         return file
 
-    monkeypatch.setattr(library, "open", counting, raising=False)
+    monkeypatch.setattr(library, "open_regular", counting)
     report = inspect(data, tmp_path)
     assert report is not None
     assert report.targets == {"90_real": 2}

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import open_regular
 
 from ..gpu_code.bounds import newest_runtime
 from ..gpu_code.claims import find_claim
@@ -224,7 +225,7 @@ def _failed(wheel: Wheel, error: InputError, meter: _Meter) -> Outcome:
 def _open_local(task: Task, meter: _Meter) -> Iterator[tuple[IO[bytes], bool]]:
     path = task.wheel.url
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
             before = os.fstat(file.fileno())
             with io.BufferedReader(_Watched(file, meter, counts=True)) as watched:
                 yield watched, False

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import IO, TYPE_CHECKING
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import unreadable
+from nvidia_variant_provider.strict_json import open_regular, unreadable
 
 from ..wheels.archive import MAX_REQUIRES, explained, parse_requires, read_dist_info
 from .report import BrokenError, Defect
@@ -276,7 +276,7 @@ def _read(path: str, size: int) -> Iterator[bytes]:
     if not size:
         return
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
             while size > 0 and (piece := file.read(min(PIECE, size))):
                 size -= len(piece)
                 yield piece

@@ -16,7 +16,7 @@ from typing import IO
 
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
-from nvidia_variant_provider.strict_json import unreadable
+from nvidia_variant_provider.strict_json import open_regular, unreadable
 
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
@@ -62,7 +62,7 @@ def _list_path(source: str, name: str) -> tuple[Listing, str]:
             raise InputError(message, path=name, hint="name a wheel or a library")
         zipped = False
         if status.st_size:  # files in /proc claim to be empty; reading one may block
-            with open(source, "rb") as file:
+            with open_regular(source) as file:
                 zipped = file.read(4) == b"PK\3\4"
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):

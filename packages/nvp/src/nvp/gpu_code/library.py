@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import IO, Any, TypeVar
 
+from nvidia_variant_provider.strict_json import open_regular
+
 from .compression import NONE, Budget
 from .dynamic import read_needed, read_other_parts
 from .elf import Image, read_sections
@@ -226,7 +228,7 @@ def inspect_local(
     tables: list[_Table | None] = []
     errors: list[ValueError] = []
     try:
-        with open(place, "rb", buffering=0) as file:
+        with open_regular(place) as file:
             form = guess_format(path, file.read(_HEAD))
             others: Sequence[Range] | None = None
             if loaded_only and form == "elf":

@@ -19,6 +19,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING
 
+from nvidia_variant_provider.strict_json import open_regular
+
 from ..wheels.archive import open_wheel
 from .report import BrokenError, Defect
 
@@ -65,7 +67,7 @@ class Source:
             if not isinstance(self._source, str):
                 file = self._source
             elif self._own is None:
-                file = self._own = open(self._source, "rb", buffering=0)  # noqa: SIM115  # `close` does
+                file = self._own = open_regular(self._source)
             else:
                 file = self._own
             file.seek(offset)
