@@ -22,6 +22,7 @@ from nvp.cli import main
 from nvp.files import read_resource
 from nvp.index.pip.command import PipCommand, find_python
 from nvp.index.pip.process import Pip as Command
+from nvp.index.pip.settings import make_settings
 
 PROGRAM = Path(sys.executable).with_name("nvidia-variant-provider")
 
@@ -37,6 +38,14 @@ def test_arguments_are_understood() -> None:
     found = understand()
     assert (found.command, found.positional) == ("install", ["x"])
     assert found.indexes[0] == "https://a.example/"
+
+
+@pytest.mark.parametrize(("timeout", "deadline"), [(15, 120), (300, 600)])
+def test_a_user_may_be_patient(timeout: int, deadline: int) -> None:
+    """pip waits for a slow page or wheel as long as its user wants."""
+    command = understand(PIP_TIMEOUT=str(timeout))
+    settings = make_settings(command, {})
+    assert (settings.timeout, settings.deadline) == (timeout, deadline)
 
 
 @pytest.mark.parametrize("has_pip", [True, False])

@@ -42,8 +42,11 @@ def make_settings(
     # requests, the HTTP library of pip, reads these variables.
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")
     trust_env = not options.ignores_environment
+    timeout = float(options.timeout or 15.0)
     return Settings(
-        timeout=float(options.timeout or 15.0),
+        timeout=timeout,
+        # pip itself has no such limit, so a user who is patient gets a later one.
+        deadline=max(Settings().deadline, 2 * timeout),
         trusted_hosts=tuple(options.trusted_hosts),
         plain_http=plain_http,
         trusts_pages=trusts_pages,
