@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from support.containers import library
 from support.stacks import Installed, machine, make_stack, run_checks
 
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.doctor.checks.replacing import replace_builds
 from nvp.doctor.model import Finding
 
 GPU = machine("13.0", "9.0")
@@ -108,6 +111,19 @@ def test_companions_are_replaced_together(tmp_path: Path) -> None:
         "torch==2.8.0"
     )
     assert move.endswith("install torch==2.6.0")
+
+
+def test_a_companion_from_source_is_not_replaced(tmp_path: Path) -> None:
+    vision = compiled("torchvision", "0.23.0", "torch==2.8.0")
+    origin = {"url": "file:///src/vision", "dir_info": {"editable": True}}
+    record = "torchvision-0.23.0.dist-info/direct_url.json"
+    vision = replace(
+        vision, files={**vision.files, record: json.dumps(origin).encode()}
+    )
+    stack = make_stack(tmp_path, TORCH, vision, environment=GPU)
+    advice = replace_builds(stack, "torch")
+    assert "torchvision" in advice.text
+    assert all("torchvision" not in str(command) for command in advice.commands)
 
 
 def test_those_of_different_releases_cannot_move_torch(tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Adv
     if keeping := _keep_torch(stack, installed):
         return Advice.of(keeping)
     found = {item.name: stack.elsewhere(item) for item in together}
-    for item in companions:
-        found[item.name] = tuple(x for x in found[item.name] if x.version)
+    for name in found.keys() & {item.name for item in companions}:
+        found[name] = tuple(x for x in found[name] if x.version)
     stuck = [x for x in together if _nothing_runs(stack, x)]
     if any(item in stuck and not found[item.name] for item in installed):
         return _other_project(stack, [item for item in stuck if item.name in names])
