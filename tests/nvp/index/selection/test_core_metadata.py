@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from simple_repository import model
 from support.label_index import Pages
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Parts
 from nvp.index.selection.kept import Kept, MetadataStore, kept_path
 from nvp.index.selection.reader import Reader
+from nvp.index.server.upstream import ListedUpstream
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
@@ -203,3 +206,57 @@ def test_odd_parts_in_the_cache(line: bytes, tmp_path: Path) -> None:
     path.write_bytes(head + b"\n" + rest)
     path.chmod(0o600)
     assert MetadataStore(tmp_path, time.monotonic).read(file("a")) is None
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_one_name_twice_on_a_page(before: bool, local: bool, tmp_path: Path) -> None:
+    """A page could give METADATA for the wheel of another index, also later."""
+    wheel = stub_wheel(tmp_path, "demo", "1.0").read_bytes()
+    digest = hashlib.sha256(wheel).hexdigest()
+    evil = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nRequires-Dist: evil\n"
+    answers = {
+        f"/a/{NAME}": Answer(body=wheel),
+        f"/b/{NAME}.metadata": Answer(body=evil),
+    }
+    with serve_answers(answers) as server:
+        own = replace(
+            file(metadata=False),
+            url=f"{server.url}/a/{NAME}",
+            hashes={"sha256": digest},
+        )
+        other = replace(own, url=f"{server.url}/b/{NAME}", dist_info_metadata=True)
+        if local:
+            (tmp_path / f"{NAME}.metadata").write_bytes(evil)
+            other = replace(other, url=(tmp_path / NAME).as_uri())
+        files = [other, own] if before else [own, other]
+        upstream = ListedUpstream({"demo": files})
+        asyncio.run(_read(Reader(Client(), tmp_path / "cache"), upstream, own))
+        upstream = ListedUpstream({"demo": [own]})
+        content = asyncio.run(
+            _read(Reader(Client(), tmp_path / "cache"), upstream, own)
+        )
+    assert b"evil" not in content
+
+
+async def _read(reader: Reader, upstream: ListedUpstream, wheel: model.File) -> bytes:
+    try:
+        return await reader.read_metadata(upstream, "demo", wheel)
+    except InputError as error:
+        return str(error).encode()
+
+
+def test_a_local_wheel_is_read_each_time(tmp_path: Path) -> None:
+    """pip refuses a wheel with another hash, so nothing of it may be used later."""
+    path = stub_wheel(tmp_path, "demo", "1.0")
+    good = path.read_bytes()
+    stub_wheel(tmp_path, "demo", "1.0", requires=("evil",))
+    digest = hashlib.sha256(good).hexdigest()
+    wheel = model.File(path.name, path.as_uri(), {"sha256": digest})
+    upstream = ListedUpstream({"demo": [wheel]})
+    reader = Reader(Client(), tmp_path / "cache")
+    assert b"evil" in asyncio.run(_read(reader, upstream, wheel))
+    path.write_bytes(good)
+    for later in (reader, Reader(Client(), tmp_path / "cache")):
+        assert b"evil" not in asyncio.run(_read(later, upstream, wheel))
+        assert later.metadata.find(wheel) is None

@@ -183,6 +183,14 @@ def identifying_query(url: str, name: str) -> str:
     return f"?{hashlib.sha256(query.encode()).hexdigest()[:16]}"
 
 
+def with_suffix(url: str, suffix: str) -> str:
+    """Add ``suffix`` to the path of ``url`` (PEP 658), before its query."""
+    if not suffix:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(path=parts.path + suffix).geturl()
+
+
 def path_of_file_url(url: str) -> str:
     """Convert a ``file:`` URL to a path of this operating system."""
     from urllib.request import url2pathname

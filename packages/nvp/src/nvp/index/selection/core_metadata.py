@@ -31,7 +31,7 @@ from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .pieces import ComparedWheel, CopiedWheel, Settle, location_of
-from .reader import UNAVAILABLE, Reader
+from .reader import UNAVAILABLE, Reader, find_own
 from .renaming import find_label
 from .wheel_files import SMALLEST
 
@@ -233,9 +233,9 @@ class Evaluator:
 
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)
         parts = Parts()
+        original = await find_own(self._index, project, file)
         plan = await self._reader.open(
-            self._index,
-            project,
+            original,
             file.filename,
             lambda opened: plan_rewrite(opened, evaluate),
             parts,
@@ -245,9 +245,7 @@ class Evaluator:
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
         read = (parts, *self._reader.metadata.find_parts(file))
         return EvaluatedWheel(
-            original=self._reader.find_copy(
-                await self._index.get_resource(project, file.filename)
-            ),
+            original=self._reader.find_copy(original),
             plan=plan,
             hashes=file.hashes,
             parts=read,
@@ -267,7 +265,7 @@ class Evaluator:
         """
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
-        original = await self._index.get_resource(project, file.filename)
+        original = await find_own(self._index, project, file)
         if not isinstance(original, model.HttpResource):
             return None
         evaluate = functools.partial(evaluate_core_metadata, variant=variant)

@@ -32,7 +32,15 @@ from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
 from ..http.client import Client, Turns
 from ..http.ranges import Comparison, Parts, RangeFile
-from ..http.urls import METADATA, NoRangesError, UpstreamError, find_other, is_http
+from ..http.urls import (
+    METADATA,
+    NoRangesError,
+    UpstreamError,
+    find_other,
+    is_http,
+    path_of_file_url,
+    with_suffix,
+)
 from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 
@@ -107,7 +115,9 @@ class Reader:
         :raises ResourceUnavailable: the page does not list the file.
         :raises InputError: the file cannot be read.
         """
-        resource = await index.get_resource(project, name)
+        return await self._read(await index.get_resource(project, name), name)
+
+    async def _read(self, resource: model.Resource, name: str) -> bytes:
         if isinstance(resource, model.HttpResource):
             return (await self.client.get(resource.url, limit=MAX_BYTES)).body
         if isinstance(resource, model.LocalResource):
@@ -118,8 +128,7 @@ class Reader:
 
     async def open(
         self,
-        index: SimpleRepository,
-        project: str,
+        resource: model.Resource,
         name: str,
         read: Callable[[BinaryIO], T],
         parts: Parts | None = None,
@@ -129,7 +138,7 @@ class Reader:
         :param parts: receives the parts that were read.
         :raises InputError: the file cannot be read.
         """
-        resource = self.find_copy(await index.get_resource(project, name))
+        resource = self.find_copy(resource)
         loop = asyncio.get_running_loop()
         url = resource.url if isinstance(resource, model.HttpResource) else ""
         if self._whole.get(url):
@@ -185,7 +194,9 @@ class Reader:
         :raises InputError: METADATA cannot be read or differs from its hash on the
             page.
         """
-        known = self.metadata.find(file) or self.metadata.read(file)
+        known = None
+        if not _is_local(file):
+            known = self.metadata.find(file) or self.metadata.read(file)
         if known is not None and (self._ranges or known.parts is None):
             return known.content
         kept = await self._fetch_metadata(index, project, file, without_ranges)
@@ -203,7 +214,9 @@ class Reader:
             # Do not cache the changed text: it does not match the hash on the page.
             return text
         logger.info("%s: read %d bytes of METADATA", name, len(text))
-        self.metadata.keep(file, replace(kept, content=text))
+        # A local wheel is not compared with its hash, and is quick to read again.
+        if not _is_local(file):
+            self.metadata.keep(file, replace(kept, content=text))
         return text
 
     def find_checked(
@@ -243,7 +256,8 @@ class Reader:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
         try:
-            return Kept(await self.read(index, project, name + METADATA))
+            own = await find_own(index, project, file, METADATA)
+            return Kept(await self._read(own, name + METADATA))
         except errors.ResourceUnavailable:
             pass  # the index does not serve METADATA as a file (PEP 658)
         except UpstreamError as error:
@@ -255,7 +269,8 @@ class Reader:
         if not self._ranges and is_http(file.url):
             raise NoRangesError("METADATA is not read by ranges", file.url)
         try:
-            content = await self.open(index, project, name, _find_metadata, parts)
+            resource = await find_own(index, project, file)
+            content = await self.open(resource, name, _find_metadata, parts)
         except NoRangesError:
             if without_ranges is None:
                 raise
@@ -264,7 +279,6 @@ class Reader:
             return Kept(content, None if settled else parts)
         without_ranges()
         logger.info("%s: downloading it to look into it", name)
-        resource = await index.get_resource(project, name)
         comparison = Comparison(file.hashes)
         try:
             with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
@@ -314,7 +328,7 @@ class Reader:
         def read(source: BinaryIO) -> Needs | None:
             return needs_of_report(inspect_path(source, name=name, progress=progress))
 
-        needs = await self.open(index, project, name, read)
+        needs = await self.open(await find_own(index, project, file), name, read)
         if needs is None:
             return None
         version = Version(parse_wheel_name(name).version)
@@ -350,6 +364,28 @@ class Reader:
             # An older version may have written the record, or a full disk truncated it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
             return None
+
+
+async def find_own(
+    index: SimpleRepository, project: str, file: model.File, suffix: str = ""
+) -> model.Resource:
+    """Return the resource of a file on a page, or of the file beside it with a suffix.
+
+    A page may list several files of one name, of which the repository knows one. The
+    results of reading another one must not be cached for this file.
+    """
+    resource = await index.get_resource(project, file.filename + suffix)
+    url = with_suffix(file.url, suffix)
+    is_stored = isinstance(resource, model.LocalResource) and not resource.to_cache
+    if is_http(url) and (is_stored or isinstance(resource, model.HttpResource)):
+        return model.HttpResource(url=url)
+    if isinstance(resource, model.LocalResource) and url.startswith("file:"):
+        return replace(resource, path=Path(path_of_file_url(url)))
+    return resource
+
+
+def _is_local(file: model.File) -> bool:
+    return file.url.startswith("file:")
 
 
 def _needs(record: BuildRecord) -> Needs:

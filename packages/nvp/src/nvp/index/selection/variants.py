@@ -133,7 +133,8 @@ class ReleaseReader:
             return read_wheel_metadata(wheel.file_name, label, file)[0]
 
         name = wheel.file_name
-        return name, await self._reader.open(self._index, project, name, read)
+        resource = await self._index.get_resource(project, name)
+        return name, await self._reader.open(resource, name, read)
 
 
 class ReleaseResolver:

@@ -36,6 +36,7 @@ from ..http.urls import (
     is_http,
     path_of_file_url,
     split_credentials,
+    with_suffix,
 )
 from ..selection.kept import FOREVER, Aging
 from ..selection.renaming import project_of
@@ -108,7 +109,7 @@ class Upstream(SimpleRepository):
             return model.LocalResource(
                 path=local_path(file.url + suffix), to_cache=False
             )
-        return model.HttpResource(url=_with_suffix(file.url, suffix))
+        return model.HttpResource(url=with_suffix(file.url, suffix))
 
     async def get_project_list(
         self,
@@ -413,11 +414,3 @@ def local_path(location: str) -> Path:
     if not location.startswith("file:"):
         return Path(location)
     return Path(path_of_file_url(location))
-
-
-def _with_suffix(url: str, suffix: str) -> str:
-    """Add ``suffix`` to the path of ``url`` (PEP 658), before its query."""
-    if not suffix:
-        return url
-    parts = urlsplit(url)
-    return parts._replace(path=parts.path + suffix).geturl()
