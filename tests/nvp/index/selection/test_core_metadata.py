@@ -244,6 +244,8 @@ async def _read(reader: Reader, upstream: ListedUpstream, wheel: model.File) -> 
         return await reader.read_metadata(upstream, "demo", wheel)
     except InputError as error:
         return str(error).encode()
+    finally:
+        await reader.client.close()
 
 
 def test_a_local_wheel_is_read_each_time(tmp_path: Path) -> None:
