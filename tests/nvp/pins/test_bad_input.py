@@ -18,6 +18,7 @@ from support.paths import FIXTURES
 
 from benchmarks.fuzz_mutations import mutate_json, mutate_text
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
+from nvp.pins import toml_locks
 from nvp.pins.reading import LIMIT, read_pins
 from nvp.pins.targets import find_target
 from nvp.pins.toml_text import parse_toml
@@ -292,6 +293,22 @@ def test_the_pins_of_one_project_are_counted_with_its_constraints(
     constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers))
     with pytest.raises(InputError, match=r"constraints.txt:201: pins 'torch' 201"):
         read_pins(str(path))
+
+
+@pytest.mark.parametrize(("pins", "extras"), [(300, 300), (150, 3000)])
+def test_the_pins_of_extras_are_counted_before_they_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pins: int, extras: int
+) -> None:
+    """Otherwise, 4,000 pins of one project and 4,000 extras need gigabytes."""
+    made = []
+    monkeypatch.setattr(toml_locks, "Edge", lambda *_: made.append(1))
+    pin = '[[package]]\nname = "torch"\nversion = "2.9.1"\noptional = true\n'
+    names = "".join(f'e{number} = ["torch"]\n' for number in range(extras))
+    path = tmp_path / "poetry.lock"
+    path.write_text(f"{pin * pins}[extras]\n{names}")
+    with pytest.raises(InputError, match="pins"):
+        read_pins(str(path))
+    assert len(made) < 21_000
 
 
 def test_the_extras_of_a_file_are_counted(tmp_path: Path) -> None:

@@ -180,6 +180,9 @@ def read_poetry(
         for name, projects in extras.items():
             for project in projects:
                 found = numbers.get(re.split(r"[\s\[(<>=;]", project)[0].lower(), ())
+                # Check before each step: the edges are a product of two numbers.
+                check_count(len(found), project)
+                check_count(len(roots))
                 roots += [Edge(n, "", Choice("extra", name)) for n in found]
         pins = [replace(pin, edges=tuple(_poetry_edges(pin, numbers))) for pin in pins]
     choices = [Choice("extra", name) for name in extras]
