@@ -19,6 +19,7 @@ from support.paths import FIXTURES
 from benchmarks.fuzz_mutations import mutate_json, mutate_text
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
 from nvp.pins import toml_locks
+from nvp.pins.model import Edge
 from nvp.pins.reading import LIMIT, read_pins
 from nvp.pins.targets import find_target
 from nvp.pins.toml_text import parse_toml
@@ -301,12 +302,20 @@ def test_the_pins_of_extras_are_counted_before_they_are_joined(
 ) -> None:
     """Otherwise, 4,000 pins of one project and 4,000 extras need gigabytes."""
     made = []
-    monkeypatch.setattr(toml_locks, "Edge", lambda *_: made.append(1))
-    pin = '[[package]]\nname = "torch"\nversion = "2.9.1"\noptional = true\n'
+
+    def make(*arguments: Any) -> Edge:
+        made.append(Edge(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(toml_locks, "Edge", make)
+    pin = (
+        '[[package]]\nname = "torch"\nversion = "2.9.1"\noptional = true\nfiles = []\n'
+    )
     names = "".join(f'e{number} = ["torch"]\n' for number in range(extras))
     path = tmp_path / "poetry.lock"
-    path.write_text(f"{pin * pins}[extras]\n{names}")
-    with pytest.raises(InputError, match="pins"):
+    end = '[metadata]\nlock-version = "2.1"\ncontent-hash = "0"\n'
+    path.write_text(f"{pin * pins}[extras]\n{names}{end}")
+    with pytest.raises(InputError, match=r"pins ('torch' 300 times|20,100 packages)"):
         read_pins(str(path))
     assert len(made) < 21_000
 
