@@ -217,17 +217,23 @@ class TestFiles:
         outside.write_text("secret")
         mirror = tmp_path / "mirror" / "simple"
         neighbour = tmp_path / "mirror" / "files" / "x-1.1.zip"
-        for path in (mirror / "x" / "index.html", neighbour):
+        # The mirror may be in the user's home.
+        names = ("tokens.json", "backup.zip", ".hidden/x-1.2.zip")
+        others = [tmp_path / "mirror" / name for name in names]
+        for path in (mirror / "x" / "index.html", neighbour, others[-1]):
             path.parent.mkdir(parents=True)
-        neighbour.write_text("fine")
+        for path in (neighbour, *others):
+            path.write_text("fine")
         pages = "".join(
-            f'<a href="{p.as_uri()}">x</a>' for p in (secret, outside, neighbour)
+            f'<a href="{p.as_uri()}">x</a>'
+            for p in (secret, outside, neighbour, *others)
         )
         (mirror / "x" / "index.html").write_text(pages)
         with start(str(mirror)) as running:
             files = ask(f"{running.urls[0]}x/", Accept=JSON).files
             assert ask(files["id_rsa"]).status == 404
             assert ask(files["x-1.0.zip"]).status == 404
+            assert {ask(files[path.name]).status for path in others} == {404}
             assert ask(files["x-1.1.zip"]).body == b"fine"
 
     def test_credentials_that_nobody_asked_for_are_ignored(self, folder: Path) -> None:

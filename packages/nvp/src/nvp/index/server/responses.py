@@ -130,9 +130,8 @@ class TokenCheck:
 def find_range(headers: Headers) -> str | None:
     """Return the requested range, if it is supported.
 
-    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Other units,
-    malformed ranges and several ranges at once are ignored: a response with several
-    ranges would have another type.
+    RFC 9110, section 14.2: "A server MAY ignore the Range header field." Malformed and
+    several ranges are ignored: a response with several would have another type.
     """
     wanted = headers.get("range", "")
     return wanted if _RANGE.fullmatch(wanted) else None
@@ -321,11 +320,10 @@ ANY_HOST = ("*",)
 NO_LABEL = "-"
 """The placeholder for a label in the path of files that are not variants."""
 
-_EXTENSIONS = (
-    *(".whl", METADATA, ".json", ".zip", ".egg"),
-    *(".gz", ".bz2", ".xz", ".tgz"),
+_NAME = re.compile(
+    r"(?i)\w.*-v?\d.*(\.(whl|zip|egg|gz|bz2|xz|tgz)(\.metadata)?|-variants\.json)"
 )
-"""The extensions of the files that an index may serve."""
+"""The names of the files that an index may serve, all with a version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -392,12 +390,14 @@ class Source:
         """Return whether a local file belongs to the index.
 
         A copied mirror is untrusted, and its pages may link to any local file. Mirrors
-        often have pages and files in sibling directories, so those files are allowed.
+        often have files in sibling directories, beside which may be private files.
         """
         if self.access.local:
             return True
-        root = local_path(self.url).resolve().parent
-        return path.resolve().is_relative_to(root) and path.name.endswith(_EXTENSIONS)
+        root, target = local_path(self.url).resolve().parent, path.resolve()
+        if not target.is_relative_to(root) or not _NAME.fullmatch(path.name):
+            return False
+        return "/." not in f"/{target.relative_to(root).as_posix()}"
 
 
 def link(
