@@ -37,7 +37,6 @@ from ..http.client import Client
 from ..http.kept_keys import LABEL_KEY
 from ..http.replies import OWN, is_own
 from ..http.urls import (
-    METADATA,
     CompleteResponse,
     PassingError,
     TooSlowError,
