@@ -13,7 +13,7 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.client import Client
+from nvp.index.http.client import Client, LoopThread
 from nvp.index.http.urls import Settings, TooLargeError, TooSlowError, UpstreamError
 
 
@@ -103,6 +103,28 @@ def test_a_head_that_never_arrives(fault: str) -> None:
         with pytest.raises(TooSlowError, match="not complete after"):
             client.download(url, io.BytesIO(), limit=1024)
         assert len(server.requests) == 4
+
+
+def test_errors_of_cancelled_work_are_not_printed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Ctrl-C may end a request that then fails, because its connection is closed."""
+    waiting = threading.Event()
+
+    async def fail_when_cancelled() -> None:
+        try:
+            waiting.set()
+            await asyncio.sleep(600)
+        finally:
+            raise ConnectionResetError
+
+    thread = LoopThread()
+    future = thread.submit(fail_when_cancelled())
+    assert waiting.wait(60)
+    with caplog.at_level("INFO"):
+        thread.close()
+    assert isinstance(future.exception(60), ConnectionResetError)
+    assert caplog.messages == []
 
 
 def test_many_servers_share_a_limit() -> None:

@@ -408,7 +408,11 @@ class LoopThread:
 
         async def work() -> None:
             self._closed = asyncio.Event()
-            started.set_result(asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+            # Futures pass on the errors of work; asyncio would print those of cancelled
+            # work, such as of a connection that ends.
+            loop.set_exception_handler(lambda _, context: logger.debug("%s", context))
+            started.set_result(loop)
             await self._closed.wait()
 
         # Use a daemon thread, so a hanging request does not keep the process alive.

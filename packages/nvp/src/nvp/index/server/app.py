@@ -323,8 +323,7 @@ class _Handlers:
             if wheel.size is None:
                 del head.headers["Content-Length"]
             return head
-        is_local = isinstance(wheel.original, model.LocalResource)
-        if is_local:
+        if is_local := isinstance(wheel.original, model.LocalResource):
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
         if isinstance(wheel, ComparedWheel) and not is_local:
