@@ -19,6 +19,8 @@ from nvidia_variant_provider.machine.environment import (
 from nvp import api
 from nvp.builds.vendors import newest_in_table
 from nvp.builds.verdicts import judge
+from nvp.checking import suggesting
+from nvp.checking.model import CheckedPin
 from nvp.checking.text import text_lines
 from nvp.cli.render import wrap_line
 from nvp.knowledge.builds import build_records
@@ -49,6 +51,32 @@ def write(folder: Path, *lines: str, name: str = "requirements.txt") -> Path:
     path = folder / name
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.mark.parametrize("words", [(), ("--suggest",), ("--format", "html")])
+def test_packages_are_not_compared_in_pairs(
+    words: tuple[str, ...],
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many, compared, related = 300, [0], suggesting._related
+
+    def differs(_: CheckedPin, other: object) -> bool:
+        compared[0] += 1
+        return False
+
+    def counted(name: str) -> frozenset[str]:
+        compared[0] += 1
+        return related(name)
+
+    monkeypatch.setattr(CheckedPin, "__eq__", differs)
+    monkeypatch.setattr(suggesting, "_related", counted)
+    monkeypatch.chdir(tmp_path)
+    names = (f"nvidia-x{i}-cu13==13.0\ndemo{i}==1.0+cu130" for i in range(many))
+    path = write(tmp_path, *names)
+    assert run(path, *LINUX, *OLD, *words).code == 1
+    assert compared[0] < 20 * many
 
 
 def test_a_directory_may_be_an_environment(run: Run, tmp_path: Path) -> None:

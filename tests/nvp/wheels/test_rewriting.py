@@ -254,3 +254,12 @@ def test_a_damaged_archive_is_refused_or_rewritten(
             b"".join(apply_plan(plan, [damaged]))
     except InputError:
         pass
+
+
+def test_a_record_with_a_line_that_is_too_long() -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{INFO}/METADATA", METADATA)
+        archive.writestr(f"{INFO}/RECORD", "a" * (csv.field_size_limit() + 1))
+    with pytest.raises(InputError, match="its RECORD cannot be read: field larger"):
+        plan_rewrite(file, evaluate)

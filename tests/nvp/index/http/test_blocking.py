@@ -187,3 +187,14 @@ def test_an_error_shows_no_secret() -> None:
                     read(url)
                 assert "S3cret" not in str(caught.value)
                 assert caught.value.status == 401
+
+
+def test_no_cookie_is_kept() -> None:
+    answer = Answer(body=b"x", headers={"Set-Cookie": "name=value"})
+    client = Client(Settings(plain_http=True))
+    with (
+        serve_answers({"/a": answer}) as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        assert reader.read(f"{server.url}/a") == b"x"
+        assert [list(each.cookies.jar) for each in client._clients.values()] == [[]]

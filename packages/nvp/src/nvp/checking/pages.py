@@ -176,7 +176,7 @@ def _notes(report: CheckReport) -> list[str]:
                 if judgement.verdict not in ("runs", "cpu"):
                     reason = "; ".join(judgement.reasons)
                     items = notes.setdefault(reason, [])
-                    items += [] if item in items else [item]
+                    items += [] if items and items[-1] is item else [item]
     told = [f"{say_titles(items)}: {reason}" for reason, items in notes.items()]
     disagreements = [x.message for file in report.files for x in report.actual(file)]
     return [*told, *disagreements, *report.notes]

@@ -129,6 +129,11 @@ def _clusters(
 ) -> list[list[CheckedPin]]:
     """Group pins that cannot run with their dependencies and dependents."""
     pins = {item.pin.name: item for item in file.pins} | dict(broken)
+    near: dict[str, set[str]] = {name: set() for name in pins}
+    for name in pins:
+        for other in _related(name) & pins.keys():
+            near[name].add(other)
+            near[other].add(name)
     clusters: list[list[CheckedPin]] = []
     seen: set[str] = set()
     for start in broken:
@@ -136,9 +141,7 @@ def _clusters(
             continue
         members, waiting = [start], [start]
         while waiting:
-            name = waiting.pop()
-            near = {x for x in pins if x in _related(name) or name in _related(x)}
-            new = sorted(near.difference(members))
+            new = sorted(near[waiting.pop()].difference(members))
             members += new
             waiting += new
         seen.update(members)

@@ -168,7 +168,7 @@ def _reasons(report: CheckReport, file: CheckedFile, *, many: bool) -> Iterator[
                 reason = first
             key = judgement.verdict, reason
             items, groups = said.setdefault(key, ([], {}))
-            if item not in items:
+            if not items or items[-1] is not item:  # another machine may have added it
                 items.append(item)
             groups[mark] = None
     for (verdict, reason), (items, groups) in said.items():

@@ -286,13 +286,8 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
     # Return early: a wheel may have thousands of cubins, which need no library.
     if not library.needed:
         return runtimes
-    names = {name.lower() for name in library.needed}
-    for item in report.vendored:
-        file_name = item.path.rpartition("/")[2].lower()
-        # Compare prefixes, because libcudart.so.12 is a link to libcudart.so.12.4.127.
-        if not any(f"{file_name}.".startswith(f"{name}.") for name in names):
-            continue
-        if match := _SONAME.fullmatch(file_name):
+    for item in report.copies_of(library.needed):
+        if match := _SONAME.fullmatch(item.path.rpartition("/")[2].lower()):
             version = _version(match[1], match[2])
             source = f"the wheel contains {item.path}"
             runtimes.append(Runtime(version=version, source=source))

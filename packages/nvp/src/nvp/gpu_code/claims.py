@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
@@ -254,8 +254,12 @@ def gpus_of(value: str) -> tuple[ComputeCapability, ...]:
 
 def _runs(unit: Unit, value: str) -> bool:
     """Return whether a unit has code for ``value`` or runs on all GPUs of the value."""
-    named = value in {property_value(target) for target in unit.targets}
-    return named or reaches(unit, value)
+    return value in _named(unit.targets) or reaches(unit, value)
+
+
+@lru_cache(maxsize=2**16)  # many libraries of a wheel have the same targets
+def _named(targets: frozenset[str]) -> frozenset[str | None]:
+    return frozenset(map(property_value, targets))
 
 
 def reaches(unit: Unit, value: str) -> bool:
@@ -277,7 +281,7 @@ def _true_values(units: Sequence[Unit]) -> tuple[str, ...]:
         replace(x, targets=frozenset(t for t in x.targets if parse_target(t)[1] != "a"))
         for x in _loaded(units)
     ]
-    named = [{property_value(target) for target in unit.targets} for unit in loaded]
+    named = [_named(unit.targets) for unit in loaded]
     chosen: list[str] = []
     for value in _sorted(v for values in named for v in values if v is not None):
         if all(value in values for values in named):
@@ -336,13 +340,15 @@ def _relaxed_values(
 def _lacking(units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
     """Return ``{name of a unit: values that only other units cover}``."""
     loaded = _loaded(units)
-    values = {property_value(t) for unit in loaded for t in unit.targets}
-    named = [value for value in values if value is not None and gpus_of(value)]
-    lacking = {
-        unit.name: _sorted(value for value in named if not _runs(unit, value))
-        for unit in loaded
-    }
-    return {name: values for name, values in lacking.items() if values}
+    values = {value for unit in loaded for value in _named(unit.targets)}
+    named = _sorted(value for value in values if value is not None and gpus_of(value))
+    # Many libraries have the same targets.
+    lacking: dict[frozenset[str], tuple[str, ...]] = {}
+    for unit in loaded:
+        if unit.targets not in lacking:
+            missing = tuple(value for value in named if not _runs(unit, value))
+            lacking[unit.targets] = missing
+    return {unit.name: x for unit in loaded if (x := lacking[unit.targets])}
 
 
 def _sorted(targets: Iterable[str]) -> tuple[str, ...]:

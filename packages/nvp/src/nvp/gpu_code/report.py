@@ -7,10 +7,12 @@ features of only one GPU (``a``) or one family of GPUs (``f``): ``90a_real``.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..findings import Reported
@@ -20,6 +22,9 @@ _RUNTIME = re.compile(
     r"libcudart(?:-[0-9a-f]+)?\.so\.([0-9]+).*|cudart(?:32|64)_([0-9]+)\.dll",
     re.IGNORECASE,
 )
+
+_MOST_COPIES = 10
+"""The maximum number of copies of a linked library; a wheel has one or two."""
 
 _NOTHING: Mapping[str, int] = {}
 """An empty mapping for all reports, because a wheel may have thousands of cubins."""
@@ -167,7 +172,7 @@ class LibraryReport:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class WheelReport(Reported):
     """The GPU code of a wheel, or of another collection of libraries.
 
@@ -213,10 +218,32 @@ class WheelReport(Reported):
         """The project's own libraries and loose files for its tests."""
         return tuple(x for x in self.libraries if x.tests and not x.vendored)
 
-    @property
+    @cached_property
     def vendored(self) -> tuple[LibraryReport, ...]:
         """The libraries that were copied into the wheel from elsewhere."""
         return tuple(item for item in self.libraries if item.vendored)
+
+    @cached_property
+    def _vendored_names(self) -> Sequence[tuple[str, int]]:
+        """The file name of each vendored library, in order, with its index."""
+        names = (item.path.rpartition("/")[2].lower() for item in self.vendored)
+        return sorted((f"{name}.", number) for number, name in enumerate(names))
+
+    def copies_of(self, names: Iterable[str]) -> list[LibraryReport]:
+        """Return the vendored copies of libraries, at most ten of each.
+
+        :param names: the names by which a library is linked.
+        """
+        numbers: set[int] = set()
+        for name in {name.lower() for name in names}:
+            # Compare prefixes, because libcudart.so.12 is a link to
+            # libcudart.so.12.4.127.
+            first = bisect.bisect_left(self._vendored_names, (f"{name}.", -1))
+            for found, number in self._vendored_names[first : first + _MOST_COPIES]:
+                if not found.startswith(f"{name}."):
+                    break
+                numbers.add(number)
+        return [self.vendored[number] for number in sorted(numbers)]
 
     @property
     def targets(self) -> Mapping[str, int]:

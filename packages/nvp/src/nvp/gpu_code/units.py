@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 from nvidia_variant_provider.machine.supported import OLDEST
@@ -67,18 +67,7 @@ class Unit:
         ``None`` means that the GPU does not run the unit. The result can be `UNKNOWN`
         only if ``toolkit``, the CUDA version of the code, is given.
         """
-        how = None
-        for target in self.targets:
-            number, _, kind = target.partition("_")
-            if kind == "virtual" and runs_ptx(number, capability):
-                how = PTX
-            elif kind == "real":
-                runs = runs_machine_code(number, capability, toolkit, driver)
-                if runs:
-                    return NATIVE
-                if runs is None and toolkit is not None:
-                    how = how or UNKNOWN
-        return how
+        return _how(self.targets, capability, toolkit, driver)
 
     def choices(self) -> list[Mapping[str, tuple[int, int]]]:
         """Return ``{target: PTX version}`` per file if `by_cuda`, else for the unit."""
@@ -108,6 +97,27 @@ class Unit:
             raise LookupError(str(capability))
         known = [version for version in needed if version is not None]
         return min(known, default=None)
+
+
+@lru_cache(maxsize=2**16)  # many libraries of a wheel have the same targets
+def _how(
+    targets: frozenset[str],
+    capability: ComputeCapability,
+    toolkit: CudaVersion | None,
+    driver: CudaVersion | None,
+) -> str | None:
+    how = None
+    for target in targets:
+        number, _, kind = target.partition("_")
+        if kind == "virtual" and runs_ptx(number, capability):
+            how = PTX
+        elif kind == "real":
+            runs = runs_machine_code(number, capability, toolkit, driver)
+            if runs:
+                return NATIVE
+            if runs is None and toolkit is not None:
+                how = how or UNKNOWN
+    return how
 
 
 def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:

@@ -190,7 +190,10 @@ def _update_record(record: bytes, path: str, content: bytes) -> bytes:
     row = f"sha256={digest.decode()},{len(content)}"
     lines = record.decode("utf-8", "surrogateescape").splitlines(keepends=True)
     for number, line in enumerate(lines):
-        fields = next(csv.reader([line]), [])
+        try:
+            fields = next(csv.reader([line]), [])
+        except csv.Error as error:
+            raise _refused(f"its RECORD cannot be read: {error}") from None
         if fields[:1] == [path]:
             name = line[: line.index(",", len(path))]
             end = line[len(line.rstrip("\r\n")) :]

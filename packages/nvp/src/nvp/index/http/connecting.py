@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import IntEnum
+from http.cookiejar import CookieJar
 from importlib.util import find_spec
 from typing import Any
 from urllib.parse import urlsplit
@@ -199,6 +200,7 @@ def make_connections(
         # addresses cannot be checked, because the proxy resolves the names.
         transport._pool._network_backend = _CheckedBackend(finder)
     return httpx.AsyncClient(
+        cookies=_NoCookies(),
         transport=transport,
         verify=tls,
         proxy=read_proxy(proxy, url),
@@ -206,6 +208,17 @@ def make_connections(
         timeout=settings.timeout,
         limits=limits,
     )
+
+
+class _NoCookies(CookieJar):
+    """Ignores cookies, as uv does.
+
+    A server could send thousands of them, and a later request with all of them would be
+    too long for other servers of its domain.
+    """
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Keep no cookie of a response."""
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
