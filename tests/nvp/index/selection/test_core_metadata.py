@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Parts
 from nvp.index.selection.kept import Kept, MetadataStore, kept_path
+from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.upstream import ListedUpstream
 
@@ -262,3 +264,20 @@ def test_a_local_wheel_is_read_each_time(tmp_path: Path) -> None:
     for later in (reader, Reader(Client(), tmp_path / "cache")):
         assert b"evil" not in asyncio.run(_read(later, upstream, wheel))
         assert later.metadata.find(wheel) is None
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> None:
+    """Another index may give none for the same URL, and its wheel may be another."""
+    own, reader = file(), Reader(Client())
+    other = replace(own, hashes={})
+    resource = model.HttpResource(url=own.url)
+    if copied:
+        copy = CopiedWheel(file=io.BytesIO(b"other"), url=own.url)
+        reader._copies.put(own.url, copy)
+    else:
+        reader.metadata.keep(other, Kept(b"", Parts(5, {(0, 1, "a" * 64)})))
+        reader.metadata.hand_out(other)
+    wheel = reader.find_checked(resource, NAME, own)
+    assert isinstance(wheel, ComparedWheel)
+    assert wheel.hashes == own.hashes

@@ -229,14 +229,15 @@ class Reader:
             are compared too.
         :raises UpstreamError: the wheel recently failed its verification.
         """
+        url = resource.url if isinstance(resource, model.HttpResource) else ""
         resource = self.find_copy(resource)
-        is_remote = isinstance(resource, model.HttpResource)
-        if not is_remote and (file is None or isinstance(resource, CopiedWheel)):
+        if file is None and not isinstance(resource, model.HttpResource):
             return resource
         parts: tuple[Parts, ...] = ()
-        url = resource.url if isinstance(resource, model.HttpResource) else ""
         if (unverified := self.metadata.find_unverified(url, name)) is not None:
-            file, parts = unverified[0], unverified[1:]
+            noted, parts = unverified[0], unverified[1:]
+            # Another index may give this wheel other hashes, or none.
+            file = file or noted
         if file is None:
             return resource
         return ComparedWheel(

@@ -323,11 +323,12 @@ class _Handlers:
             if wheel.size is None:
                 del head.headers["Content-Length"]
             return head
-        if is_local := isinstance(wheel.original, model.LocalResource):
+        if isinstance(wheel.original, model.LocalResource):
             self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
-        if isinstance(wheel, ComparedWheel) and not is_local:
-            opened = self._source.client.stream(wheel.place, _AS_IT_IS)
+        compared = wheel.original if isinstance(wheel, ComparedWheel) else None
+        if isinstance(compared, model.HttpResource):
+            opened = self._source.client.stream(compared.url, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
             pieces = response.aiter_raw()
             if "Content-Length" in response.headers:
@@ -382,8 +383,7 @@ class _Handlers:
                     self._asked.add(request.url.path)
                 elif scheme:
                     error.reply = None  # otherwise pip would use the next index
-            # Redirect to a page that is not readable here: an installer may be able to
-            # read it, and resolves links relative to that URL.
+            # Redirect to an unreadable page, which an installer may be able to read.
             reply = error.reply
             is_page = reply and reply.status < 300 and reply.is_whole
             if reply and is_page and self._source.is_reachable(reply.url):
