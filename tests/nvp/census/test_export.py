@@ -12,14 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 from support.containers import BINARIES
 from support.html_page import Page
 
 from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
 from nvp.builds.needs import needs_of_report
+from nvp.census import report
 from nvp.census.model import Outcome, Wheel
-from nvp.census.report import COLUMNS, build_table, census_page, export, summarize
+from nvp.census.report import (
+    COLUMNS,
+    ProjectSummary,
+    ReleaseSummary,
+    build_table,
+    census_page,
+    export,
+    summarize,
+)
 from nvp.census.store import Store
 from nvp.gpu_code.report import WheelReport
 
@@ -253,3 +263,48 @@ def test_a_version_that_no_census_has_written(store: Store, tmp_path: Path) -> N
     with pytest.raises(InputError, match="a row is not what a census has written"):
         export(store, str(path))
     assert not path.exists()
+
+
+def test_builds_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    many, made = 300, [0]
+
+    def counted(text: str) -> Version:
+        made[0] += 1
+        return Version(text)
+
+    monkeypatch.setattr(report, "Version", counted)
+    builds = [
+        ReleaseSummary(
+            version=version,
+            label=None,
+            platform=f"manylinux_2_{number}_x86_64",
+            cuda=None,
+            targets=(target,),
+        )
+        for version, target in (("2.0", "90_real"), ("1.0", "80_real"))
+        for number in range(many)
+    ]
+    changed = list(report._with_changes(builds))
+    assert {(item.gained, item.lost) for item in changed[:many]} == {
+        (("90_real",), ("80_real",))
+    }
+    assert changed[many:] == builds[many:]
+    assert made[0] < 10 * many
+
+
+def test_a_page_has_a_limited_number_of_columns() -> None:
+    builds = [
+        ReleaseSummary(
+            version=f"{number}.0",
+            label=None,
+            platform="linux_x86_64",
+            cuda=None,
+            targets=(f"{number}_real",),
+        )
+        for number in range(1000)
+    ]
+    page = "\n".join(
+        census_page([ProjectSummary(project="demo", releases=tuple(builds))])
+    )
+    assert "Only 200 of 1000 targets are shown." in page
+    assert page.count('<th scope="col">') == 204

@@ -144,29 +144,32 @@ def _release(row: Mapping[str, object], targets: Iterable[str]) -> ReleaseSummar
 
 
 def _with_changes(builds: Sequence[ReleaseSummary]) -> Iterator[ReleaseSummary]:
-    """Yield each build, with the targets gained and lost since the previous release.
+    """Return each build, with the targets gained and lost since the previous release.
 
     Builds with the same label and processor are compared. The rest of a platform tag,
     such as ``manylinux2014``, changes between releases.
     """
-    for place, item in enumerate(builds):
-        older = next(
-            (
-                other
-                for other in builds[place + 1 :]
-                if other.label == item.label
-                and _processor(other) == _processor(item)
-                and Version(other.version) < Version(item.version)
-                and other.status == item.status == "inspected"
-            ),
-            None,
-        )
+    # For each label and processor: the last inspected build with its version, and the
+    # build of the release before it.
+    known: dict[
+        tuple[str | None, str],
+        tuple[Version, ReleaseSummary, ReleaseSummary | None],
+    ] = {}
+    changed: list[ReleaseSummary] = []
+    for item in reversed(builds):
+        key, version = (item.label, _processor(item)), Version(item.version)
+        older = None
+        if item.status == "inspected":
+            if last := known.get(key):
+                older = last[2] if last[0] == version else last[1]
+            known[key] = version, item, older
         if older is None:
-            yield item
+            changed.append(item)
             continue
         gained = tuple(t for t in item.targets if t not in older.targets)
         lost = tuple(t for t in older.targets if t not in item.targets)
-        yield replace(item, gained=gained, lost=lost)
+        changed.append(replace(item, gained=gained, lost=lost))
+    return reversed(changed)
 
 
 def _processor(item: ReleaseSummary) -> str:
@@ -187,6 +190,9 @@ _TILES = {
 }
 """The text, CSS classes and meaning of a tile. The key is whether a build has SASS, and
 whether it has PTX, for a target."""
+
+_MOST_COLUMNS = 200
+"""The maximum number of columns for targets; real projects have at most forty."""
 
 _LOST = ("lost", "cpu", "nothing now; the release before had code")
 
@@ -216,6 +222,9 @@ def _section(project: ProjectSummary) -> Iterator[str]:
     if builds:
         numbers = list(dict.fromkeys(t.partition("_")[0] for t in project.targets))
         numbers.sort(key=lambda number: (int(number.rstrip("af")), number))
+        if len(numbers) > _MOST_COLUMNS:
+            yield f"<p>Only {_MOST_COLUMNS} of {len(numbers)} targets are shown.</p>"
+            del numbers[_MOST_COLUMNS:]
         yield '<div class="scroll" tabindex="0"><table class="census">'
         yield "<thead><tr>"
         titles = ["Release", "Build", "Platform", "CUDA", *numbers]
