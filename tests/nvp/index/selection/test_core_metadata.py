@@ -17,7 +17,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import ChangedFileError, Parts
+from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 from nvp.index.selection.kept import Kept, MetadataStore, kept_path
 from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
@@ -273,11 +273,30 @@ def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> No
     other = replace(own, hashes={})
     resource = model.HttpResource(url=own.url)
     if copied:
-        copy = CopiedWheel(file=io.BytesIO(b"other"), url=own.url)
-        reader._copies.put(own.url, copy)
+        reader._copies.put(own.url, copied_wheel(b"other", own.url))
     else:
         reader.metadata.keep(other, Kept(b"", Parts(5, {(0, 1, "a" * 64)})))
         reader.metadata.hand_out(other)
     wheel = reader.find_checked(resource, NAME, own)
     assert isinstance(wheel, ComparedWheel)
     assert wheel.hashes == own.hashes
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_metadata_of_a_copy(same: bool, tmp_path: Path) -> None:
+    """The copy may be of a download for an index that gives no hash."""
+    data = stub_wheel(tmp_path, "demo", "1.0").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    own = file(metadata=False)
+    own = replace(own, hashes={"sha256": digest}) if same else own
+    reader = Reader(Client())
+    reader._copies.put(own.url, copied_wheel(data, own.url))
+    content = asyncio.run(_read(reader, ListedUpstream({"demo": [own]}), own))
+    assert (b"Name: demo" in content) == same
+    assert (reader.metadata.find(own) == Kept(content)) == same
+
+
+def copied_wheel(data: bytes, url: str) -> CopiedWheel:
+    received = Comparison({})
+    received.feed(data)
+    return CopiedWheel(file=io.BytesIO(data), url=url, received=received)

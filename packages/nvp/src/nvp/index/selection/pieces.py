@@ -17,7 +17,7 @@ from simple_repository import errors, model
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..http.client import Client
-from ..http.ranges import ChangedFileError, Parts
+from ..http.ranges import ChangedFileError, Comparison, Parts
 
 T = TypeVar("T")
 
@@ -63,12 +63,14 @@ class CopiedWheel(model.Resource):
     """A downloaded wheel, in a file that is removed with this object.
 
     :param url: the URL of the download.
+    :param received: has the SHA-256 of the download; pages may give others for its URL.
     :param file: the file; unnamed if the system allows that, so it never outlives this
         process.
     """
 
     file: BinaryIO
     url: str
+    received: Comparison
     context: model.Context = field(default_factory=model.Context)
     to_cache: bool = False
     _turn: threading.Lock = field(default_factory=threading.Lock)

@@ -146,6 +146,9 @@ class Reader:
 
         def work() -> T:
             if isinstance(resource, CopiedWheel):
+                if parts is not None:
+                    parts.size = resource.size
+                    parts.hashes.add((0, resource.size, resource.received.sha256))
                 return resource.read(read)
             if isinstance(resource, model.LocalResource):
                 with open_regular(resource.path) as local:

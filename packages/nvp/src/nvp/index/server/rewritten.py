@@ -150,10 +150,11 @@ async def pass_on(
     total. The parameters and errors are those of `rewrite_pieces`.
     """
     file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
-    # Cast the temporary file, which is a wrapper on Windows.
-    copy = CopiedWheel(file=cast(BinaryIO, file), url=wheel.place)
-    holding = HoldingBack()
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
+    # Cast the temporary file, which is a wrapper on Windows.
+    whole = cast(BinaryIO, file)
+    copy = CopiedWheel(file=whole, url=wheel.place, received=comparison)
+    holding = HoldingBack()
     size = sent = 0
     async for piece in pieces:
         comparison.feed(piece)
