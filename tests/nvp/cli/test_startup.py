@@ -143,7 +143,7 @@ def test_an_interrupted_import_of_the_client_ends_without_a_traceback() -> None:
     # The module is loaded, but its functions are not defined yet.
     program = """
 import sys, types
-sys.modules["nvp.index.http.client"] = types.ModuleType("nvp.index.http.client")
+sys.modules["nvp.index.http.threads"] = types.ModuleType("nvp.index.http.threads")
 from nvp.__main__ import run
 sys.exit(run())
 """

@@ -105,12 +105,12 @@ def _refuse(problem: str) -> int:
 def _has_busy_thread() -> bool:
     """Return whether a thread that reads an index is still running.
 
-    Such a thread waits for a server or a keyring, and at exit Python would wait for it.
+    Such a thread waits for a name server, and at exit Python would wait for it.
     """
-    # No such thread runs if the client was not imported, or if Ctrl-C interrupted its
+    # No such thread runs if its module was not imported, or if Ctrl-C interrupted the
     # import.
-    client = sys.modules.get("nvp.index.http.client")
-    is_running = getattr(client, "is_running", None)
+    threads = sys.modules.get("nvp.index.http.threads")
+    is_running = getattr(threads, "is_running", None)
     return is_running is not None and bool(is_running())
 
 

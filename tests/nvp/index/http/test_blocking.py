@@ -13,7 +13,8 @@ from support.range_server import Answer, serve_answers
 
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.client import Client, LoopThread
+from nvp.index.http.client import Client
+from nvp.index.http.threads import LoopThread
 from nvp.index.http.urls import Settings, TooLargeError, TooSlowError, UpstreamError
 
 

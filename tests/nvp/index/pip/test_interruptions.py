@@ -46,13 +46,15 @@ numbers = count()
 class Run:
     """A program in its own process group, and a directory for its files."""
 
-    def __init__(self, command: str, *words: object, folder: Path) -> None:
+    def __init__(
+        self, command: str, *words: object, folder: Path, **variables: str
+    ) -> None:
         self.folder = folder / f"run-{next(numbers)}"
         self.temporary = self.folder / "temporary"
         self.temporary.mkdir(parents=True)
         self.mark = f"NVP_TEST_RUN={self.folder}"
         name, _, value = self.mark.partition("=")
-        extra = {name: value, "TMPDIR": str(self.temporary)}
+        extra = {name: value, "TMPDIR": str(self.temporary), **variables}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nvp", command, *MACHINE, *map(str, words)],
             env=clean_environ(folder / "home", extra),
@@ -295,3 +297,34 @@ def test_ten_at_once_on_a_cold_cache_agree(
     labels = [installed_labels(tmp_path / f"it-{number}") for number in range(10)]
     assert labels[0]["torch"] == "2.8.0 cu126"
     assert labels == [labels[0]] * 10
+
+
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [
+        ("releases", signal.SIGINT),
+        *((command, number) for command in ("pip", "releases") for number in ENDING),
+    ],
+)
+def test_a_keyring_that_waits_ends_with_the_command(
+    command: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    programs, asked = tmp_path / "programs", tmp_path / "asked"
+    programs.mkdir()
+    (programs / "keyring").write_text(f"#!/bin/sh\n: >{asked}\nexec sleep 300\n")
+    (programs / "keyring").chmod(0o700)
+    words = ["pip", "install"] if command == "pip" else [command]
+    with serve_answers({"/torch/": Answer(status=401)}) as server:
+        url = server.url.replace("://", "://somebody@")
+        run = Run(
+            *(*words, "--index-url", url, "torch"),
+            folder=tmp_path,
+            PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
+            PIP_KEYRING_PROVIDER="subprocess",
+        )
+        while not asked.exists():
+            assert run.process.poll() is None
+            time.sleep(0.05)
+        run.process.send_signal(number)
+        _, said = run.end()
+    assert "Traceback" not in said

@@ -19,10 +19,11 @@ from typing import IO
 
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
-from .client import Client, LoopThread
+from .client import Client
 from .pages import ACCEPT, find_projects, parse_page
 from .ranges import RangeFile, wait_until
 from .replies import content_length, too_large
+from .threads import LoopThread
 from .urls import (
     CompleteResponse,
     IndexFile,

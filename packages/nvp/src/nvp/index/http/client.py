@@ -10,20 +10,17 @@ import asyncio
 import base64
 import logging
 import ssl
-import threading
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Hashable,
     Mapping,
 )
-from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import httpx
@@ -49,6 +46,7 @@ from .replies import (
     too_large,
     translate_error,
 )
+from .threads import call_in_daemon
 from .urls import (
     CompleteResponse,
     PassingError,
@@ -330,7 +328,7 @@ class Client:
         async with self._lock:
             if scope not in self._kept and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)
-                self._kept[scope] = await asyncio.to_thread(self._ask_credentials, url)
+                self._kept[scope] = await call_in_daemon(self._ask_credentials, url)
         pair = self._kept.get(scope)
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
         if pair is not None:
@@ -387,66 +385,3 @@ async def _send_with(
     if (request.url.port or 0) not in range(2**16):
         raise ValueError(f"no server has the port {request.url.port}")
     return await client.send(request, stream=True, follow_redirects=False)
-
-
-_NAME = "nvidia-variant-provider index"
-
-_PATIENCE = 3.0
-"""The number of seconds to wait until the thread ends. A keyring or a name lookup may
-take longer, and cannot be cancelled."""
-
-
-class LoopThread:
-    """A thread that runs an event loop until it is closed.
-
-    The portals of anyio are similar, but wait without a limit when they are closed: an
-    unresponsive keyring would prevent Ctrl-C from ending the program.
-    """
-
-    def __init__(self) -> None:
-        started: Future[asyncio.AbstractEventLoop] = Future()
-
-        async def work() -> None:
-            self._closed = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            # Futures pass on the errors of work; asyncio would print those of cancelled
-            # work, such as of a connection that ends.
-            loop.set_exception_handler(lambda _, context: logger.debug("%s", context))
-            started.set_result(loop)
-            await self._closed.wait()
-
-        # Use a daemon thread, so a hanging request does not keep the process alive.
-        self._thread = threading.Thread(
-            target=asyncio.run, args=[work()], name=_NAME, daemon=True
-        )
-        self._thread.start()
-        self.loop = started.result()
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start ``work`` in the event loop, and return its future."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` in the event loop, and return its result."""
-        return self.submit(work).result()
-
-    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
-        """Cancel all work and end the thread, or abandon it if it does not end.
-
-        :param last: work to run before the end, such as closing connections.
-        """
-
-        async def end() -> None:
-            try:
-                if last is not None:
-                    await last
-            finally:
-                self._closed.set()
-
-        self.submit(end())
-        self._thread.join(_PATIENCE)
-
-
-def is_running() -> bool:
-    """Return whether a `LoopThread` is running, for example an abandoned thread."""
-    return any(thread.name == _NAME for thread in threading.enumerate())

@@ -25,6 +25,8 @@ import json
 import os
 import signal
 import stat
+import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +245,27 @@ def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
     return None if user is None else [user, password or ""]
 
 
+def end_with_parent() -> None:
+    """End this process soon after its parent, and with it a keyring that waits.
+
+    Windows does not show the end of a parent.
+    """
+    if sys.platform == "win32":
+        return
+    parent, main_thread = os.getppid(), threading.get_ident()
+    # pip kills the program of the keyring when an exception ends its wait.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.2)
+        signal.pthread_kill(main_thread, signal.SIGTERM)
+        time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
     """Create the object with which pip looks up credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
@@ -354,6 +377,7 @@ def main() -> None:
     reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if "url" in question:
+        end_with_parent()
         reply: Any = ask_for_credentials(question)
     else:
         reply = describe(**question)

@@ -21,7 +21,8 @@ from nvidia_variant_provider.errors import InputError, ProviderError, listed
 
 from ...knowledge.builds import Needs
 from ...wheels.archive import parse_requires
-from ..http.client import Client, LoopThread
+from ..http.client import Client
+from ..http.threads import LoopThread
 from ..http.urls import Settings
 from ..pip.settings import Indexes
 from ..selection.reader import UNAVAILABLE, Reader

@@ -27,7 +27,8 @@ from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requiremen
 from ...knowledge.tables import find_vendors
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import parse_requires, parse_wheel_name
-from ..http.client import Client, LoopThread
+from ..http.client import Client
+from ..http.threads import LoopThread
 from ..http.urls import server_of, split_credentials, why_no_index
 from ..pip.command import PipCommand
 from ..pip.settings import Interpreter

@@ -25,7 +25,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nvidia_variant_provider.errors import InputError, UsageError
 
-from ..http.client import LoopThread
+from ..http.threads import LoopThread
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -1,0 +1,96 @@
+"""Threads for requests, which the process does not wait for when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+_NAME = "nvidia-variant-provider index"
+
+_PATIENCE = 3.0
+"""The number of seconds to wait until the thread ends. A name lookup may take longer,
+and cannot be cancelled."""
+
+
+class LoopThread:
+    """A thread that runs an event loop until it is closed.
+
+    The portals of anyio are similar, but wait without a limit when they are closed: an
+    unresponsive name server would prevent Ctrl-C from ending the program.
+    """
+
+    def __init__(self) -> None:
+        started: Future[asyncio.AbstractEventLoop] = Future()
+
+        async def work() -> None:
+            self._closed = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            # Futures pass on the errors of work; asyncio would print those of cancelled
+            # work, such as of a connection that ends.
+            loop.set_exception_handler(lambda _, context: logger.debug("%s", context))
+            started.set_result(loop)
+            await self._closed.wait()
+
+        # Use a daemon thread, so a hanging request does not keep the process alive.
+        self._thread = threading.Thread(
+            target=asyncio.run, args=[work()], name=_NAME, daemon=True
+        )
+        self._thread.start()
+        self.loop = started.result()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start ``work`` in the event loop, and return its future."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` in the event loop, and return its result."""
+        return self.submit(work).result()
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Cancel all work and end the thread, or abandon it if it does not end.
+
+        :param last: work to run before the end, such as closing connections.
+        """
+
+        async def end() -> None:
+            try:
+                if last is not None:
+                    await last
+            finally:
+                self._closed.set()
+
+        self.submit(end())
+        self._thread.join(_PATIENCE)
+
+
+def is_running() -> bool:
+    """Return whether a `LoopThread` is running, for example an abandoned thread."""
+    return any(thread.name == _NAME for thread in threading.enumerate())
+
+
+async def call_in_daemon(function: Callable[[S], T], argument: S) -> T:
+    """Return ``function(argument)``, called in a thread of its own.
+
+    Neither the end of the event loop nor that of the process waits for this thread, as
+    they do for `asyncio.to_thread`. So a keyring that waits does not delay Ctrl-C.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # so that only the thread sets the result
+
+    def work() -> None:
+        try:
+            future.set_result(function(argument))
+        except BaseException as error:  # noqa: BLE001  # the caller gets it
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await asyncio.wrap_future(future)
