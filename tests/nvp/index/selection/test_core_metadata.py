@@ -282,6 +282,17 @@ def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> No
     assert wheel.hashes == own.hashes
 
 
+def test_announced_metadata_is_not_for_other_pages(tmp_path: Path) -> None:
+    """A page that announces it without a hash decides nothing for other pages."""
+    digest = {"sha256": hashlib.sha256(b"").hexdigest()}
+    for folder in (None, tmp_path):
+        metadata, _ = reader(TEXT, folder)
+        assert metadata.read(file()) == TEXT.encode()
+        for own in (file(metadata=False), file(metadata=digest)):
+            assert metadata.find(own) is None
+            assert metadata.reader.metadata.read(own) is None
+
+
 @pytest.mark.parametrize("same", [False, True])
 def test_metadata_of_a_copy(same: bool, tmp_path: Path) -> None:
     """The copy may be of a download for an index that gives no hash."""

@@ -252,8 +252,15 @@ def place_of(url: str) -> str:
 
 
 def _source_of(file: model.File) -> str:
-    """Return the part of a file's URL that identifies the file."""
-    return place_of(file.url) + identifying_query(file.url, file.filename)
+    """Return the part of a file's URL that identifies the file.
+
+    METADATA that one page announces (PEP 658) is not for pages without, or with another
+    hash of it: there, it must be compared with the wheel, or with that hash.
+    """
+    given = file.dist_info_metadata
+    announced = f"#{sorted(given.items()) if isinstance(given, dict) else given}"
+    place = place_of(file.url) + identifying_query(file.url, file.filename)
+    return f"{place}{announced}" if given else place
 
 
 def _sha256_of(content: bytes) -> bytes:
