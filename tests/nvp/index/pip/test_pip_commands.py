@@ -99,6 +99,31 @@ def test_a_report_is_alone_on_stdout(pip: Pip, index: str) -> None:
     }
 
 
+@pytest.mark.parametrize("printed", [False, True])
+def test_a_report_of_a_failed_installation(
+    printed: bool, pip: Pip, index: str, tmp_path: Path
+) -> None:
+    """pip writes the report before it installs, and the URLs must outlive the run."""
+    (tmp_path / "file").touch()
+    options = ("--no-deps", "--prefix", tmp_path / "file", "--report")
+    report = tmp_path / "report.json"
+    place = "-" if printed else report
+    done = pip("install", "-qi", index, *options, place, "torch")
+    assert done.code == 1, done.text
+    (item,) = json.loads(done.out if printed else report.read_text())["install"]
+    url = f"{index}torch/torch-2.8.0-py3-none-any-cu126.whl"
+    assert item["download_info"]["url"] == url
+    assert "could not be restored" not in done.err
+
+
+def test_no_report_of_a_failed_resolution(pip: Pip, index: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    done = pip("install", "-qi", index, "--report", report, "torch==99")
+    assert done.code == 1, done.text
+    assert not report.exists()
+    assert "could not be restored" not in done.err
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -103,6 +103,32 @@ def test_an_error_is_not_metadata(
         assert ask(f"{url}.metadata").status == status
 
 
+@pytest.mark.parametrize("place", ["127.0.0.1", "localhost"])
+def test_one_name_twice_on_a_page(place: str, wheel: Path, tmp_path: Path) -> None:
+    """Requests name only the project and the file, so each wheel keeps its URL."""
+    answers = upstream(wheel)
+    other = stub_wheel(tmp_path / "b", "demo", "1.0", tag=TAG).read_bytes()
+    answers[f"/other/{wheel.name}"] = Answer(body=other)
+    with serve(answers, WITHOUT_GPU) as (server, running):
+        here = server.url.replace("127.0.0.1", place)
+        document = json.loads(answers["/simple/demo/"].body)
+        first = document["files"][0]
+        digest = hashlib.sha256(other).hexdigest()
+        second = first | {"url": f"{here}/other/{wheel.name}"}
+        document["files"].append(second | {"hashes": {"sha256": digest}})
+        answers["/simple/demo/"] = Answer(body=json.dumps(document).encode(), kind=JSON)
+        found = json.loads(running.page("demo", User_Agent=PIP).body)["files"]
+    assert [file["hashes"]["sha256"] for file in found] == [
+        first["hashes"]["sha256"],
+        digest,
+    ]
+    assert [file["url"] for file in found] == [
+        f"{server.url}{first['url']}",
+        second["url"],
+    ]
+    assert not any(file.get("core-metadata") for file in found)
+
+
 def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
     """Releases older than the first one are not read for the page."""
     wheels = [

@@ -300,8 +300,7 @@ class _Session:
         sources = find_sources(done)
         written = prepared.written
         if written is not None:
-            if done.status == 0:
-                written.restore()
+            written.restore(succeeded=done.status == 0)
             written.flush()
         return Outcome(
             # A refused download is a failure, whatever the status of pip.

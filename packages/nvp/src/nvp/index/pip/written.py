@@ -113,17 +113,19 @@ class Written:
         else:
             self._print(line)
 
-    def restore(self) -> None:
+    def restore(self, *, succeeded: bool) -> None:
         """Correct pip's files; call this while the local index is serving.
 
+        :param succeeded: whether pip succeeded. Otherwise pip writes no lock file, but
+            may have written a report, because it does so before it installs.
         :raises InputError: a pipe or a device cannot be written.
         """
-        if self.report is not None:
-            path = Path(self.report)
+        path = Path(self.report or "")
+        if self.report is not None and (succeeded or path.is_file()):
             self._change(path, self._put_back)
             if self._wanted is not None and self._wanted != self.report:
                 self._write(self._wanted, path.read_text(encoding="utf-8"))
-        if self._lock is None:
+        if self._lock is None or not succeeded:
             return
         if self.is_lock_printed:
             text = self._complete("".join(self._printed), "the lock file")

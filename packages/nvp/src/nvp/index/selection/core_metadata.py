@@ -18,6 +18,7 @@ import asyncio
 import functools
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -66,7 +67,13 @@ class Announcer:
 
         :returns: all files, and the files with METADATA announced here, keyed by name.
         """
-        large = {file.filename: file for file in files if self._is_for_here(file)}
+        # METADATA is requested by name, so two files of one name cannot both have it.
+        names = Counter(file.filename for file in files)
+        large = {
+            file.filename: file
+            for file in files
+            if names[file.filename] == 1 and self._is_for_here(file)
+        }
         servers = {server_of(file.url): file.url for file in large.values()}
         replies = await asyncio.gather(*map(self._ranges.has, servers.values()))
         sends = dict(zip(servers, replies, strict=True))
@@ -74,7 +81,8 @@ class Announcer:
         announced = {}
         for file in files:
             known = self._reader.metadata
-            kept = None if file.dist_info_metadata else known.find(file)
+            is_only = names[file.filename] == 1 and not file.dist_info_metadata
+            kept = known.find(file) if is_only else None
             readable = file.filename in large and sends[server_of(file.url)]
             if known.is_refused(file) or (kept is None and not readable):
                 shown.append(file)
