@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import pytest
 
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
     Environment,
 )
-from nvp.fleet.serving import Selected, choose, group_machines
+from nvidia_variant_provider.metadata.document import metadata_from_dict
+from nvidia_variant_provider.resolution import resolver
+from nvp.fleet.serving import Selected, choose, group_machines, select_by_metadata
 from nvp.inventories.model import Machine, make_environment
 
 OLDEST = CudaVersion(11, 0)
@@ -59,3 +64,23 @@ def test_machines_that_are_alike_are_decided_once() -> None:
     alike = choose(group_machines(MACHINES), select)
     assert alike.cover == fleet.cover
     assert alike.covering == fleet.covering == ()
+
+
+def test_reasons_are_written_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+    real = resolver.explain
+
+    def counted(*arguments: Any, **more: Any) -> resolver.Reason:
+        written.append(arguments)
+        return real(*arguments, **more)
+
+    monkeypatch.setattr(resolver, "explain", counted)
+    labels = {f"l{i}": {"nvidia": {"sm_arch": ["50_real"]}} for i in range(50)}
+    metadata = metadata_from_dict(
+        {"default-priorities": {"namespace": ["nvidia"]}, "variants": labels}
+    )
+    fleet = choose(group_machines(MACHINES), select_by_metadata(metadata))
+    assert not written
+    rejected = [x.selection.rejected for x in fleet.served if x.selection]
+    assert [len(reasons["l7"]) for reasons in rejected] == [1, 1]
+    assert len(written) == len(rejected) == 2

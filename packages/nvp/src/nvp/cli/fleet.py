@@ -117,7 +117,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             following = _following(options, result, title)
     return Result(
         exit_code=InputError.exit_code if errors else code,
-        data=result.to_dict(),
+        # Only the JSON report needs all reasons, which take long for many labels.
+        data=result.to_dict() if options.json or options.format == "json" else {},
         text=text,
         verbatim=emits or options.format != "text",
         as_json=options.format == "json" and not emits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from nvidia_variant_provider.machine.environment import (
@@ -14,7 +14,11 @@ from nvidia_variant_provider.machine.environment import (
 from nvidia_variant_provider.machine.reasons import NO_DEVICE, NO_GPU, NOT_GIVEN
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata.model import VariantsMetadata
-from nvidia_variant_provider.resolution.resolver import Resolution, resolve_metadata
+from nvidia_variant_provider.resolution.resolver import (
+    Reason,
+    Resolution,
+    resolve_metadata,
+)
 
 from ..inventories.model import Machine
 from ..knowledge.tables import can_exist, driver_branches
@@ -348,8 +352,24 @@ def _selected(resolution: Resolution) -> Selected:
         selected=resolution.selected,
         runs=resolution.compatible,
         gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),
-        rejected={
-            label: list(dict.fromkeys(reason.sentence for reason in reasons))
-            for label, reasons in resolution.rejected.items()
-        },
+        rejected=_Rejected(resolution.rejected),
     )
+
+
+class _Rejected(Mapping[str, Sequence[str]]):
+    """The reasons against each label as sentences, which are written on access.
+
+    Many labels are judged for many machines and drivers, and few reasons are read.
+    """
+
+    def __init__(self, reasons: Mapping[str, Sequence[Reason]]) -> None:
+        self._reasons = reasons
+
+    def __getitem__(self, label: str) -> Sequence[str]:
+        return list(dict.fromkeys(x.sentence for x in self._reasons[label]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._reasons)
+
+    def __len__(self) -> int:
+        return len(self._reasons)
