@@ -72,6 +72,22 @@ def test_a_second_run_reads_no_library(tmp_path: Path) -> None:
     assert second == first
 
 
+def test_another_environment_is_read_too(tmp_path: Path) -> None:
+    cache, times = tmp_path / "cache", []
+    for name in ("one", "other"):
+        prefix = tmp_path / name
+        installed(prefix, Installed(files=FILES))
+        for path in prefix.rglob("lib.so"):
+            os.utime(path, ns=(10**18, 10**18))
+            times.append(path.stat().st_mtime_ns)
+        found = find_distributions([str(prefix / "lib/python3.11/site-packages")])
+        opened: list[str] = []
+        reader = CodeReader(str(cache), watch=lambda name: _Watch(opened, name))  # noqa: B023
+        assert reader.read(found["demo"]) is not None
+        assert opened == ["demo"]
+    assert times == [10**18] * 2
+
+
 @pytest.mark.parametrize("change", ["content", "time", "version"])
 def test_a_change_is_seen(change: str, tmp_path: Path) -> None:
     read(tmp_path / "env", tmp_path / "cache", Installed(files=FILES))

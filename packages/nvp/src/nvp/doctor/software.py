@@ -48,8 +48,9 @@ def kept_path(
 ) -> str | None:
     """Return the path of the cache entry for some files of a distribution.
 
-    The path depends on the hash of each file in RECORD, and on the file's size and
-    time, which differ if the file was changed after its installation.
+    The path depends on the distribution's directory, on the hash of each file in
+    RECORD, and on the file's size and time, which differ if the file was changed after
+    its installation.
 
     :param folder: the cache directory; ``None`` disables the cache.
     :param kind: the kind of result, such as ``symbols``.
@@ -57,7 +58,11 @@ def kept_path(
     """
     if folder is None:
         return None
-    state = hashlib.sha256(f"{__version__}\n{kind}\n{distribution.name}\n".encode())
+    # Hash the directory too: another environment, perhaps of another user, could have
+    # different files with the same names, sizes and times, and any hashes in RECORD.
+    place = os.path.abspath(distribution.folder)
+    start = f"{__version__}\n{kind}\n{distribution.name}\n{place}\n"
+    state = hashlib.sha256(start.encode("utf-8", "surrogateescape"))
     state.update(distribution.metadata)
     for item in files:
         try:
