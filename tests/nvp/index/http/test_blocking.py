@@ -199,3 +199,16 @@ def test_no_cookie_is_kept() -> None:
     ):
         assert reader.read(f"{server.url}/a") == b"x"
         assert [list(each.cookies.jar) for each in client._clients.values()] == [[]]
+
+
+def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
+    given = ("user", "secret")
+    client = Client(Settings(plain_http=True))
+    with (
+        serve_answers({"/simple/": Answer(body=b"x")}) as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        reader.add_credentials(f"{server.url}/simple/", given)
+        url = server.url.replace("://", "://other:pair@")
+        assert reader.read(f"{url}/simple/", page=f"{server.url}/x/") == b"x"
+        assert list(client._credentials.values()) == [given]

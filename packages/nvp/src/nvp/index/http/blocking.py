@@ -293,7 +293,8 @@ class BlockingClient:
             if self._running is None:
                 self._running = self._make_client(), LoopThread()
             client, thread = self._running
-            if pair is not None:
+            # A page must not replace the credentials that the user gave for a server.
+            if pair is not None and not (page and client.has_credentials(bare)):
                 client.add_credentials(bare, pair)
         if page is not None and not thread.call(client.may_lead(page, bare)):
             message = "only this machine or its network can reach the server"
