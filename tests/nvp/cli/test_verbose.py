@@ -109,7 +109,7 @@ class TestVerbose:
             assert redact(text) == harmless
 
     def test_a_long_line_without_secrets_is_searched_in_linear_time(self) -> None:
-        line = "key" * 300_000
+        line = "key" * 100_000
         assert redact(line) == line
 
     def test_a_handler_of_the_root_logger_does_not_print_a_second_time(

@@ -92,7 +92,14 @@ class Routes(NamedTuple):
     ways: tuple[frozenset[int], ...]
 
 
-@pytest.mark.parametrize("case", [*FOUND, *some_of(zip(GRID), 1777, slow=101)])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *FOUND[:4],
+        *(pytest.param(case, marks=pytest.mark.slow) for case in FOUND[4:]),
+        *some_of(zip(GRID), 1777, slow=101),
+    ],
+)
 def test_routes(
     case: Sequence[str],
     pips: dict[str, Environment],
