@@ -97,7 +97,7 @@ class Routes(NamedTuple):
     [
         *FOUND[:4],
         *(pytest.param(case, marks=pytest.mark.slow) for case in FOUND[4:]),
-        *some_of(zip(GRID), 1777, slow=101),
+        *some_of(zip(GRID), 1777, slow=401),
     ],
 )
 def test_routes(
