@@ -97,7 +97,7 @@ class Wheel:
         So is the file name, because a page can give any name to a file.
         """
         query = identifying_query(self.url, self.filename)
-        place = f"{redacted(self.url)}{query and '#'}{query[1:]}#{self.filename}"
+        place = "#".join(filter(None, (redacted(self.url), query, self.filename)))
         return place if self.hash is None else f"{place}#sha256={self.hash}"
 
     @property

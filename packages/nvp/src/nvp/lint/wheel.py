@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, listed, shown
 from nvidia_variant_provider.strict_json import parse_lenient
 
-from ..index.http.urls import METADATA, IndexFile
+from ..index.http.urls import METADATA, IndexFile, with_suffix
 from ..wheels.archive import WheelName, expands_too_far
 from ..wheels.variant_json import WheelContent, read_wheel
 from .documents import Scope, check_text
@@ -186,8 +185,7 @@ def _served_metadata(file: IndexFile, reading: Reading) -> bytes | InputError | 
     """Return the METADATA file that a page announces (PEP 658), or the error."""
     if file.core_metadata is None:
         return None
-    parts = urlsplit(file.url)
-    url = urlunsplit(parts._replace(path=parts.path + METADATA))
+    url = with_suffix(file.url, METADATA)
     try:
         return read_metadata(replace(file, url=url), reading)
     except InputError as error:

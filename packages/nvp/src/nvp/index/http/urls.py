@@ -170,7 +170,7 @@ def file_name(url: str) -> str:
 
 
 def identifying_query(url: str, name: str) -> str:
-    """Return ``?`` and a hash of the query, if only the query can identify a file.
+    """Return a hash of the query, if only the query can identify a file, or ``""``.
 
     The query of a URL whose path ends with the file name is left out, because it may be
     a signature that differs between pages.
@@ -180,7 +180,7 @@ def identifying_query(url: str, name: str) -> str:
         return ""
     import hashlib  # a hash, because the query may be secret
 
-    return f"?{hashlib.sha256(query.encode()).hexdigest()[:16]}"
+    return hashlib.sha256(query.encode()).hexdigest()[:16]
 
 
 def with_suffix(url: str, suffix: str) -> str:

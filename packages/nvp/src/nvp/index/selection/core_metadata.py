@@ -192,6 +192,10 @@ class HeldWheel(ComparedWheel):
     plan: Callable[[CopiedWheel], Awaitable[RewritePlan | None]]
 
 
+SentWheel = EvaluatedWheel | ComparedWheel | CopiedWheel
+"""Resources that installers must get from here, and not by a redirect."""
+
+
 class Evaluator:
     """Resolves the variant markers in wheels of a repository.
 

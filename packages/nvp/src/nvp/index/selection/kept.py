@@ -259,7 +259,8 @@ def _source_of(file: model.File) -> str:
     """
     given = file.dist_info_metadata
     announced = f"#{sorted(given.items()) if isinstance(given, dict) else given}"
-    place = place_of(file.url) + identifying_query(file.url, file.filename)
+    query = identifying_query(file.url, file.filename)
+    place = "?".join(filter(None, (place_of(file.url), query)))
     return f"{place}{announced}" if given else place
 
 

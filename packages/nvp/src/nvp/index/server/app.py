@@ -32,8 +32,8 @@ from starlette.routing import Mount, Route, Router
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import METADATA, UpstreamError
-from ..selection.core_metadata import EvaluatedWheel
-from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
+from ..selection.core_metadata import SentWheel
+from ..selection.pieces import ComparedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
@@ -65,9 +65,6 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 """Headers that request raw bytes: a Content-Encoding would change the length."""
 
 _PASSED_ON = ("content-length", "content-range", "last-modified")
-
-_Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
-"""Resources that this server always sends itself, without a redirect."""
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the release that an installer fetches, and its label or ``None``."""
@@ -273,7 +270,7 @@ class _Handlers:
             self._on_pick(*found)
         if isinstance(resource, model.TextResource):
             return PlainTextResponse(resource.text, headers=HEADERS)
-        if isinstance(resource, _Sent):
+        if isinstance(resource, SentWheel):
             if name not in self._source.saved:
                 logger.info("%s: sent from here", name)
                 return await self._send(resource, request)
@@ -312,7 +309,7 @@ class _Handlers:
             headers=headers,
         )
 
-    async def _send(self, wheel: _Sent, request: Request) -> Response:
+    async def _send(self, wheel: SentWheel, request: Request) -> Response:
         """Send a wheel with possibly changed METADATA while the original arrives."""
         from .rewritten import make_pieces
 

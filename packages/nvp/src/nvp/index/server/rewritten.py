@@ -20,13 +20,12 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.rewriting import Rewriting
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison
-from ..selection.core_metadata import EvaluatedWheel, HeldWheel
+from ..selection.core_metadata import EvaluatedWheel, HeldWheel, SentWheel
 from ..selection.pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _LONGEST_HEADER = _LOCAL.size + 2 * 0xFFFF
 _ZIP64 = struct.Struct("<2H2Q")
-_Sent = EvaluatedWheel | ComparedWheel | CopiedWheel
 
 
 async def rewrite_pieces(
@@ -191,7 +190,7 @@ async def pass_on(
 
 
 def make_pieces(
-    wheel: _Sent,
+    wheel: SentWheel,
     pieces: AsyncIterator[bytes],
     hashes: MutableMapping[str, str] | None = None,
 ) -> AsyncIterator[bytes]:
@@ -206,7 +205,7 @@ def make_pieces(
 
 
 async def save_rewritten(
-    wheel: _Sent,
+    wheel: SentWheel,
     file: IO[bytes],
     client: Client,
     hashes: MutableMapping[str, str] | None = None,
@@ -266,7 +265,7 @@ class RewrittenWheels(RepositoryContainer):
             resource = await self.source.get_resource(
                 project_name, resource_name, request_context=request_context
             )
-        if not isinstance(resource, EvaluatedWheel | ComparedWheel | CopiedWheel):
+        if not isinstance(resource, SentWheel):
             return resource
         path = self._folder / f"{_digest(resource)}.whl"
         async with self._writing.setdefault(path, asyncio.Lock()):
@@ -276,7 +275,7 @@ class RewrittenWheels(RepositoryContainer):
         self._writing.pop(path, None)
         return model.LocalResource(path=path, to_cache=False)
 
-    async def _write(self, wheel: _Sent, path: Path) -> None:
+    async def _write(self, wheel: SentWheel, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent)
         try:
@@ -288,7 +287,7 @@ class RewrittenWheels(RepositoryContainer):
             raise
 
 
-def _digest(wheel: _Sent) -> str:
+def _digest(wheel: SentWheel) -> str:
     """Return a key for a wheel: a hash of the original and the changes."""
     known = "" if isinstance(wheel, CopiedWheel) else wheel.hashes.get("sha256")
     kind = type(wheel).__name__
