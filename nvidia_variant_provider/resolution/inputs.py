@@ -218,8 +218,8 @@ def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool |
 
     try:
         return Marker(text).evaluate(dict(platform) if platform else None)
-    except (ValueError, RecursionError):
-        # InvalidMarker and every exception of the evaluation are ValueErrors.
+    except (ValueError, KeyError, RecursionError):
+        # Before packaging 26.3, an undefined variable such as `extras` is a KeyError.
         return None
 
 

@@ -7,14 +7,18 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.markers import Marker
 from packaging.requirements import Requirement
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.resolution.inputs import marker_holds
 from nvp.metadata.requirements import (
     NON_VARIANT,
     SelectedVariant,
     evaluate_requirement,
     has_variant_markers,
+    holds,
+    requirements_on,
 )
 
 CUDA = SelectedVariant(
@@ -207,9 +211,9 @@ def test_the_rest_means_what_the_whole_marker_means(marker: str) -> None:
     # `packaging` cannot read variant markers, but knows comparisons that always or
     # never hold: those that stand for the variant markers here.
     whole = marker
-    for comparison, holds in COMPARISONS.items():
-        if holds is not None:
-            always = f"python_version {'>' if holds else '<'} '3'"
+    for comparison, known in COMPARISONS.items():
+        if known is not None:
+            always = f"python_version {'>' if known else '<'} '3'"
             whole = whole.replace(comparison, always)
     expected = Requirement(f"dep; {whole}").marker
     assert expected is not None
@@ -230,6 +234,26 @@ def test_any_text_is_evaluated_or_refused(line: str) -> None:
     except InputError:
         return
     assert settled is None or settled == line or not has_variant_markers(settled)
+
+
+@pytest.mark.parametrize(
+    "marker", ['"x" in extras', 'extra ~= "1"', 'python_version ~= "3"']
+)
+def test_a_marker_that_cannot_be_evaluated_does_not_hold(marker: str) -> None:
+    """pip refuses such a requirement, but not the page of its project."""
+    line = f'dep; sys_platform == "linux" and {marker}'
+    assert requirements_on([line, "other"], "linux_x86_64") == ("other",)
+
+
+def test_packaging_that_does_not_know_a_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def evaluate(*_: object) -> bool:
+        raise KeyError("extras")  # as packaging 26.2
+
+    monkeypatch.setattr(Marker, "evaluate", evaluate)
+    assert not holds(Requirement('dep; "x" in extras'), {})
+    assert marker_holds('"x" in extras') is None
 
 
 def test_many_spaces_take_linear_time() -> None:

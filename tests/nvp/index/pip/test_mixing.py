@@ -18,6 +18,7 @@ def took(project: str, version: str, *requires: str) -> Installed:
         ("2.10.0+cu126", "0.25.0+cu126", False),
         ("2.10.0+cu130", "0.25.0+cu126", True),
         ("2.10.0+cpu", "0.25.0+cu126", True),
+        ("2.x+cu126", "0.25.0+pt210cu126", False),  # pip before 24.1 installs it
         # The backend of a build without a label is unknown.
         ("2.10.0", "0.25.0+cu126", False),
         ("2.10.0+cu126", "0.25.0", False),

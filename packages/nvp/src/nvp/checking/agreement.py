@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 from nvidia_variant_provider.errors import shown
 
-from ..doctor.distributions import TRITON, allows, holds, is_built_for
-from ..metadata.requirements import parse_requirement
+from ..doctor.distributions import TRITON, allows, is_built_for
+from ..metadata.requirements import holds, parse_requirement
 from ..pins.model import Pin, SelectedPin
 from ..pins.targets import PinTarget
 from .evidence import Known

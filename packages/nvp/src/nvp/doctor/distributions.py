@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..knowledge.builds import PROJECTS
-from ..metadata.requirements import parse_requirement
+from ..metadata.requirements import holds, parse_requirement
 from ..wheels.archive import parse_requires
 from .installation import (
     BYTES,
@@ -419,16 +419,6 @@ def parse_requirements(
 def cost_of(text: str) -> int:
     """Return the cost of parsing a requirement, which can be a megabyte long."""
     return 1 + len(text) // 200
-
-
-def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
-    """Return whether a requirement has no marker, or its marker holds."""
-    if requirement.marker is None:
-        return True
-    try:
-        return requirement.marker.evaluate(dict(variables))
-    except (ValueError, RecursionError):
-        return False
 
 
 def allows(requirement: Requirement, version: str) -> bool:

@@ -52,6 +52,20 @@ def parse_requirement(text: str) -> Requirement | None:
         return None
 
 
+def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
+    """Return whether a requirement has no marker, or its marker holds.
+
+    A marker that cannot be evaluated does not hold: pip refuses the requirement.
+    """
+    if requirement.marker is None:
+        return True
+    try:
+        return requirement.marker.evaluate(dict(variables))
+    except (ValueError, KeyError, RecursionError):
+        # Before packaging 26.3, an undefined variable such as `extras` is a KeyError.
+        return False
+
+
 def explain_requirement(text: str) -> str | None:
     """Return why a requirement cannot be parsed, or ``None`` if it can."""
     from packaging.requirements import Requirement
@@ -321,11 +335,8 @@ def _counts(text: str, where: dict[str, str]) -> bool:
     if not _PLATFORM.search(text):
         return True
     requirement = parse_requirement(text)
-    if requirement is None or requirement.marker is None:
-        return True
-    marker = requirement.marker
-    return any(
-        marker.evaluate({**where, "python_version": f"3.{minor}", "extra": extra})
+    return requirement is None or any(
+        holds(requirement, {**where, "python_version": f"3.{minor}", "extra": extra})
         for extra in ("", *_EXTRA.findall(text))
         for minor in range(8, 16)
     )

@@ -25,8 +25,9 @@ from nvidia_variant_provider.strict_json import open_regular
 from ...builds.needs import needs_of_name
 from ...files import read_resource
 from ...gpu_code.bounds import major_of_name
+from ...metadata.requirements import holds
 from ..commands import Advice
-from ..distributions import Distribution, allows, holds, parse_requirements
+from ..distributions import Distribution, allows, parse_requirements
 from ..installation import OPENED
 from ..model import Finding, Stack, check
 from ..nvidia import (

@@ -27,7 +27,8 @@ from ...builds.stepping_back import (
     without_source,
 )
 from ...knowledge.builds import PROJECTS, required_projects
-from ...metadata.requirements import parse_requirement
+from ...metadata.requirements import holds, parse_requirement
+from ...pins.documents import version_of
 from ...wheels.archive import parse_wheel_name, without_gpu
 from ..selection.options import Pins
 from ..selection.shown import ShownPage
@@ -210,20 +211,11 @@ def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]
     for item in run.installed:
         for text in item.requires:
             requirement = parse_requirement(text)
-            if requirement is not None and _counts(requirement):
+            if requirement is not None and holds(requirement, {"extra": ""}):
                 project = canonicalize_name(requirement.name)
                 pair = f"{item.project} {item.version} requires ", requirement
                 requirements.setdefault(project, []).append(pair)
     return requirements
-
-
-def _counts(requirement: Requirement) -> bool:
-    if requirement.marker is None:
-        return True
-    try:
-        return requirement.marker.evaluate({"extra": ""})
-    except ValueError:  # for example, for a variant marker
-        return False
 
 
 def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
@@ -280,12 +272,13 @@ def find_mixed(installed: Iterable[Installed]) -> list[str]:
         if (backend := _backend(item.version)) is not None
     }
     sentences = []
-    torch = next((item.version for item in items if item.project == "torch"), None)
+    taken = (item.version for item in items if item.project == "torch")
+    torch = version_of(next(taken, ""))
     for item in items:
         own = _backend(item.version)
         if own is None:
             continue
-        if own.torch and torch and Version(torch).release[:2] != own.torch:
+        if own.torch and torch and torch.release[:2] != own.torch:
             sentences.append(
                 f"{item.project} {item.version} is a build for torch "
                 f"{own.torch[0]}.{own.torch[1]}, and torch {torch} comes with it: they "
@@ -304,10 +297,8 @@ def find_mixed(installed: Iterable[Installed]) -> list[str]:
 
 
 def _backend(version: str) -> Backend | None:
-    try:
-        return parse_backend(Version(version).local)
-    except ValueError:
-        return None
+    parsed = version_of(version)
+    return parse_backend(parsed.local) if parsed else None
 
 
 def explain_failure(run: PipRun) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, ProviderError
 
-from ...metadata.requirements import parse_requirement
+from ...metadata.requirements import holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockableRelease
@@ -345,13 +345,9 @@ def _is_covered(text: str, versions: Versions) -> bool:
     requirement = parse_requirement(text)
     if requirement is None or requirement.extras:
         return False
-    if requirement.marker is not None:
-        extras = ["", *_EXTRA.findall(str(requirement.marker))]
-        try:
-            if not any(requirement.marker.evaluate({"extra": x}) for x in extras):
-                return True
-        except ValueError:
-            return False
+    extras = ["", *_EXTRA.findall(str(requirement.marker))]
+    if not any(holds(requirement, {"extra": x}) for x in extras):
+        return True
     name = canonicalize_name(requirement.name)
     if name not in versions:
         return False
