@@ -189,15 +189,12 @@ class Interpreter:
 
     :param version: the version, such as ``3.13.9``.
     :param ranks: the supported wheel tags with their ranks; 0 is the best.
+    :param platforms: the supported platform tags, including ``any``.
     """
 
     version: str
     ranks: Mapping[Tag, int] = field(repr=False)
-
-    @property
-    def platforms(self) -> frozenset[str]:
-        """The supported platform tags, including ``any``."""
-        return frozenset(tag.platform for tag in self.ranks)
+    platforms: frozenset[str] = field(repr=False)
 
     def rank(self, tags: Iterable[Tag]) -> int | None:
         """Return the best rank of a wheel's tags; ``None`` if no tag is supported."""
@@ -253,4 +250,5 @@ def _make(version: str, tags: Iterable[Tag]) -> Interpreter:
     ranks: dict[Tag, int] = {}
     for rank, tag in enumerate(tags):
         ranks.setdefault(tag, rank)
-    return Interpreter(version=version, ranks=ranks)
+    platforms = frozenset(tag.platform for tag in ranks)
+    return Interpreter(version=version, ranks=ranks, platforms=platforms)
