@@ -208,9 +208,6 @@ def _from_document(document: object) -> TorchSymbols | None:
     return TorchSymbols(hashes=frozenset(hashes), abi=abi) if hashes else None
 
 
-_TORCH = ("libtorch", "libc10")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
     """A library of an extension, with required symbols that no library defines.
@@ -226,22 +223,6 @@ class Extension:
     missing: tuple[bytes, ...]
 
 
-def torch_libraries(software: Software, distribution: Distribution) -> tuple[str, ...]:
-    """Return the libraries of a distribution that are linked with torch.
-
-    :returns: their paths in RECORD; empty for torch itself.
-    """
-    report = None if distribution.name == "torch" else software.code_of(distribution)
-    if report is None:
-        return ()
-    return tuple(
-        library.path
-        for library in report.libraries
-        if library.format == "elf"
-        and any(name.startswith(_TORCH) for name in library.needed)
-    )
-
-
 def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, str]]:
     """Yield the distribution and the path in RECORD of each library linked with torch.
 
@@ -250,13 +231,12 @@ def libraries_of_extensions(software: Software) -> Iterator[tuple[Distribution, 
     """
     torch = software.distributions.get("torch")
     own = "".join(torch.version.split(".")[:2]) if torch is not None else ""
-    for distribution in software.distributions.values():
-        paths = torch_libraries(software, distribution)
+    for name, paths in software.linked_with_torch.items():
         named = {path: match[1] for path in paths if (match := _FOR_TORCH.search(path))}
         is_choice = len({*named.values()}) > 1
         for path in paths:
             if not is_choice or named.get(path, own) == own:
-                yield distribution, path
+                yield software.distributions[name], path
 
 
 def find_extensions(
@@ -282,12 +262,12 @@ def find_extensions(
         wanted.append((distribution, place, set(_missing(symbols, torch))))
     for distribution, place, names in wanted:
         left = sorted(names - defined)
-        other = [name for name in left if _is_of_other_abi(name, torch)]
+        other = {name for name in left if _is_of_other_abi(name, torch)}
         if left:
             yield Extension(
                 distribution=distribution,
                 path=place,
-                other_abi=tuple(other),
+                other_abi=tuple(name for name in left if name in other),
                 missing=tuple(name for name in left if name not in other),
             )
 

@@ -143,20 +143,20 @@ def merge(commands: Iterable[Command]) -> list[Command]:
 
 def _together(group: Sequence[Command], taken: set[str]) -> Iterator[Command]:
     """Yield a group's command, without projects in ``taken``; update ``taken``."""
-    names: list[str] = []
+    wanted: dict[str, str] = {}
     for name in (name for command in group for name in command.names):
-        same = [x for x in names if project_of(x) == project_of(name)]
-        if same:
-            names[names.index(same[0])] = _with_extras(same[0], name)
-        elif project_of(name) not in taken:
-            taken.add(project_of(name))
-            names.append(name)
+        project = project_of(name)
+        if project in wanted:
+            wanted[project] = _with_extras(wanted[project], name)
+        elif project not in taken:
+            taken.add(project)
+            wanted[project] = name
+    names = list(wanted.values())
     options = tuple(dict.fromkeys(o for command in group for o in command.options))
     if ("--force-reinstall",) in options:
         # Leave out NVIDIA's libraries and Triton: pip reinstalls them as dependencies.
-        brought = [n for n in names if project_of(n).startswith(_BROUGHT)]
-        for name in brought[: len(names) - 1]:
-            names.remove(name)
+        own = [x for p, x in wanted.items() if not p.startswith(_BROUGHT)]
+        names = own or names[-1:]
     if names:
         first = group[0]
         yield Command(

@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..gpu_code.dynamic import Dynamic
-from .system import STEPS_OF_NAME, LibraryError, System
+from .system import STEPS_OF_FAILURE, STEPS_OF_NAME, LibraryError, System
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 
 _TOKEN = re.compile(
     r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z]))"
 )
+
+_MOST_PATH = 4096
+"""The length of a path that Linux does not open (``PATH_MAX``)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,6 +100,7 @@ class Process:
         self._program: Loaded | None = None
         self._by_name: dict[str, Loaded] = {}
         self._by_file: dict[str, Loaded] = {}
+        self._folders_of: dict[str, tuple[str, ...]] = {}
         self._searched: dict[Loaded | None, list[tuple[str, str]]] = {}
         if program is not None:
             # Resolve links, because $ORIGIN of a program comes from /proc/self/exe.
@@ -144,6 +148,8 @@ class Process:
         # The loader works breadth first: appended libraries are visited later.
         while at < len(self.loaded):
             user = self.loaded[at]
+            if not self.system.take(1 + len(user.dynamic.needed), user.path):
+                return
             for name in user.dynamic.needed:
                 self._open(name, user, user.path, failures)
             at += 1
@@ -166,10 +172,12 @@ class Process:
             # An incomplete search does not prove that the library is missing.
             searched = self.system.take(STEPS_OF_NAME, name)
             searched = searched and self.system.is_searched
-            if searched and not self._is_supplied(name):
+            if not searched or self._is_supplied(name):
+                return
+            if self.system.take(STEPS_OF_FAILURE, name):
                 failures.append(Failure(name=name, user=asking))
             return
-        real = os.path.realpath(path)
+        real = self.system.resolve(path)
         item = self._by_file.get(real)
         if item is None:
             item = Loaded(path, dynamic, place, real, user)
@@ -189,9 +197,10 @@ class Process:
         return "", None
 
     def _candidates(self, name: str, user: Loaded | None) -> Iterator[tuple[str, str]]:
+        if not self.system.is_searched:
+            return
         if user not in self._searched:
-            found = dict.fromkeys(self._folders(user))
-            self._searched[user] = [x for x in found if self.system.has_folder(x[1])]
+            self._searched[user] = list(dict.fromkeys(self._folders(user)))
         folders = self._searched[user]
         if not self.system.take(1 + len(folders), name):
             return
@@ -219,20 +228,31 @@ class Process:
             chain = [] if user is None else list(user.chain)
             if self._program is not None and self._program not in chain:
                 chain.append(self._program)
-            for item in chain:
-                if item.dynamic.runpath is None:
-                    for folder in self._split(item.dynamic.rpath, item):
-                        yield "RPATH", folder
+            own = [self._listed(x) for x in chain if x.dynamic.runpath is None]
+            if not self.system.take(len(chain) + sum(map(len, own)), "an RPATH"):
+                return
+            yield from (("RPATH", folder) for folders in own for folder in folders)
         for entry in self._library_path:
-            for folder in self._expand(entry, self._program):
+            for folder in filter(
+                self.system.has_folder, self._expand(entry, self._program)
+            ):
                 yield LIBRARY_PATH, folder
-        if user is not None:
-            for folder in self._split(user.dynamic.runpath, user):
-                yield "RUNPATH", folder
+        if user is not None and user.dynamic.runpath is not None:
+            yield from (("RUNPATH", folder) for folder in self._listed(user))
 
-    def _split(self, folders: str | None, user: Loaded) -> Iterator[str]:
-        for folder in folders.split(":") if folders else ():
-            yield from self._expand(folder or os.curdir, user)
+    def _listed(self, user: Loaded) -> tuple[str, ...]:
+        """Return the existing directories in a library's RUNPATH, or else its RPATH."""
+        text = user.dynamic.runpath
+        text = user.dynamic.rpath if text is None else text
+        if not text:
+            return ()
+        if user.path not in self._folders_of:
+            found: dict[str, None] = {}
+            if self.system.take(1 + text.count(":") + 20 * text.count("$"), user.path):
+                for entry in text.split(":"):
+                    found.update(dict.fromkeys(self._expand(entry or os.curdir, user)))
+            self._folders_of[user.path] = (*filter(self.system.has_folder, found),)
+        return self._folders_of[user.path]
 
     def _expand(self, text: str, user: Loaded | None) -> Iterator[str]:
         """Yield the possible expansions of a text with tokens such as ``$ORIGIN``."""
@@ -246,7 +266,9 @@ class Process:
             values["ORIGIN"] = os.path.dirname(user.path)
         for library_folder in self.system.library_folders:
             values["LIB"] = library_folder
-            yield _TOKEN.sub(lambda match: values[match[1] or match[2]], text)
+            path = _TOKEN.sub(lambda match: values[match[1] or match[2]], text)
+            if len(path) < _MOST_PATH:
+                yield path
             if "LIB" not in text:
                 return
 

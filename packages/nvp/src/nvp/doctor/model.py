@@ -182,6 +182,9 @@ class Check(NamedTuple):
     find: Find | None = None
 
 
+MOST_FINDINGS = 100
+"""The maximum number of findings of one check: hints take long to find."""
+
 CHECKS: dict[str, Check] = {}
 """The checks in the modules that have been imported, keyed by code."""
 

@@ -137,19 +137,7 @@ def need_of(stack: Stack, name: str, user: Distribution) -> Need | None:
     :param user: the distribution that is linked with the library.
     """
     purpose = purpose_of(name)
-    if purpose is None:
-        return None
-    pattern = re.compile(rf"(?:nvidia-)?{purpose}(?:-cu[0-9]+)?")
-    # Include requirements of required distributions: torch requires
-    # cuda-toolkit[cublas], and this extra requires nvidia-cublas.
-    users = {user.name, *stack.needed_names.get(user.name, ())}
-    fitting = [
-        (place, need)
-        for name in users
-        for place, need in stack.needs_of_libraries.get(name, ())
-        if pattern.fullmatch(need.name)
-    ]
-    return min(fitting, key=lambda pair: pair[0])[1] if fitting else None
+    return None if purpose is None else stack.need_of(user.name, purpose)
 
 
 def project_for(

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from nvidia_variant_provider.detection.presence import system_root
@@ -21,7 +22,7 @@ from ..metadata.requirements import parse_requirement
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
-from .model import Finding, Stack, in_order
+from .model import MOST_FINDINGS, Finding, Stack, in_order
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .software import CodeReader, Watch
@@ -143,11 +144,12 @@ def diagnose_installation(
 def diagnose(stack: Stack) -> Diagnosis:
     """Run all checks that need only a stack, and collect findings and notes."""
     findings: list[Finding] = []
+    left_out: list[str] = []
     for code, check in sorted(CHECKS.items()):
         if check.find is None:
             continue
         started = time.monotonic()
-        reported = list(check.find(stack))
+        reported = list(islice(check.find(stack), MOST_FINDINGS))
         logger.info(
             "%s: %d findings in %.3f seconds",
             code,
@@ -155,11 +157,16 @@ def diagnose(stack: Stack) -> Diagnosis:
             time.monotonic() - started,
         )
         findings += reported
+        if len(reported) == MOST_FINDINGS:
+            left_out.append(
+                f"only the first {MOST_FINDINGS} findings of {code} are reported"
+            )
     paths = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,
         findings=in_order(findings),
         notes=(
+            *left_out,
             *_unreadable(stack),
             *_foreign_provider(stack),
             *stack.toolchain.problems(paths),
@@ -324,7 +331,8 @@ def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
     else:
         # A receipt is untrusted, so its words must not become options.
         wanted = f"{name}=={versions[name]}"
-        if parse_requirement(wanted) is None:
+        requirement = parse_requirement(wanted)
+        if requirement is None or requirement.url is not None:
             return finding
         installed = stack.distributions.get(name)
         is_same = installed is not None and installed.version == versions[name]

@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -96,6 +97,8 @@ def write_kept(path: str | None, document: object) -> None:
 
 
 _CUDA = ("nvidia-", "cuda-")
+_TORCH = ("libtorch", "libc10")
+_LIBRARY = re.compile(r"nvidia-(.+?)(?:-cu[0-9]+)?")
 _PARTS = 2
 """The divisor of the budget for one report: all distributions share the quotient."""
 
@@ -219,6 +222,9 @@ class Software:
     _needs: dict[str, Needs | None] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _chosen: dict[tuple[str, str], Need | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
     def limits(self) -> Limits:
@@ -262,6 +268,30 @@ class Software:
     def requirements(self) -> tuple[Need, ...]:
         """The requirements that apply to the environment and concern GPU code."""
         return tuple(find_needs(self.distributions, self.installation))
+
+    @cached_property
+    def needs_by_name(self) -> Mapping[str, list[Need]]:
+        """The requirements, keyed by the name of the required project."""
+        needs: dict[str, list[Need]] = {}
+        for need in self.requirements:
+            needs.setdefault(need.name, []).append(need)
+        return needs
+
+    @cached_property
+    def linked_with_torch(self) -> Mapping[str, list[str]]:
+        """The libraries linked with torch's, outside of torch, by distribution.
+
+        Each library is its path in RECORD.
+        """
+        linked: dict[str, list[str]] = {}
+        for name, distribution in self.distributions.items():
+            report = None if name == "torch" else self.code_of(distribution)
+            for library in () if report is None else report.libraries:
+                if library.format == "elf" and any(
+                    needed.startswith(_TORCH) for needed in library.needed
+                ):
+                    linked.setdefault(name, []).append(library.path)
+        return linked
 
     def pip(self, subcommand: str, *words: str) -> Command:
         """Return the command line that runs pip in this environment.
@@ -359,24 +389,47 @@ class Software:
         return files
 
     @cached_property
-    def needed_names(self) -> Mapping[str, frozenset[str]]:
-        """The names of the direct GPU dependencies of each distribution."""
-        names: dict[str, set[str]] = {}
-        for need in self.requirements:
-            names.setdefault(need.user.name, set()).add(need.name)
-        return {name: frozenset(needed) for name, needed in names.items()}
+    def _needs_by_user(self) -> Mapping[str, Mapping[str, tuple[int, Need]]]:
+        """The first requirement of each distribution for each of NVIDIA's libraries.
+
+        The inner keys are purposes, such as ``cublas`` for nvidia-cublas-cu12. Each
+        value is a pair: the index in `requirements`, and the requirement.
+        """
+        needs: dict[str, dict[str, tuple[int, Need]]] = {}
+        for place, need in enumerate(self.requirements):
+            if match := _LIBRARY.fullmatch(need.name):
+                own = needs.setdefault(need.user.name, {})
+                own.setdefault(match[1], (place, need))
+        return needs
+
+    def need_of(self, name: str, purpose: str) -> Need | None:
+        """Return the requirement through which a distribution gets a library, if any.
+
+        The requirements of required distributions are included: torch requires
+        cuda-toolkit[cublas], and this extra requires nvidia-cublas.
+
+        :param name: the normalized name of the distribution.
+        :param purpose: the library without its CUDA version, such as ``cublas``.
+        """
+        key = name, purpose
+        if key not in self._chosen:
+            needed = self._needed_names.get(name, ())
+            pairs = [
+                own[purpose]
+                for user in {name, *needed}
+                if purpose in (own := self._needs_by_user.get(user, {}))
+            ]
+            first = min(pairs, key=lambda pair: pair[0], default=None)
+            self._chosen[key] = None if first is None else first[1]
+        return self._chosen[key]
 
     @cached_property
-    def needs_of_libraries(self) -> Mapping[str, list[tuple[int, Need]]]:
-        """The requirements on NVIDIA's distributions, keyed by the dependent's name.
-
-        Each value is a list of pairs: the index in `requirements`, and the requirement.
-        """
-        needs: dict[str, list[tuple[int, Need]]] = {}
-        for place, need in enumerate(self.requirements):
-            if need.name.startswith("nvidia-"):
-                needs.setdefault(need.user.name, []).append((place, need))
-        return needs
+    def _needed_names(self) -> Mapping[str, list[str]]:
+        """The names of the direct GPU dependencies of each distribution."""
+        names: dict[str, list[str]] = {}
+        for need in self.requirements:
+            names.setdefault(need.user.name, []).append(need.name)
+        return names
 
 
 def _reached(

@@ -26,9 +26,13 @@ _PROCESSORS = {"x86_64": "x86-64", "aarch64": "AArch64"}
 
 _CACHED = re.compile(r"^\t(\S+) \((.*?)\) => (.*)$", re.MULTILINE)
 _FOLDERS_OF_LDCONFIG = os.pathsep.join(("/sbin", "/usr/sbin", "/usr/local/sbin"))
-_STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME = 20, 100, 10
-"""The costs of reading a directory, of reading a library, and of storing the name of a
-linked library, in units of one lookup in a listing."""
+_STEPS_OF_FOLDER, _STEPS_OF_FILE, STEPS_OF_NAME, STEPS_OF_FAILURE = 20, 100, 10, 500
+"""The costs of reading a directory, of reading a library, of storing the name of a
+linked library, and of explaining why one is missing, in units of one lookup in a
+listing."""
+
+_AS_STEP = 16
+"""The number of bytes of a path that take as much memory as one step takes time."""
 
 _MOST_NAMES = 20_000
 """The maximum length of a cached directory listing; Debian has 4,000 libraries."""
@@ -67,6 +71,7 @@ class System:
         self._root = root
         self._known = known
         self._files: dict[str, Dynamic | LibraryError | None] = {}
+        self._resolved: dict[str, str] = {}
 
     @property
     def library_folders(self) -> tuple[str, ...]:
@@ -148,7 +153,7 @@ class System:
         return self._names[folder]
 
     def _read_folder(self, folder: str) -> Collection[str] | None:
-        if not self.take(_STEPS_OF_FOLDER, folder):
+        if not self.take(_STEPS_OF_FOLDER + len(folder) // _AS_STEP, folder):
             return ()
         try:
             status = os.stat(folder)
@@ -171,7 +176,8 @@ class System:
         :raises LibraryError: the file is not a library or cannot be read.
         """
         if path not in self._files:
-            result = _read(path) if self.take(_STEPS_OF_FILE, path) else None
+            steps = _STEPS_OF_FILE + len(path) // _AS_STEP
+            result = _read(path) if self.take(steps, path) else None
             needed = result.needed if isinstance(result, Dynamic) else ()
             self.take(STEPS_OF_NAME * len(needed), path)
             self._files[path] = result
@@ -179,6 +185,12 @@ class System:
         if isinstance(result, LibraryError):
             raise result
         return result
+
+    def resolve(self, path: str) -> str:
+        """Return the path of a library with links resolved."""
+        if path not in self._resolved:
+            self._resolved[path] = os.path.realpath(path)
+        return self._resolved[path]
 
     def find(self, name: str, library_path: tuple[str, ...] = ()) -> str | None:
         """Return the path that the loader finds for the name of a library, if any.

@@ -21,7 +21,7 @@ from ...builds.verdicts import judge
 from ...knowledge.builds import PROJECTS, build_records
 from ...metadata.requirements import parse_requirement
 from ...wheels.archive import parse_wheel_name
-from ..abi import Extension, qualified_name, torch_libraries
+from ..abi import Extension, qualified_name
 from ..commands import Advice
 from ..distributions import (
     TRITON,
@@ -31,7 +31,7 @@ from ..distributions import (
     is_built_for,
 )
 from ..installation import OPENED
-from ..model import Finding, Stack, check, platform_of_wheel
+from ..model import MOST_FINDINGS, Finding, Stack, check, platform_of_wheel
 from .replacing import find_companions, replace_extension
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
@@ -97,6 +97,7 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
     for pairs in unmet.values():
         users = sorted({need.user.name for need, _ in pairs})
         wanted = list(dict.fromkeys(need.text for need, _ in pairs))
+        hint = _agree(stack, users[:MOST_FINDINGS], wanted, pairs[0][1])
         for need, installed in pairs:
             strict = _is_compiled(need.user) or need.is_exact
             yield Finding.of(
@@ -104,7 +105,7 @@ def find_wrong_companions(stack: Stack) -> Iterator[Finding]:
                 distribution=need.user.name,
                 path=need.user.folder,
                 message=_say_unmet(need, installed),
-                hint=_agree(stack, users, wanted, installed),
+                hint=hint,
                 severity=None if strict else "warning",
             )
 
@@ -233,7 +234,6 @@ def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
     driver = stack.environment.cuda_driver_version
     torch = stack.toolchain.torch
     cuda_of_torch = torch.cuda if torch is not None else None
-    required = {need.name for need in stack.requirements}
     needs = needs_of_name(name)
     cuda = needs.cuda if needs is not None else None
     uses_gpu = name in PROJECTS or cuda is not None
@@ -242,13 +242,13 @@ def _suitability(stack: Stack, name: str) -> tuple[bool, bool, object]:
     return (
         runs,
         uses_gpu == (driver is not None),
-        (of_torch, name in required, cuda or (0, 0), name),
+        (of_torch, name in stack.needs_by_name, cuda or (0, 0), name),
     )
 
 
 def _required_text(stack: Stack, name: str) -> str:
-    texts = (need.text for need in stack.requirements if need.name == name)
-    return next(texts, name)
+    needs = stack.needs_by_name.get(name)
+    return needs[0].text if needs else name
 
 
 _FLAGS: dict[Abi, str] = {
@@ -330,7 +330,7 @@ def _is_extension(stack: Stack, distribution: Distribution, label: Backend) -> b
     # METADATA is not enough: torch-scatter and its siblings do not declare torch.
     if label.torch is not None or "torch" in distribution.required:
         return True
-    return bool(torch_libraries(stack, distribution))
+    return distribution.name in stack.linked_with_torch
 
 
 def _differences(stack: Stack, label: Backend) -> Iterator[str]:

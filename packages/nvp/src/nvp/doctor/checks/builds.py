@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import wraps
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from packaging.version import Version
@@ -17,10 +18,9 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
-from ..abi import torch_libraries
 from ..commands import Advice
 from ..distributions import Distribution
-from ..model import Find, Finding, Stack, check, platform_of_wheel
+from ..model import MOST_FINDINGS, Find, Finding, Stack, check, platform_of_wheel
 from .forms import find_form
 from .replacing import replace_builds, replace_extension
 
@@ -54,7 +54,7 @@ def _of_programs(find: Find) -> Find:
 
     @wraps(find)
     def find_of_programs(stack: Stack) -> Iterator[Finding]:
-        findings = list(find(stack))
+        findings = list(islice(find(stack), MOST_FINDINGS))
         brought = stack.needed_for(*{item.distribution or "" for item in findings})
         rest = []
         for item in findings:
@@ -259,7 +259,7 @@ def _replace_cpu_build(stack: Stack, distribution: Distribution) -> Advice:
     torch = stack.toolchain.torch
     # An extension must fit the installed torch, so look for a build for its release.
     if torch is not None and torch.cuda is not None:
-        linked = torch_libraries(stack, distribution)
+        linked = distribution.name in stack.linked_with_torch
         if linked and distribution.name not in PROJECTS:
             return replace_extension(stack, distribution)
     return replace_builds(stack, distribution.name)

@@ -14,7 +14,6 @@ from ...gpu_code.bounds import major_of_name
 from ...gpu_code.units import is_of_nvidia
 from ...knowledge.builds import build_records
 from ...knowledge.tables import find_vendors
-from ..abi import torch_libraries
 from ..commands import Advice, Command
 from ..distributions import Distribution
 from ..installation import read_head
@@ -36,6 +35,10 @@ _PATHFINDER = "cuda-pathfinder"
 """The project with which programs find NVIDIA's libraries on demand."""
 
 
+_MOST_NAMED = 30
+"""The maximum number of missing libraries in a finding."""
+
+
 @check("ND301", "error")
 def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
     """A library that GPU code is linked with is missing."""
@@ -54,7 +57,9 @@ def find_missing_libraries(stack: Stack) -> Iterator[Finding]:
         place = find_installed(stack, failure.name)
         outcome = failure.reason or ("elsewhere" if place else "nowhere")
         key = owner.name, outcome, severity
-        groups.setdefault(key, {}).setdefault(failure.name, failure)
+        group = groups.setdefault(key, {})
+        if len(group) < _MOST_NAMED:
+            group.setdefault(failure.name, failure)
     for (name, _, severity), failures in groups.items():
         owner = stack.distributions[name]
         outcome = _search_outcome(stack, list(failures.values()))
@@ -108,15 +113,15 @@ def _loaded_together(stack: Stack, purpose: str) -> str:
         for item in process.loaded:
             name = os.path.basename(item.path)
             cuda = major_of_name(name)
-            if cuda is None or purpose_of(name) != purpose:
+            if cuda is None or cuda in by_cuda or purpose_of(name) != purpose:
                 continue
             *_, first = item.chain
             user = stack.libraries.owner(first.path)
             reason = "" if user is None or user.is_library else f" (for {user.name})"
             by_cuda.setdefault(cuda, f"{name}{reason}")
-        if len(by_cuda) > 1:
-            named = " and ".join(by_cuda[cuda] for cuda in sorted(by_cuda))
-            return f"; a program that imports all of it loads {named} together"
+            if len(by_cuda) > 1:
+                named = " and ".join(by_cuda[cuda] for cuda in sorted(by_cuda))
+                return f"; a program that imports all of it loads {named} together"
     return ""
 
 
@@ -159,11 +164,15 @@ def _failures(stack: Stack) -> Iterator[tuple[Loading, Failure]]:
     """Yield failures to load libraries, except consequences of other failures."""
     loadings = stack.libraries.loadings
     paths = {(x.distribution.name, x.library.path): x for x in loadings}
+    chosen: dict[tuple[str, str], Loading | None] = {}
     torch_fails = any(x.failures for x in loadings if x.distribution.name == "torch")
     for loading in loadings:
         name = loading.distribution.name
-        alternatives = [x for p in loading.alternatives if (x := paths.get((name, p)))]
-        if loading is not _loaded_alternative(stack, alternatives):
+        key = name, loading.alternatives[0]
+        if key not in chosen:
+            among = [x for p in loading.alternatives if (x := paths.get((name, p)))]
+            chosen[key] = _loaded_alternative(stack, among)
+        if loading is not chosen[key]:
             continue
         for failure in loading.failures:
             if torch_fails and is_of_torch(failure.name):
@@ -351,8 +360,8 @@ def _find_other_cuda(
 
 def _extends_torch(stack: Stack, distribution: Distribution) -> bool:
     """Return whether a distribution is loaded into the process of torch."""
-    linked = torch_libraries(stack, distribution)
-    return "torch" in distribution.required or bool(linked)
+    name = distribution.name
+    return "torch" in distribution.required or name in stack.linked_with_torch
 
 
 def _other_torch(stack: Stack, cuda: int) -> str | None:

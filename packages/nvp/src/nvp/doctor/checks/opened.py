@@ -249,7 +249,8 @@ def _missing_of_extra(stack: Stack, own: Distribution, extra: str) -> Iterator[_
         if library is None:
             continue
         installed = stack.distributions.get(name)
-        cuda = int(name[-2:]) if name[-5:-2] == "-cu" else 13
+        named = needs_of_name(name)
+        cuda = named.cuda.major if named is not None and named.cuda is not None else 13
         soname = libraries()[library].soname(cuda) or ""
         if libraries()[library].each_cuda:
             allowed = requirement.specifier

@@ -14,7 +14,6 @@ from packaging.version import Version
 
 from ...knowledge.builds import build_records
 from ...knowledge.tables import VendorIndex, find_vendors
-from ..abi import torch_libraries
 from ..commands import Advice, Command
 from ..distributions import Distribution
 from ..model import Stack, platform_of_wheel
@@ -22,6 +21,10 @@ from ..model import Stack, platform_of_wheel
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ...builds.vendors import Elsewhere
+
+
+_MOST_COMPANIONS = 20
+"""The number of companions after which the search for more ends."""
 
 
 def replace_builds(stack: Stack, *names: str, beside: Sequence[str] = ()) -> Advice:
@@ -124,20 +127,16 @@ def find_companions(stack: Stack, *names: str) -> list[Distribution]:
     """
     found: dict[str, Distribution] = {}
     waiting = list(names)
-    while waiting:
+    while waiting and len(found) < _MOST_COMPANIONS:
         name = waiting.pop()
-        users = [n.user for n in stack.requirements if n.name == name and n.is_exact]
+        users = [n.user for n in stack.needs_by_name.get(name, ()) if n.is_exact]
         if name == "torch":
-            users += (x for x in stack.distributions.values() if _is_linked(stack, x))
+            users += map(stack.distributions.__getitem__, stack.linked_with_torch)
         for user in users:
             if user.name not in {*found, *names} and not user.is_library:
                 found[user.name] = user
                 waiting.append(user.name)
     return list(found.values())
-
-
-def _is_linked(stack: Stack, distribution: Distribution) -> bool:
-    return bool(torch_libraries(stack, distribution))
 
 
 def _is_in_table(distribution: Distribution) -> bool:

@@ -25,7 +25,6 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ... import __version__
-from ..abi import torch_libraries
 from ..distributions import Distribution
 from ..model import Stack
 from ..workloads import LONGEST_DEADLINE
@@ -254,9 +253,8 @@ def _abi(stack: Stack) -> dict[str, object] | None:
     if symbols is None:
         return None
     extensions = [
-        f"{distribution.name} {distribution.version}"
-        for distribution in stack.distributions.values()
-        if torch_libraries(stack, distribution)
+        f"{name} {stack.distributions[name].version}"
+        for name in stack.linked_with_torch
     ]
     return {"torch": symbols.abi, "extensions": extensions}
 
