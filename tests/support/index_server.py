@@ -37,7 +37,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization", "").partition(" ")[2]
-        if self._credentials in (None, base64.b64decode(given).decode()):
+        if self._credentials in (None, base64.b64decode(given).decode("latin-1")):
             super().do_GET()
             return
         self.send_response(401)

@@ -114,7 +114,7 @@ def serve_answers(
             requests.append(f"{self.path} {self.headers.get('Range', 'whole')}")
             answer = answers.get(self.path, Answer(status=404))
             _, _, encoded = self.headers.get("Authorization", "").partition(" ")
-            given = base64.b64decode(encoded).decode()
+            given = base64.b64decode(encoded).decode("latin-1")
             if credentials is not None and given != credentials:
                 answer = Answer(status=401)
             for prefix, pair in (others or {}).items():

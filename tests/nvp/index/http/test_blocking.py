@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -212,3 +213,47 @@ def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
         url = server.url.replace("://", "://other:pair@")
         assert reader.read(f"{url}/simple/", page=f"{server.url}/x/") == b"x"
         assert list(client._credentials.values()) == [given]
+
+
+def test_the_credentials_of_a_page_are_for_its_file_only() -> None:
+    """The user's own for that server may be in the keyring."""
+    asked = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", "secret"
+
+    client = Client(Settings(plain_http=True), ask_credentials=ask)
+    with (
+        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        url = server.url.replace("://", "://other:pair@")
+        with pytest.raises(UpstreamError):
+            reader.read(f"{url}/a", page=f"{server.url}/x/")
+        assert asked == []
+        assert reader.read(f"{server.url}/a") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("password", "sent"), [("ü", b"a:\xfc"), ("é€", "a:é€".encode())]
+)
+def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
+    heads: list[bytes] = []
+
+    async def answer(given: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        heads.append(await given.readuntil(b"\r\n\r\n"))
+        to.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
+        to.close()
+
+    async def read() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        client = Client(Settings(cert="/missing"))  # not read for plain HTTP
+        client.add_credentials(url, ("a", password))
+        assert (await client.get(url)).body == b"x"
+        await client.close()
+        server.close()
+
+    asyncio.run(read())
+    assert base64.b64encode(sent) in heads[0]

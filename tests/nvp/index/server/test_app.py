@@ -14,6 +14,7 @@ import pytest
 from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
 from support.range_server import RangeServer, serve_answers
 
+from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
@@ -178,7 +179,13 @@ class TestFiles:
             assert reply.status == 401
             assert "HTTP 401" in reply.text
             assert "www-authenticate" not in reply.headers
-            for text in ("Basic YTpi", "Basic", "Basic \xff", "Basic ====", "Bearer x"):
+            for text in (
+                "Basic YTpi",
+                "Basic",
+                "Basic \xff",
+                "Basic ====",
+                "Bearer x",
+            ):
                 reply = running.page(Authorization=text)
                 if local:
                     assert reply.status in (200, 401)
@@ -186,6 +193,24 @@ class TestFiles:
                     assert reply.text.startswith("error: ")
             running.page(Authorization="Basic YTpi")
             assert running.page().status == (200 if local else 401)
+
+    def test_refused_credentials_of_the_url_do_not_make_pip_prompt(
+        self, folder: Path
+    ) -> None:
+        """pip alone skips such an index, and without a terminal a prompt ends pip."""
+        with serve_answers(answers_of(folder), credentials="a:b") as server:
+            url = server.url.replace("//", "//a:wrong@")
+            with start(f"{url}/simple/", local=True) as running:
+                assert running.page().status == 403
+                assert "HTTP 401" in running.warnings[0]
+
+    def test_two_users_of_one_url_are_refused(self) -> None:
+        """The client has one user for each URL."""
+        with (
+            start("https://a:b@x.example/") as running,
+            pytest.raises(InputError, match="different credentials"),
+        ):
+            running.local_index.add_index("https://c:d@x.example/")
 
     def test_credentials_from_pip_reach_only_the_index_that_asked(
         self, folder: Path

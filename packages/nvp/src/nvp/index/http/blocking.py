@@ -293,9 +293,10 @@ class BlockingClient:
             if self._running is None:
                 self._running = self._make_client(), LoopThread()
             client, thread = self._running
-            # A page must not replace the credentials that the user gave for a server.
-            if pair is not None and not (page and client.has_credentials(bare)):
+            if pair is not None and page is None:
                 client.add_credentials(bare, pair)
+            elif not client.has_credentials(bare):
+                bare = url  # credentials of a page are for this file only
         if page is not None and not thread.call(client.may_lead(page, bare)):
             message = "only this machine or its network can reach the server"
             message += ", and the page that names the file is elsewhere"

@@ -21,6 +21,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import httpx
@@ -55,6 +56,7 @@ from .urls import (
     UpstreamError,
     nearest_url,
     server_of,
+    split_credentials,
     with_user,
 )
 
@@ -113,9 +115,12 @@ class Client:
         # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # TLS contexts, created on demand; the key is whether they verify certificates.
-        self._contexts: dict[bool, ssl.SSLContext] = {}
-        self._clients: dict[tuple[bool, str | None], httpx.AsyncClient] = {}
+        # The URLs for which the user named the user in `_credentials`.
+        self._named: set[str] = set()
+        # TLS contexts, created on demand; the key is whether they verify certificates,
+        # or ``None`` for plain HTTP.
+        self._contexts: dict[bool | None, ssl.SSLContext] = {}
+        self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
@@ -128,16 +133,31 @@ class Client:
             await client.aclose()
         self._clients.clear()
 
-    def add_credentials(self, url: str, pair: tuple[str, str]) -> None:
+    def add_credentials(
+        self, url: str, pair: tuple[str, str], *, named: bool = False
+    ) -> None:
         """Send this user and password with the requests to the server of ``url``.
 
         If that server has several pairs, `nearest_url` selects the pair of a request.
+
+        :param named: whether the URL that the user gave has the user name.
         """
-        self._credentials[f"{url.rstrip('/')}/"] = pair
+        url = f"{url.rstrip('/')}/"
+        self._credentials[url] = pair
+        if named:
+            self._named.add(url)
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests to the server of ``url`` include credentials."""
         return self._scope(url) in self._credentials
+
+    def may_prompt(self, url: str) -> bool:
+        """Return whether pip prompts its user after the response 401 of ``url``.
+
+        pip does not if the URL has a user, or the keyring has a password.
+        """
+        scope = self._scope(url)
+        return scope not in self._named and self._kept.get(scope) is None
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
@@ -303,11 +323,13 @@ class Client:
         if not self.is_allowed(url):
             raise not_allowed(url)
         client = self._client_for(url)
-        pair = self._credentials.get(self._scope(url))
+        # The credentials that a page gives for a file are only for that file.
+        url, own = split_credentials(url)
+        pair = own or self._credentials.get(self._scope(url))
         response = await _send_with(client, url, headers, pair)
         # A user name without a password may be a token, or its password may be in the
         # keyring.
-        if response.status_code == 401 and not (pair and pair[1]):
+        if response.status_code == 401 and not (own or (pair and pair[1])):
             user = pair[0] if pair else ""
             pair = await self._find_kept_credentials(url, user)
             if pair is not None:
@@ -340,11 +362,13 @@ class Client:
 
         Errors are ignored, because the request itself reports them.
         """
-        with suppress(InputError, OSError):
+        with suppress(InputError, OSError, ValueError):
             self._client_for(url)
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
-        verify = not self._settings.is_trusted(url)
+        # Like pip, load no certificates for plain HTTP.
+        is_plain = urlsplit(url).scheme == "http"
+        verify = None if is_plain else not self._settings.is_trusted(url)
         proxy = find_proxy(self._settings, url)
         kind = verify, proxy
         if kind not in self._clients:
@@ -360,7 +384,9 @@ class Client:
             )
         return self._clients[kind]
 
-    def _make_context(self, url: str, *, verify: bool) -> ssl.SSLContext:
+    def _make_context(self, url: str, *, verify: bool | None) -> ssl.SSLContext:
+        if verify is None:
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             return make_tls_context(self._settings, verify=verify)
         except OSError as error:
@@ -379,7 +405,12 @@ async def _send_with(
     pair: tuple[str, str] | None,
 ) -> httpx.Response:
     if pair is not None:
-        basic = base64.b64encode(":".join(pair).encode()).decode("ascii")
+        text = ":".join(pair)
+        try:
+            encoded = text.encode("latin-1")  # as in pip, which fails for other texts
+        except UnicodeEncodeError:
+            encoded = text.encode()
+        basic = base64.b64encode(encoded).decode("ascii")
         headers = {**headers, "Authorization": f"Basic {basic}"}
     request = client.build_request("GET", url, headers={**headers, **OWN})
     if (request.url.port or 0) not in range(2**16):

@@ -225,7 +225,9 @@ def find_python(path: str | None, environ: Mapping[str, str] | None = None) -> s
             return sys.executable
         named = f"{shown(path)}, which is activated,"
         hint = "activate another environment, or give --python"
-    for name in ("", "bin/python", "Scripts/python.exe", "python.exe"):
+    # An empty path would find a program of the current directory.
+    names = ("", "bin/python", "Scripts/python.exe", "python.exe") if path else ()
+    for name in names:
         program = os.path.join(path, name) if name else path
         if os.path.isfile(program):
             return os.path.abspath(program)

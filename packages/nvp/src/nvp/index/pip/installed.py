@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from ...builds.stepping_back import nearest_refusal
 from ...builds.vendors import Elsewhere, find_elsewhere, say_source_build
 from ...knowledge.builds import PROJECTS
 from ...knowledge.tables import find_vendors
+from ...pins.documents import version_of
 from ..http.urls import file_name
 from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
@@ -132,7 +134,10 @@ def find_wheels_in(folder: str | None) -> dict[str, Installed]:
     pip writes no report about downloads. The requirements of the wheels are not read.
     """
     found = {}
-    for name in os.listdir(folder) if folder and os.path.isdir(folder) else ():
+    names: list[str] = []
+    with suppress(OSError):  # pip creates the directory, or reports the error
+        names = os.listdir(folder or "")
+    for name in names:
         parts = name.split("-")
         if len(parts) > 4 and name.endswith(".whl"):
             project, version = canonicalize_name(parts[0]), parts[1]
@@ -226,10 +231,14 @@ def find_installed_variants(paths: Sequence[str]) -> Iterator[InstalledVariant]:
 
     An unreadable distribution is ignored, because only its installer can fix it.
     """
-    for project, distribution in _distributions(paths):
-        variant = _read_variant(distribution, project)
-        if variant is not None:
-            yield variant
+    for project, version, distribution in _distributions(paths):
+        text = _read_variant(distribution)
+        with suppress(InputError):
+            found = read_metadata((text or "").encode())
+            for label in found.variants if len(found.variants) == 1 else ():
+                yield InstalledVariant(
+                    project=project, version=version, label=label, metadata=found
+                )
 
 
 def find_stale_variants(run: PipRun) -> tuple[StaleVariant, ...]:
@@ -257,12 +266,10 @@ def find_stale_builds(run: PipRun) -> tuple[StaleBuild, ...]:
     """
     names = {item.project for item in run.command.asked} - run.installed_projects
     stale = []
-    for project, distribution in _distributions(_paths(run.command)) if names else ():
-        if project not in names or distribution.read_text("variant.json") is not None:
-            continue
-        try:
-            version = Version(distribution.version)
-        except ValueError:
+    paths = _paths(run.command) if names else ()
+    for project, text, distribution in _distributions(paths):
+        version = version_of(text)
+        if project not in names or version is None or _read_variant(distribution):
             continue
         if project not in PROJECTS and parse_backend(version.local) is None:
             continue
@@ -300,7 +307,6 @@ def find_newer_elsewhere(
     for project in {x.project: 0 for x in run.command.asked if not x.is_constraint}:
         if not find_vendors(project) or (run.status == 0 and project not in taken):
             continue
-
         builds = [build for page in run.pages(project) for build in page.builds]
         own = [
             build
@@ -369,45 +375,40 @@ def find_sources(run: PipRun) -> tuple[str, ...]:
 def _find_torch(run: PipRun) -> str | None:
     """Return the version of torch that pip selected, or else the installed version."""
     taken = (item.version for item in run.installed if item.project == "torch")
-    found = distributions(name="torch", path=_paths(run.command))
-    return next(taken, None) or next((each.version for each in found), None)
+    found = (version for _, version, _ in _distributions(_paths(run.command), "torch"))
+    return next(taken, None) or next(found, None)
 
 
 def _paths(command: PipCommand) -> list[str]:
     """Return the directories in which pip installs or replaces distributions."""
-    target = command.options.target_dir
-    return (
-        [target] if target else [path for path in command.paths if os.path.isdir(path)]
-    )
+    if target := command.options.target_dir:
+        return [target]
+    return [path for path in command.paths if os.path.isdir(path)]
 
 
-def _distributions(paths: Sequence[str]) -> Iterator[tuple[str, Distribution]]:
-    """Yield the name of each project in ``paths``, and its first distribution."""
+def _distributions(
+    paths: Sequence[str], name: str | None = None
+) -> Iterator[tuple[str, str, Distribution]]:
+    """Yield the name and version of each project in ``paths``, and its first entry.
+
+    An entry whose METADATA is not UTF-8, or has no name, is ignored.
+    """
     seen: set[str] = set()
-    for distribution in distributions(path=list(paths)):
-        name = distribution.metadata["Name"]
-        if name and canonicalize_name(name) not in seen:
-            seen.add(canonicalize_name(name))
-            yield canonicalize_name(name), distribution
+    for distribution in distributions(name=name, path=list(paths)):
+        with suppress(OSError, ValueError):
+            metadata = distribution.metadata
+            project = canonicalize_name(metadata["Name"] or "")
+            if project and project not in seen:
+                seen.add(project)
+                yield project, metadata["Version"] or "", distribution
 
 
-def _read_variant(distribution: Distribution, project: str) -> InstalledVariant | None:
+def _read_variant(distribution: Distribution) -> str | None:
+    """Return the text of ``variant.json``, or ``None``."""
     try:
-        text = distribution.read_text("variant.json")
-        if text is None:
-            return None
-        metadata = read_metadata(text.encode())
-    except (InputError, OSError, UnicodeDecodeError):
+        return distribution.read_text("variant.json")
+    except (OSError, ValueError):
         return None
-    if len(metadata.variants) != 1:
-        return None
-    (label,) = metadata.variants
-    return InstalledVariant(
-        project=project,
-        version=distribution.version,
-        label=label,
-        metadata=metadata,
-    )
 
 
 def _find_better_build(

@@ -363,12 +363,13 @@ class _Handlers:
         Those in other requests are ignored: pip sends the credentials of one index to
         all, since they are on one server here, and those of a netrc default entry.
         """
+        client = self._source.client
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if request.url.path in self._asked and scheme.lower() == "basic":
             self._asked.discard(request.url.path)
             with suppress(ValueError):
-                user, _, password = base64.b64decode(text).decode().partition(":")
-                self._source.client.add_credentials(self._source.url, (user, password))
+                pair = base64.b64decode(text).decode("latin-1").partition(":")
+                client.add_credentials(self._source.url, (pair[0], pair[2]))
         try:
             return await read()
         except UpstreamError as shared:
@@ -376,8 +377,10 @@ class _Handlers:
             error = copy(shared)
             if error.status == 401:
                 # Clients of `serve` may send credentials of other users.
-                if self._source.access.local:
+                if self._source.access.local and client.may_prompt(self._source.url):
                     self._asked.add(request.url.path)
+                elif self._source.access.local and error.reply:
+                    error.reply = replace(error.reply, status=403)  # pip skips both
                 elif scheme:
                     error.reply = None  # otherwise pip would use the next index
             # Redirect to an unreadable page, which an installer may be able to read.

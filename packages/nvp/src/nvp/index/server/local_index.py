@@ -181,7 +181,12 @@ class LocalIndex:
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:
             return self._urls[url, links]
-        bare, _ = split_credentials(url)
+        bare, own = split_credentials(url)
+        for other, _ in self._urls:
+            same, pair_of_other = split_credentials(other)
+            if own and pair_of_other not in (None, own) and same == bare:
+                message = "is given twice, with different credentials"
+                raise InputError(message, path=redacted(url), hint="give it once")
         upstream = make_upstream(url, pair, self._client, links=links)
         if upstream is None:
             if is_http(bare):

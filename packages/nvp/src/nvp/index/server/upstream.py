@@ -315,7 +315,8 @@ def make_upstream(
         if own is not None and (own[1] or pair is None):
             pair = own
         if pair is not None:
-            client.add_credentials(bare, pair)
+            named = own is not None and not links  # pip reads no user of a link page
+            client.add_credentials(bare, pair, named=named)
     if links:
         return LinksUpstream(bare, client)
     if is_http(bare):
