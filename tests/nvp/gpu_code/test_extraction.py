@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.containers import BINARIES, binaries, container, entry, inspect_bytes
 
-from nvp.gpu_code import extraction
+from nvp.gpu_code import compression, extraction
 from nvp.gpu_code.extraction import ExtractionError, extract_cubin
 from nvp.gpu_code.fatbin import CUBIN
 from nvp.gpu_code.inspection import inspect_path
@@ -98,6 +98,17 @@ def test_the_first_small_cubin_is_taken_before_larger_ones(
     assert len(cubin.data) == len(large)
     monkeypatch.setattr(extraction, "_LARGEST", len(CUBIN_80))
     with pytest.raises(ExtractionError, match="smallest cubin"):
+        extract_cubin(str(path), "80".__eq__)
+
+
+def test_large_cubins_share_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "CHECKED", 3)
+    monkeypatch.setattr(extraction, "_ENOUGH", 8)
+    path = tmp_path / "lib.fatbin"
+    path.write_bytes(container(*[entry(CUBIN, 80, payload=bytes(64))] * 4))
+    with pytest.raises(ExtractionError, match="too many of its cubins"):
         extract_cubin(str(path), "80".__eq__)
 
 

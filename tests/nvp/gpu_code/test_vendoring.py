@@ -16,6 +16,7 @@ from support.reports import lib
 from support.wheels import stub_wheel
 
 from nvp import api
+from nvp.gpu_code import units
 from nvp.gpu_code.claims import find_claim
 from nvp.gpu_code.report import LibraryReport
 from nvp.gpu_code.units import (
@@ -147,6 +148,11 @@ def test_ten_of_the_wheels_were_repaired() -> None:
         if any(".libs/" in item["path"] for item in wheel["libraries"])
     ]
     assert len(repaired) >= 10
+
+
+def test_a_name_with_a_line_break_is_matched_in_linear_time() -> None:
+    # Without DOTALL, each ".so." is tried in vain, up to the line break.
+    assert units._LIBRARY.fullmatch("liba" + ".so" * 3 + "\n.so") is not None
 
 
 def test_names_of_nvidia() -> None:

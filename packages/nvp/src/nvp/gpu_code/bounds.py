@@ -176,7 +176,8 @@ def _unit_bound(report: WheelReport, unit: Unit) -> Bound:
 
 def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
     bounds = list(map(_as_bound, library_runtimes(report, library)))
-    for target in library.kernels:
+    kernels = library.kernels
+    for target in kernels:
         try:
             _, letter, _ = parse_target(target)
         except ValueError:
@@ -191,7 +192,7 @@ def _library_bound(report: WheelReport, library: LibraryReport) -> Bound:
             reason = f"no known CUDA emits code for {name}"
             bounds.append(Bound(version=None, reason=reason))
     for target, versions in library.ptx_isa.items():
-        for text in versions if target in library.kernels else ():
+        for text in versions if target in kernels else ():
             needed = ptx_toolkit(parse_isa(text))
             reason = f"PTX ISA {text} is from CUDA {needed}"
             if needed is None:
@@ -282,17 +283,26 @@ def library_runtimes(report: WheelReport, library: LibraryReport) -> list[Runtim
 
     The file names of vendored copies are read too: they contain the full version.
     """
-    runtimes = [*_needed(library), *_traces(library)]
+    runtimes = [*_needed(library.path, library.needed), *_traces(library)]
     # Return early: a wheel may have thousands of cubins, which need no library.
     if not library.needed:
         return runtimes
     for item in report.copies_of(library.needed):
-        if match := _SONAME.fullmatch(item.path.rpartition("/")[2].lower()):
-            version = _version(match[1], match[2])
-            source = f"the wheel contains {item.path}"
-            runtimes.append(Runtime(version=version, source=source))
-        runtimes += _needed(item)
+        newest = _newest_of_copy(item.path, item.needed)
+        runtimes += () if newest is None else (newest,)
     return runtimes
+
+
+# Cache the result, because thousands of libraries may link the same copies.
+@functools.lru_cache(maxsize=4096)
+def _newest_of_copy(path: str, needed: tuple[str, ...]) -> Runtime | None:
+    """Return the newest CUDA version of a vendored copy's name and linked libraries."""
+    runtimes = list(_needed(path, needed))
+    if match := _SONAME.fullmatch(path.rpartition("/")[2].lower()):
+        version = _version(match[1], match[2])
+        source = f"the wheel contains {path}"
+        runtimes.insert(0, Runtime(version=version, source=source))
+    return max(runtimes, key=attrgetter("version"), default=None)
 
 
 def linked_runtimes(report: WheelReport, without: Collection[str]) -> list[Runtime]:
@@ -314,13 +324,13 @@ def major_of_name(file_name: str) -> int | None:
     return None if match is None else int(match[1])
 
 
-def _needed(library: LibraryReport) -> Iterator[Runtime]:
-    for name in library.needed:
+def _needed(path: str, needed: Iterable[str]) -> Iterator[Runtime]:
+    for name in needed:
         major = major_of_name(name)
         if major is not None:
             # Ignore the minor version in the name of a library: every release of CUDA
             # 11 has libcudart.so.11.0.
-            source = f"{library.path} is linked with {shown(name).strip(chr(39))}"
+            source = f"{path} is linked with {shown(name).strip(chr(39))}"
             yield Runtime(version=CudaMajor(major), source=source)
 
 

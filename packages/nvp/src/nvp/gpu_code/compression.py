@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import re
 import threading
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 NONE, LZ4, ZSTD = "none", "lz4", "zstd"
 
 _own = threading.local()
+_END = re.compile(rb"[^\xff]").search
 
 STEPS = 1_000_000
 """The maximum number of scanner steps: entries, starts and ends of containers. cuFFT
@@ -34,6 +36,16 @@ UNPACKED = 256 * 1024 * 1024
 
 SEQUENCES = 4_000_000
 """The maximum number of LZ4 sequences to decode in Python. cuSPARSELt has 219,000."""
+
+NAMES = 200_000
+"""The maximum number of names of linked libraries; each target of a file counts as
+`PER_TARGET` names. A wheel with 1,000 libraries needs 20,000 names."""
+
+PER_TARGET = 4
+
+TABLES = 512 * 1024 * 1024
+"""The maximum bytes of tables, such as section headers, in all files. 16,000 cubins
+need less than 200 MiB."""
 
 
 class Budget:
@@ -50,13 +62,24 @@ class Budget:
     :param parts: divide the limits by this number.
     """
 
-    __slots__ = ("_told", "checked", "searched", "sequences", "steps", "unpacked")
+    __slots__ = (
+        "_told",
+        "checked",
+        "names",
+        "searched",
+        "sequences",
+        "steps",
+        "tables",
+        "unpacked",
+    )
 
     def __init__(self, parts: int = 1) -> None:
         self.steps = STEPS // parts
         self.checked = CHECKED // parts
         self.unpacked = UNPACKED // parts
         self.sequences = SEQUENCES // parts
+        self.names = NAMES // parts
+        self.tables = TABLES // parts
         self.searched = math.inf
         self._told: set[str] = set()
 
@@ -136,12 +159,13 @@ def _length(data: bytes, length: int, at: int) -> tuple[int, int]:
     """Return ``length`` plus its further bytes at ``at``, and the offset after them."""
     if length < 15:
         return length, at
-    while at < len(data):
-        length += data[at]
-        at += 1
-        if data[at - 1] != 255:
-            return length, at
-    raise ValueError("a length beyond the end")
+    # Search for the end of the length: adding the bytes one by one would be slow, and
+    # the budget does not count them.
+    end = _END(data, at)
+    if end is None:
+        raise ValueError("a length beyond the end")
+    last = end.start()
+    return length + 255 * (last - at) + data[last], last + 1
 
 
 def has_zstd() -> bool:

@@ -90,36 +90,38 @@ def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
 
 
 def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
-    spare: list[_Packed] = []
     problem = ""
     budget = Budget()
-    for packed in _packed(data):
-        if not fits(packed.target):
-            continue
+    for packed in _fitting(data, fits):
         if not budget.may_unpack:
             raise ExtractionError("too many of its cubins cannot be loaded")
         if packed.skipped + packed.size > _LARGEST:
             problem = problem or f"its smallest cubin has {packed.size >> 20} MiB"
-        elif packed.size > _ENOUGH:
-            spare.append(packed)
-        elif packed.compression == ZSTD and not has_zstd():
+            continue
+        if packed.compression == ZSTD and not has_zstd():
             raise ExtractionError(
                 "its code is compressed with Zstandard: install zstandard"
             )
-        else:
-            content = _unpacked(data, packed, budget)
-            if content is None:
-                problem = "a cubin cannot be decompressed"
-            elif _is_loadable(content):
-                return Cubin(packed.target, content)
-    for packed in sorted(spare, key=lambda item: item.size):
         content = _unpacked(data, packed, budget)
-        if content is not None and _is_loadable(content):
+        if content is None:
+            problem = "a cubin cannot be decompressed"
+        elif _is_loadable(content):
             return Cubin(packed.target, content)
-        problem = problem or "a cubin cannot be decompressed"
     if problem:
         raise ExtractionError(problem)
     return None
+
+
+def _fitting(data: mmap.mmap, fits: Callable[[str], bool]) -> Iterator[_Packed]:
+    """Yield the wanted cubins, and the large ones at the end, in ascending order."""
+    large: list[_Packed] = []
+    for packed in _packed(data):
+        if fits(packed.target):
+            if packed.size <= _ENOUGH:
+                yield packed
+            else:
+                large.append(packed)
+    yield from sorted(large, key=lambda item: item.size)
 
 
 def _is_loadable(content: bytes) -> bool:
@@ -133,6 +135,7 @@ def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
     stored = data[packed.start : packed.start + packed.length]
     end = packed.skipped + packed.size
     budget.checked -= 1
+    budget.unpacked -= len(stored)
     content = decompress(packed.compression, stored, end, budget)
     if content is None or len(content) < end:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import csv
 import os
@@ -9,7 +10,7 @@ import stat
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import IO
@@ -197,9 +198,9 @@ def inspect_listing(
         total,
     )
     started = time.monotonic()
-    if jobs > 1:
-        listing.read_ahead(jobs)
     try:
+        if jobs > 1:
+            listing.read_ahead(jobs)
         counter = _Counter(total, progress)
         reports = _inspect_all(listing.files, jobs, budget or Budget(), counter)
     finally:
@@ -232,9 +233,10 @@ def _marked(
     """
     from .units import copied_paths
 
+    prefixes = sorted(filter(None, projects))
     archives: dict[str, list[LibraryReport]] = {}
     for item in libraries:
-        start = _archive(item.path, projects)
+        start = _archive(item.path, prefixes)
         inside = replace(item, path=item.path.removeprefix(start)) if start else item
         archives.setdefault(start, []).append(inside)
     copied = {
@@ -248,11 +250,14 @@ def _marked(
     )
 
 
-def _archive(path: str, projects: Mapping[str, str]) -> str:
-    """Return the prefix of the archive that contains a file; empty if none does."""
-    parts = path.split("/")
-    starts = ("/".join(parts[:i]) + "/" for i in range(len(parts) - 1, 0, -1))
-    return next((start for start in starts if start in projects), "")
+def _archive(path: str, prefixes: Sequence[str]) -> str:
+    """Return the prefix of the archive that contains a file; empty if none does.
+
+    :param prefixes: the prefixes of the archives, sorted. None begins with another one,
+        so only the last one before the path can be its prefix.
+    """
+    start = prefixes[bisect.bisect_right(prefixes, path) - 1] if prefixes else ""
+    return start if path.startswith(start) else ""
 
 
 class _Counter:

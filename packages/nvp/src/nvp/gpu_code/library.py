@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from nvidia_variant_provider.strict_json import open_regular
 
-from .compression import NONE, Budget
+from .compression import NONE, PER_TARGET, Budget
 from .dynamic import read_needed, read_other_parts
 from .elf import Image, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
@@ -59,7 +59,7 @@ runtime. They were found in the runtimes 11.7 to 13.5, and in wheels with such r
 MAX_DEFECTS = 20
 """The maximum number of listed defects of a file."""
 
-MAX_DISTINCT = 2048
+MAX_DISTINCT = 512
 """The maximum number of entries of a file that differ in kind, target, PTX version or
 compression. cuBLASLt has 40."""
 
@@ -68,12 +68,21 @@ class Counts:
     """The counted entries, the first container and the defects of a file.
 
     :param path: the name of the file in the report.
+    :param budget: the budget to charge for each distinct entry.
     """
 
-    __slots__ = ("_entries", "_is_full", "defects", "first_container", "path")
+    __slots__ = (
+        "_budget",
+        "_entries",
+        "_is_full",
+        "defects",
+        "first_container",
+        "path",
+    )
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, budget: Budget) -> None:
         self.path = path
+        self._budget = budget
         self.first_container: int | None = None
         self.defects: list[Defect] = []
         # Count equal entries together: the same few occur thousands of times.
@@ -90,11 +99,12 @@ class Counts:
         entries = self._entries
         if entry in entries:
             entries[entry] += 1
-        elif len(entries) < MAX_DISTINCT:
+        elif len(entries) < MAX_DISTINCT and self._budget.names > 0:
             entries[entry] = 1
+            self._budget.names -= PER_TARGET
         elif not self._is_full:
             self._is_full = True
-            message = f"more than {MAX_DISTINCT} targets: the others are not read"
+            message = f"more than {len(entries)} targets: the others are not read"
             self.add_defect(None, message)
 
     def add_defect(self, offset: int | None, message: str) -> None:
@@ -171,7 +181,8 @@ def inspect_library(
         `BrokenError`, which becomes a defect.
     :param budget: the budget, which the files of one report share.
     """
-    counts = Counts(path)
+    budget = budget or Budget()
+    counts = Counts(path, budget)
     scanner = _scanner(counts, size, budget)
     head, form = b"", ""
     feeders: list[_Feeder] = []
@@ -183,7 +194,9 @@ def inspect_library(
                 if len(head) < min(_HEAD, size):
                     continue
                 data, form = head, guess_format(path, head)
-                feeders = [RangeFeeder(reader, size) for reader in _readers(form)]
+                feeders = [
+                    RangeFeeder(reader, size) for reader in _readers(form, budget)
+                ]
             scanner.feed(data)
             for feeder in feeders:
                 feeder.feed(data)
@@ -191,7 +204,7 @@ def inspect_library(
         counts.add_defect(None, str(error))
     if not size:  # an empty stream has no pieces
         form = guess_format(path, head)
-        feeders = [RangeFeeder(reader, size) for reader in _readers(form)]
+        feeders = [RangeFeeder(reader, size) for reader in _readers(form, budget)]
         for feeder in feeders:
             feeder.finish()
     scanner.finish()
@@ -221,8 +234,8 @@ def inspect_local(
         see `dynamic.read_other_parts`.
     :param on_bytes: called with the number of bytes of each step.
     """
-    counts = Counts(path)
     budget = budget or Budget()
+    counts = Counts(path, budget)
     scanner = _scanner(counts, size, budget)
     form = ""
     tables: list[_Table | None] = []
@@ -238,7 +251,7 @@ def inspect_local(
                 scanner, size, file, others or (), budget=budget, on_bytes=on_bytes
             ):
                 counts.add_defect(None, "not searched completely: there is too much")
-            tables = [_read_table(item, file, errors) for item in _readers(form)]
+            tables = [_read_table(x, file, errors) for x in _readers(form, budget)]
     except OSError as error:
         counts.add_defect(None, f"cannot be read: {error.strerror or error}")
     scanner.finish()
@@ -332,11 +345,11 @@ def _around(others: Sequence[Range], place: int, size: int) -> Range:
     return min(place, size), min(end, size)
 
 
-def _scanner(counts: Counts, size: int, budget: Budget | None) -> Scanner:
+def _scanner(counts: Counts, size: int, budget: Budget) -> Scanner:
     return Scanner(
         size,
         texts=(*_CUDART, *_CUDART_SINCE),
-        budget=budget or Budget(),
+        budget=budget,
         on_container=counts.add_container,
         on_entry=counts.add,
         on_defect=counts.add_defect,
@@ -353,14 +366,36 @@ _Table = Image | Code | tuple[str, ...]
 _Feeder = RangeFeeder[Image] | RangeFeeder[Code] | RangeFeeder[tuple[str, ...]]
 
 
-def _readers(form: str) -> list[Reader[Any]]:
-    if form == "elf":
-        return [read_sections(named=False), read_needed()]
-    if form == "pe":
-        return [read_pe()]
-    if form == "cubin":
-        return [read_cubin()]
-    return [read_ptx()] if form == "ptx" else []
+def _readers(form: str, budget: Budget) -> list[Reader[Any]]:
+    readers: dict[str, list[Reader[Any]]] = {
+        "elf": [read_sections(named=False), read_needed()],
+        "pe": [read_pe()],
+        "cubin": [read_cubin()],
+        "ptx": [read_ptx()],
+    }
+    return [_charged(reader, budget) for reader in readers.get(form, ())]
+
+
+def _charged(reader: Reader[_T], budget: Budget) -> Reader[_T]:
+    """Charge a budget for the ranges that a reader requests, and for their bytes.
+
+    :raises ValueError: the budget is used up.
+    """
+    wanted = next(reader)
+    try:
+        while True:
+            # Only the names of linked libraries are more than two ranges.
+            budget.names -= max(0, len(wanted) - 2)
+            data: tuple[bytes, ...] = ()
+            if budget.names > 0:
+                data = yield wanted
+            budget.tables -= sum(map(len, data))
+            if budget.names <= 0 or budget.tables <= 0:
+                raise ValueError("its tables are not read: there are too many")
+            wanted = reader.send(data)
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
 
 
 def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:

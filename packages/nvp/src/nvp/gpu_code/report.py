@@ -23,7 +23,7 @@ _RUNTIME = re.compile(
     re.IGNORECASE,
 )
 
-_MOST_COPIES = 10
+_MOST_COPIES = 4
 """The maximum number of copies of a linked library; a wheel has one or two."""
 
 _NOTHING: Mapping[str, int] = {}
@@ -230,7 +230,7 @@ class WheelReport(Reported):
         return sorted((f"{name}.", number) for number, name in enumerate(names))
 
     def copies_of(self, names: Iterable[str]) -> list[LibraryReport]:
-        """Return the vendored copies of libraries, at most ten of each.
+        """Return the vendored copies of libraries, at most four of each.
 
         :param names: the names by which a library is linked.
         """

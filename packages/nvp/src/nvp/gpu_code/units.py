@@ -122,10 +122,11 @@ def _how(
 
 def _ptx(library: LibraryReport) -> dict[str, tuple[int, int]]:
     """Return the newest PTX version of each PTX target of a library."""
+    kernels = library.kernels
     return {
         target: max(map(parse_isa, versions), default=(0, 0))
         for target, versions in library.ptx_isa.items()
-        if target in library.kernels and _TARGET.fullmatch(target)
+        if target in kernels and _TARGET.fullmatch(target)
     }
 
 
@@ -256,7 +257,7 @@ _PROJECTS = re.compile(rf"(?:nvidia|tensorrt)(?:-.*)?|{_NAMES}")
 """The names of NVIDIA's own projects, without a CUDA suffix."""
 
 _HARDWARE = re.compile(r"(?:cpu|cu|cuda|gpu)[0-9]*x?")
-_LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?")
+_LIBRARY = re.compile(r"(.+?)(?:[-.][0-9a-f]{8,})?\.(?:so|dll)(?:\..*)?", re.DOTALL)
 """The file name of a library, to which tools such as auditwheel may add a hash."""
 
 

@@ -8,7 +8,9 @@ three times as fast as zlib; zlib is used if isal is not installed.
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import struct
 import threading
 import zipfile
@@ -55,6 +57,7 @@ class Source:
         self._source = source
         self._own: IO[bytes] | None = None
         self._lock = threading.Lock()
+        self._closed = False
 
     def read(self, offset: int, length: int) -> bytes:
         """Read at most ``length`` bytes from an offset, fewer at the end of the file.
@@ -64,6 +67,8 @@ class Source:
         :raises OSError: the archive cannot be opened or read.
         """
         with self._lock:
+            if self._closed:  # a thread that reads ahead has not stopped yet
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             if not isinstance(self._source, str):
                 file = self._source
             elif self._own is None:
@@ -75,8 +80,10 @@ class Source:
 
     def close(self) -> None:
         """Close the file if this object opened it."""
-        if self._own is not None:
-            self._own.close()
+        with self._lock:
+            self._closed = True
+            if self._own is not None:
+                self._own.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -259,7 +259,7 @@ def runs_machine_code(
         enough. Its CUDA major version must not be older than that of the toolkit.
     """
     number, suffix = target.rstrip("af"), target[-1:]
-    wanted = ComputeCapability(int(number[:-1]), int(number[-1]))
+    wanted = ComputeCapability(*divmod(int(number), 10))
     if wanted == capability:
         return True
     crosses = _is_tegra(wanted) or _is_tegra(capability)
@@ -291,16 +291,19 @@ def runs_ptx(target: str, capability: ComputeCapability) -> bool:
         return int(target) <= int(capability.sm)
     if target == f"{capability.sm}a":
         return True
+    compiled = _compiled_for().get(target, ())
+    return capability.sm in compiled or f"{capability.sm}a" in compiled
+
+
+@cache
+def _compiled_for() -> Mapping[str, frozenset[str]]:
     # Use all versions of ptxas since 12.9, the first with `f`, not only the newest one:
     # CUDA 13 renamed 10.1 to 11.0 and no longer makes code for 10.1.
-    compiled = frozenset[str]().union(
-        *(
-            table.get(target, frozenset())
-            for version, table in ptx_targets().items()
-            if parse_isa(version) >= (12, 9)
-        )
-    )
-    return capability.sm in compiled or f"{capability.sm}a" in compiled
+    compiled: dict[str, frozenset[str]] = {}
+    for version, table in ptx_targets().items():
+        for target, gpus in table.items() if parse_isa(version) >= (12, 9) else ():
+            compiled[target] = compiled.get(target, frozenset()) | gpus
+    return compiled
 
 
 def _is_tegra(capability: ComputeCapability) -> bool:
