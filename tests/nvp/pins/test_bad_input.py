@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from support.paths import FIXTURES
 
@@ -231,10 +231,14 @@ LISTS = st.builds(
     st.sampled_from("abc"),
     st.builds("".join, st.lists(ITEMS, max_size=4)),
 )
-AROUND = st.sampled_from(["x = 1\n", "[t]\n", "[[p]]\n", "'''\n", '"""\n', 's = """\n'])
+ESCAPED = r'x = "\u007fset\u0020aside\u007f"' + "\n"  # once the name of a list
+AROUND = st.sampled_from(
+    ["x = 1\n", "[t]\n", "[[p]]\n", "'''\n", '"""\n', 's = """\n', ESCAPED]
+)
 
 
 @given(st.lists(LISTS | AROUND, max_size=6).map("".join))
+@example(f"a = [\n    {{ b = 1 }},\n]\n{ESCAPED}")
 def test_any_list_of_tables_is_that_of_tomllib(text: str) -> None:
     try:
         expected = tomllib.loads(text)
@@ -315,9 +319,9 @@ def test_the_pins_of_extras_are_counted_before_they_are_joined(
     path = tmp_path / "poetry.lock"
     end = '[metadata]\nlock-version = "2.1"\ncontent-hash = "0"\n'
     path.write_text(f"{pin * pins}[extras]\n{names}{end}")
-    with pytest.raises(InputError, match=r"pins ('torch' 300 times|20,100 packages)"):
+    with pytest.raises(InputError, match=r"'torch' 201 times|more than 200,000 dep"):
         read_pins(str(path))
-    assert len(made) < 21_000
+    assert len(made) < 201_000
 
 
 def test_the_extras_of_a_file_are_counted(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_nested_files_and_constraints(tmp_path: Path) -> None:
     assert "1 constraints are on packages that no line asks for" in pinned.notes[1]
 
 
-def test_hashes_options_and_indexes(tmp_path: Path) -> None:
+def test_hashes_and_options(tmp_path: Path) -> None:
     pinned = read(
         tmp_path,
         a_txt="-i https://index.example/simple\n"
@@ -110,10 +110,6 @@ def test_hashes_options_and_indexes(tmp_path: Path) -> None:
         "    # which one is for Windows\n"
         "numpy==2.3.4 --hash=md5:00 \\\n"
         f"    --hash sha256:{SHA.upper()}\n",
-    )
-    assert pinned.indexes == (
-        "https://index.example/simple",
-        "https://wheels.example/cu128",
     )
     assert pins(pinned) == {"torch": "2.9.1", "numpy": "2.3.4"}
     assert [pin.hashes for pin in pinned.pins] == [{SHA}, {SHA}]

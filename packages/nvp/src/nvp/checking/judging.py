@@ -50,12 +50,15 @@ def check_file(
     :param ask: a function that reads METADATA and wheels; by default, none are read.
     """
     rivals, selections = select_all(file, target, chosen)
-    found: dict[tuple[int, tuple[str, ...]], Known | None] = {}
-    keys: list[list[tuple[int, tuple[str, ...]]]] = []
+    found: dict[tuple[int, int], Known | None] = {}
+    keys: list[list[tuple[int, int]]] = []
+    # The evidence on a package may depend on the CUDA packages beside it.
+    beside: dict[tuple[str, ...], int] = {(): 0}
     for selected in selections:
         own = []
+        named = beside.setdefault(_cuda_packages(selected.versions), len(beside))
         for item in selected.items:
-            place = id(item.pin), _versions_named(item.pin, selected.versions)
+            place = id(item.pin), named if _names_cuda(item.pin) else 0
             if place not in found:
                 found[place] = find_known(item, target.platform, selected.versions)
             own.append(place)
@@ -138,28 +141,30 @@ def _find_rivals(file: PinnedFile, target: PinTarget) -> set[Choice]:
 
     The function is needed because poetry.lock and pylock.toml do not record conflicts.
     """
-    pinned: dict[str, dict[Choice, set[int]]] = {}
+    stems = {pin.name: _CUDA.sub("", stem_of(pin.name)) for pin in file.pins}
+    programs: dict[str, dict[frozenset[int], list[Choice]]] = {}
     for choice in file.choices:
-        for item in file.select(frozenset({*file.defaults, choice}), target):
-            own = pinned.setdefault(item.pin.name, {})
-            own.setdefault(choice, set()).add(id(item.pin))
-    programs: dict[str, dict[Choice, set[int]]] = {}
-    for name, choices in pinned.items():
-        own = programs.setdefault(_CUDA.sub("", stem_of(name)), {})
-        for choice, numbers in choices.items():
-            own.setdefault(choice, set()).update(numbers)
+        own: dict[str, set[int]] = {}
+        for pin in file.installed(frozenset({*file.defaults, choice}), target):
+            own.setdefault(stems[pin.name], set()).add(id(pin))
+        for program, numbers in own.items():
+            builds = programs.setdefault(program, {})
+            builds.setdefault(frozenset(numbers), []).append(choice)
     return {
         choice
-        for choices in programs.values()
-        if len(set(map(frozenset, choices.values()))) > 1
+        for builds in programs.values()
+        if len(builds) > 1
+        for choices in builds.values()
         for choice in choices
     }
 
 
-def _versions_named(pin: Pin, versions: Mapping[str, Version]) -> tuple[str, ...]:
-    """Return ``NAME==VERSION`` of each pinned CUDA package if ``pin`` requires any."""
-    if not pin.requires or not any("nvidia" in x or "cuda" in x for x in pin.requires):
-        return ()
+def _names_cuda(pin: Pin) -> bool:
+    return any("nvidia" in text or "cuda" in text for text in pin.requires or ())
+
+
+def _cuda_packages(versions: Mapping[str, Version]) -> tuple[str, ...]:
+    """Return ``NAME==VERSION`` of each pinned CUDA package."""
     return tuple(
         sorted(
             f"{name}=={version}"

@@ -312,6 +312,10 @@ _SYSTEMS = {
 _PLATFORM = re.compile("platform_system|platform_machine|sys_platform|os_name")
 _EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
 
+_MOST_WORK = 1_000_000
+"""The maximum sum of the lengths of the markers that are evaluated, each multiplied by
+the number of its extras. Markers after it are not evaluated."""
+
 
 def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
     """Return the requirements that apply on a platform.
@@ -320,23 +324,29 @@ def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str,
     some Python versions or extras are kept.
 
     :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept.
+        are kept. So are those after `_MOST_WORK`.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:
         return tuple(requires)
     machine = "AMD64" if machine == "amd64" else machine
     where = {**_SYSTEMS[system], "platform_machine": machine}
-    return tuple(text for text in requires if _counts(text, where))
+    kept, left = [], _MOST_WORK
+    for text in requires:
+        # The parser is slow, and most markers are about Python versions and extras.
+        if _PLATFORM.search(text):
+            extras = {"", *_EXTRA.findall(text)}
+            left -= len(extras) * len(text)
+            if left > 0 and not _counts(text, extras, where):
+                continue
+        kept.append(text)
+    return tuple(kept)
 
 
-def _counts(text: str, where: dict[str, str]) -> bool:
-    # The parser is slow, and most markers are about Python versions and extras.
-    if not _PLATFORM.search(text):
-        return True
+def _counts(text: str, extras: Iterable[str], where: dict[str, str]) -> bool:
     requirement = parse_requirement(text)
     return requirement is None or any(
         holds(requirement, {**where, "python_version": f"3.{minor}", "extra": extra})
-        for extra in ("", *_EXTRA.findall(text))
+        for extra in extras
         for minor in range(8, 16)
     )

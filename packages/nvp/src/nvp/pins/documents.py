@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.strict_json import as_list, as_object, as_string
 
-from .model import Pin, PinnedWheel
+from .model import Edge, Pin, PinnedWheel
 from .toml_text import AGAIN
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ MOST_PINS = 20_000
 MOST_OF_ONE = 200
 """The maximum number of pins of one project, because pins are compared in pairs. A lock
 file has a pin for each fork of the resolution."""
+
+_MOST_EDGES = 200_000
+"""The maximum number of dependencies. Lock files of large workspaces have 10,000."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -191,6 +194,32 @@ def check_count(count: int, name: str | None = None) -> None:
     if count > MOST_PINS:
         message = f"pins {count:,} packages, more than {MOST_PINS:,}"
         raise InputError(message, hint="split it")
+
+
+def limited(edges: Iterable[Edge], numbers: Iterator[int]) -> Iterator[Edge]:
+    """Yield ``edges``, whose number is a product of two numbers of packages.
+
+    :param numbers: counts the edges of the whole file from 1.
+    :raises InputError: the file has more than `_MOST_EDGES`.
+    """
+    for edge in edges:
+        if next(numbers) > _MOST_EDGES:
+            message = f"has more than {_MOST_EDGES:,} dependencies of packages"
+            raise InputError(message, hint="check that this is the right file")
+        yield edge
+
+
+def by_name(names: Iterable[str]) -> dict[str, list[int]]:
+    """Return the positions of each name.
+
+    :raises InputError: a name occurs more than `MOST_OF_ONE` times.
+    """
+    numbers: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        own = numbers.setdefault(name, [])
+        own.append(number)
+        check_count(len(own), name)
+    return numbers
 
 
 def unversioned(pins: Iterable[Pin]) -> list[str]:

@@ -85,7 +85,6 @@ def _read_pipfile(document: Mapping[str, Any], text: str, path: str) -> PinnedFi
         roots=tuple(roots),
         choices=tuple(choices),
         requires_python=f"=={python}.*" if python else None,
-        indexes=tuple(dict.fromkeys(urls.values())),
         notes=tuple(unversioned(pins)),
     )
 

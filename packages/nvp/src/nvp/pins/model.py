@@ -13,13 +13,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nvidia_variant_provider.errors import UsageError, shown
+from nvidia_variant_provider.errors import InputError, UsageError, shown
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from .targets import PinTarget
 
+
+_MOST_STEPS, _QUICK = 3_000_000, 16
+"""The maximum number of edges that are followed for all selections of a file, and the
+number of other edges that count as one. 200 choices of 1,000 packages take 500,000."""
 
 _OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
 """Matches the names of wheels for a single Python version."""
@@ -133,7 +137,6 @@ class PinnedFile:
     :param requires_python: the supported Python versions, such as ``>=3.10``.
     :param environments: the markers of the supported environments; empty for all.
     :param platform: the platform tag, if the file records one.
-    :param indexes: the URLs of the indexes that the file names for all packages.
     :param notes: a sentence for each item that cannot be checked.
     """
 
@@ -147,8 +150,10 @@ class PinnedFile:
     requires_python: str | None = None
     environments: tuple[str, ...] = ()
     platform: str | None = None
-    indexes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    _steps: list[int] = field(
+        default_factory=lambda: [0], init=False, repr=False, compare=False
+    )
 
     def target(
         self,
@@ -254,10 +259,21 @@ class PinnedFile:
     def select(
         self, chosen: frozenset[Choice], target: PinTarget
     ) -> tuple[SelectedPin, ...]:
+        """Return the packages of `installed` with their wheels."""
+        return tuple(
+            SelectedPin(pin, self._best(pin, target))
+            for pin in self.installed(chosen, target)
+        )
+
+    def installed(
+        self, chosen: frozenset[Choice], target: PinTarget
+    ) -> tuple[Pin, ...]:
         """Return the packages that choices install on a target, in file order.
 
         Markers of uv may name an extra of a workspace project. The graph is followed
         again until all extras that other projects require are active in markers.
+
+        :raises InputError: all selections of the file together would take too long.
         """
         extras = frozenset(x.name for x in chosen if x.kind == "extra")
         groups = frozenset(x.name for x in chosen if x.kind == "group")
@@ -272,11 +288,7 @@ class PinnedFile:
                 break
             extras = more
         pins = (self.pins[number] for number in sorted(taken))
-        return tuple(
-            SelectedPin(pin, self._best(pin, target))
-            for pin in pins
-            if not pin.is_project
-        )
+        return tuple(pin for pin in pins if not pin.is_project)
 
     def _follow(
         self,
@@ -294,10 +306,12 @@ class PinnedFile:
         waiting: list[tuple[int, str]] = []
 
         def follow(edge: Edge) -> None:
+            self._count(1)
             if edge.marker:
                 # In the marker of an edge, uv treats the extras of the edge as active.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
+                    self._count(4)  # evaluating a marker takes as long
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
                 if not known[key]:
                     return
@@ -305,15 +319,25 @@ class PinnedFile:
             taken[edge.pin] |= new
             waiting.extend((edge.pin, extra) for extra in new)
 
+        self._count(len(self.roots) // _QUICK)
         for root in self.roots:
             if root.choice is None or root.choice in chosen:
                 follow(root)
         while waiting:
             number, extra = waiting.pop()
-            for edge in self.pins[number].edges:
+            edges = self.pins[number].edges
+            self._count(len(edges) // _QUICK)
+            for edge in edges:
                 if edge.extra == extra:
                     follow(edge)
         return taken
+
+    def _count(self, steps: int) -> None:
+        self._steps[0] += steps
+        if self._steps[0] > _MOST_STEPS:
+            message = "has too many packages for its number of extras and groups"
+            hint = "check that this is the right file"
+            raise InputError(message, path=self.path, hint=hint)
 
     def _named(self, number: int, extras: Collection[str]) -> frozenset[str]:
         """Return the names that uv's markers use for extras of a package."""

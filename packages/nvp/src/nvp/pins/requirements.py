@@ -42,13 +42,15 @@ packages with hashes have 400,000."""
 _LONGEST_LINE = 20_000
 """The maximum number of characters in a requirement, without its hashes."""
 
+_MOST_COMPARED = 500_000
+"""The maximum number of comparisons of constraints with parts of requirements."""
+
 _MOST_BLOCKS = 100
 _LONGEST_BLOCK = 256 * 1024
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
-_HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+\s*)+")
+_HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+(?:\s+|$))+")
 _HASH = re.compile(r"--hash[= ](\S+)")
 _FOLLOWED = {"-r": False, "--requirement": False, "-c": True, "--constraint": True}
-_INDEXES = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
 _EDITABLE = ("-e", "--editable")
 _OPTION = re.compile(r"(--[a-z-]+|-[a-zA-Z])(?:=|\s+|(?<=^-[a-zA-Z])(?=\S))?(.*)")
 _SCRIPT = re.compile(
@@ -77,7 +79,6 @@ class _Reading:
     pins: list[Pin] = field(default_factory=list)
     unpinned: list[tuple[Requirement, Pin]] = field(default_factory=list)
     constraints: dict[str, list[Pin]] = field(default_factory=dict)
-    indexes: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     files: int = 0
     length: int = 0
@@ -135,13 +136,19 @@ def _finished(
 ) -> PinnedFile:
     pins, notes = list(reading.pins), list(reading.notes)
     settled = {(pin.name, pin.marker) for pin in pins}
+    compared = 0
     counts = Counter(pin.name for pin in pins)
     for requirement, place in reading.unpinned:
         if {(place.name, place.marker), (place.name, "")} & settled:
             continue  # Another line pins the project.
+        constraints = reading.constraints.get(place.name, ())
+        compared += len(constraints) * len(requirement.specifier)
+        if compared > _MOST_COMPARED:
+            message = "has too many constraints on projects that it requires often"
+            raise InputError(message, hint="check that this is the right file")
         fitting = [
             replace(pin, marker=_joined(place.marker, pin.marker))
-            for pin in reading.constraints.get(place.name, ())
+            for pin in constraints
             if pin.version
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
@@ -167,7 +174,6 @@ def _finished(
         pins=tuple(pins),
         roots=tuple(Edge(number, pin.marker) for number, pin in enumerate(pins)),
         requires_python=requires_python,
-        indexes=tuple(reading.indexes),
         notes=tuple(notes),
     )
 
@@ -283,11 +289,6 @@ def _read_line(
         if not value:
             raise InputError(f"{option} names no file", hint=_HINT)
         return value, _FOLLOWED[option]
-    if option in _INDEXES and value:
-        if option == "--extra-index-url":
-            reading.indexes[value] = None
-        else:
-            reading.indexes = {value: None, **reading.indexes}
     reading.asked += 1
     check_count(reading.asked)
     if option in _EDITABLE and not constrains:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -21,9 +22,11 @@ from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 
 from ..wheels.archive import expands_too_far, parse_wheel_name
 from .documents import (
+    by_name,
     check_count,
     file_name,
     find_lines,
+    limited,
     lists_at,
     origin_of,
     read_name,
@@ -176,15 +179,17 @@ def read_poetry(
         for name, where, items in lists_at(document, "extras")
     }
     if not has_groups:
-        numbers = _by_name(pins)
+        numbers = by_name(pin.name for pin in pins)
+        counter = count(1)
         for name, projects in extras.items():
             for project in projects:
                 found = numbers.get(re.split(r"[\s\[(<>=;]", project)[0].lower(), ())
-                # Check before each step: the edges are a product of two numbers.
-                check_count(len(found), project)
-                check_count(len(roots))
-                roots += [Edge(n, "", Choice("extra", name)) for n in found]
-        pins = [replace(pin, edges=tuple(_poetry_edges(pin, numbers))) for pin in pins]
+                edges = (Edge(n, "", Choice("extra", name)) for n in found)
+                roots += limited(edges, counter)
+        pins = [
+            replace(pin, edges=tuple(limited(_poetry_edges(pin, numbers), counter)))
+            for pin in pins
+        ]
     choices = [Choice("extra", name) for name in extras]
     groups = dict.fromkeys(root.choice for root in roots if root.choice)
     groups = {x: None for x in groups if x.kind == "group"}
@@ -277,13 +282,6 @@ def _poetry_edges(pin: Pin, numbers: Mapping[str, Sequence[int]]) -> Iterator[Ed
         name = re.split(r"[\[<>=!~ ]", head)[0].lower().replace("_", "-")
         if "extra" not in marker:
             yield from (Edge(number, marker) for number in numbers.get(name, ()))
-
-
-def _by_name(pins: Sequence[Pin]) -> dict[str, list[int]]:
-    numbers: dict[str, list[int]] = {}
-    for number, pin in enumerate(pins):
-        numbers.setdefault(pin.name, []).append(number)
-    return numbers
 
 
 def read_pdm(

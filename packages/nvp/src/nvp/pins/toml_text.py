@@ -8,7 +8,9 @@ with other lines, so the result is the same as with `tomllib` alone.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from nvidia_variant_provider import strict_toml
@@ -23,9 +25,6 @@ _PAIR = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}}|{_FLAT})"
 _LINE = rf"[ \t]+\{{ ?{_PAIR}(?:, {_PAIR})* ?\}},?"
 _LIST = re.compile(rf"^([A-Za-z0-9_-]+) = \[\n((?:{_LINE}\n)+)\]$", re.MULTILINE)
 _ITEM = re.compile(rf"([A-Za-z0-9_-]+) = (?:({_TEXT})|([0-9]+)|({_FLAT}))(?:, | ?\}})")
-_MARK = "\x7fset aside\x7f"
-"""The beginning of the placeholder for a list; the number of the list follows. Only
-`tomllib` reads texts that already contain it."""
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -33,7 +32,9 @@ def parse_toml(text: str) -> dict[str, Any]:
 
     :raises InputError: the text is not TOML, or would need too much memory.
     """
-    lists: list[list[dict[str, Any]]] = []
+    lists: dict[str, list[dict[str, Any]]] = {}
+    # The text must not contain the placeholders of lists, also not with escapes.
+    mark = os.urandom(16).hex()
 
     def set_aside(match: re.Match[str]) -> str:
         lines = match[2].split("\n")[:-1]
@@ -42,11 +43,11 @@ def parse_toml(text: str) -> dict[str, Any]:
         # A comma is missing, or a key occurs twice: tomllib reports this.
         if len(found) < len(items) or not all(x.endswith(",") for x in lines[:-1]):
             return match[0]
-        lists.append(found)
-        return f'{match[1]} = "\\u007fset aside\\u007f{len(lists) - 1}"'
+        lists[placeholder := f"{mark}{len(lists)}"] = found
+        return f'{match[1]} = "{placeholder}"'
 
     # Do not replace a list if it may be part of a multi-line string.
-    plain = '"""' in text or "'''" in text or "set aside" in text
+    plain = '"""' in text or "'''" in text
     rest = text if plain else _LIST.sub(set_aside, text)
     try:
         document = strict_toml.parse_toml(rest)
@@ -70,7 +71,9 @@ def _read_table(text: str) -> dict[str, Any] | None:
     return table if len(table) == count and None not in table.values() else None
 
 
-def _put_back(document: dict[str, Any], lists: list[list[dict[str, Any]]]) -> None:
+def _put_back(
+    document: dict[str, Any], lists: Mapping[str, list[dict[str, Any]]]
+) -> None:
     waiting: list[Any] = [document]
     while waiting:
         item = waiting.pop()
@@ -78,5 +81,5 @@ def _put_back(document: dict[str, Any], lists: list[list[dict[str, Any]]]) -> No
         for key, value in [*pairs]:
             if isinstance(value, (dict, list)):
                 waiting.append(value)
-            elif isinstance(value, str) and value.startswith(_MARK):
-                item[key] = lists[int(value[len(_MARK) :])]
+            elif isinstance(value, str) and value in lists:
+                item[key] = lists[value]

@@ -9,14 +9,17 @@ evaluates. https://docs.astral.sh/uv/concepts/projects/layout/#the-lockfile
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 
 from .documents import (
+    by_name,
     check_count,
     find_lines,
+    limited,
     lists_at,
     origin_of,
     read_name,
@@ -87,10 +90,9 @@ class _Graph:
 
     def __init__(self, tables: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         self.tables = tables
-        self.numbers: dict[str, list[int]] = {}
         self.names = [read_name(table, place) for place, table in tables]
-        for number, name in enumerate(self.names):
-            self.numbers.setdefault(name, []).append(number)
+        self.numbers = by_name(self.names)
+        self._counter = count(1)
 
     def edges(
         self,
@@ -116,8 +118,8 @@ class _Graph:
                 ]
             marker = text_at(item, "marker", place) or ""
             extras = as_strings(item.get("extra", []), join(place, "extra"))
-            for number in found:
-                yield Edge(number, marker, choice, extra, extras)
+            edges = (Edge(number, marker, choice, extra, extras) for number in found)
+            yield from limited(edges, self._counter)
 
 
 def _read_package(

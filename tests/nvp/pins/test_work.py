@@ -1,0 +1,146 @@
+"""The work of reading a stranger's file, and of selecting its packages, is limited."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import Environment
+from nvp.api import check
+from nvp.checking import judging
+from nvp.metadata.requirements import requirements_on
+from nvp.pins import model, requirements
+from nvp.pins.reading import read_pins
+
+POETRY = '[metadata]\ncontent-hash = "0"\n'
+FORKS = [
+    f'[[package]]\nname = "torch"\nversion = "2.{number}"\n' for number in range(201)
+]
+
+
+def uv(packages: int, dependencies: str) -> str:
+    rest = f'source = {{ virtual = "." }}\ndependencies = [{dependencies}]\n'
+    project = f'[[package]]\nname = "demo"\nversion = "1"\n{rest}'
+    return "version = 1\n" + "".join(FORKS[:packages]) + project
+
+
+def poetry(packages: int, dependencies: int) -> str:
+    optional = "".join(f"{fork}optional = true\n" for fork in FORKS[:packages])
+    more = ", ".join(['"*"'] * dependencies)
+    demo = '[[package]]\nname = "demo"\nversion = "1"\n[package.dependencies]\n'
+    return f"{optional}{demo}torch = [{more}]\n{POETRY}"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        # The first one took a number of steps that doubled with each of its hashes.
+        ("r.txt", f'torch==1 {"--hash=a" * 40}"', "a quotation mark is left open"),
+        ("uv.lock", uv(190, '{ name = "torch" },' * 1100), "more than 200,000 depend"),
+        ("poetry.lock", poetry(190, 1100), "more than 200,000 dependencies"),
+        ("uv.lock", uv(201, '{ name = "torch" }, 1'), "pins 'torch' 201 times"),
+    ],
+)
+def test_a_file_is_refused_before_it_takes_long(
+    name: str, text: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_pins(str(path))
+
+
+def test_comparisons_with_constraints_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requirements, "_MOST_COMPARED", 100)
+    path = tmp_path / "requirements.txt"
+    lines = (f"torch>=3,!=4; python_version < '3.{n}'\n" for n in range(6))
+    path.write_text("-c c.txt\n" + "".join(lines))
+    path.with_name("c.txt").write_text("torch==2.9\n" * 8)
+    assert len(read_pins(str(path)).pins) == 6
+    path.with_name("c.txt").write_text("torch==2.9\n" * 9)
+    with pytest.raises(InputError, match="too many constraints"):
+        read_pins(str(path))
+
+
+MEMBERS = [f"m{number}" for number in range(30)]
+
+
+def chain() -> str:
+    """Return a uv.lock in which the extra of each member activates that of the next."""
+    edges = ['{ name = "m0", extra = ["e"] }']
+    for last, name in itertools.pairwise(MEMBERS):
+        marker = f"extra == 'extra-{len(last)}-{last}-e'"
+        edges.append(f'{{ name = "{name}", extra = ["e"], marker = "{marker}" }}')
+    tables = "".join(
+        f'[[package]]\nname = "{name}"\nversion = "1"\nsource = {{ editable = "x" }}\n'
+        for name in MEMBERS
+    )
+    members = ", ".join(f'"{name}"' for name in (*MEMBERS, "demo"))
+    text = uv(0, ", ".join(edges)).removeprefix("version = 1\n")
+    return f"version = 1\n{tables}{text}[manifest]\nmembers = [{members}]\n"
+
+
+EXTRAS = "".join(f"e{number} = []\n" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("uv.lock", chain()),
+        ("poetry.lock", "".join(FORKS[:30]) + f"[extras]\n{EXTRAS}{POETRY}"),
+    ],
+)
+def test_edges_are_counted_in_all_selections(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages times extras, and steps times extras, would be without a limit."""
+    path = tmp_path / name
+    path.write_text(text)
+    check(path, environment=Environment(), offline=True)
+    monkeypatch.setattr(model, "_MOST_STEPS", 600)
+    with pytest.raises(InputError, match="too many packages for its number of extras"):
+        check(path, environment=Environment(), offline=True)
+
+
+def test_cuda_packages_are_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list for each of 8,000 packages took 2 GB."""
+    listed = []
+    real = judging._cuda_packages
+
+    def counted(versions: Mapping[str, Version]) -> tuple[str, ...]:
+        listed.append(versions)
+        return real(versions)
+
+    monkeypatch.setattr(judging, "_cuda_packages", counted)
+    path = tmp_path / "poetry.lock"
+    need = '[package.dependencies]\nnvidia-x = "*"\n'
+    names = (f"nvidia-p{number}" for number in range(30))
+    path.write_text(
+        "".join(
+            f'[[package]]\nname = "{name}"\nversion = "1"\n{need}' for name in names
+        )
+        + POETRY
+    )
+    check(path, environment=Environment(), offline=True)
+    assert len(listed) == 1
+
+
+def test_a_marker_with_many_extras_is_not_evaluated_for_each() -> None:
+    """400 extras took 3,200 evaluations, each of 400 comparisons."""
+    extras = [f"extra == 'e{number}'" for number in range(400)]
+    short, long = (
+        f"torch; os_name == 'nt' and ({' or '.join(extras[:count])})"
+        for count in (10, 400)
+    )
+    platform = "linux_x86_64"
+    assert requirements_on([short, "numpy"], platform) == ("numpy",)
+    assert requirements_on([long, "numpy"], platform) == (long, "numpy")
