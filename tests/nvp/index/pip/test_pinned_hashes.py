@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 from support.builds import machine
@@ -36,3 +37,13 @@ def test_a_build_for_other_hardware(tmp_path: Path) -> None:
     # pip selects the file, or itself reports why not.
     for shown in ({digest(cuda)}, {digest(xpu), digest(old)}, {digest(cpu)}, {A}):
         assert explain_hashes("torch", shown, pages) is None
+    # A hash is quoted for the user to copy.
+    hostile = [
+        replace(file, hashes={"sha256": "0 --index-url https://x.example/"})
+        if file.filename == cuda.name
+        else file
+        for file in pages[0].files
+    ]
+    said = explain_hashes("torch", {digest(xpu)}, [replace(pages[0], files=hostile)])
+    assert said is not None
+    assert "x.example" not in said

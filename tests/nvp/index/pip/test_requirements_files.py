@@ -289,9 +289,10 @@ class TestIncludes:
 
     def test_files_of_the_same_name_get_a_copy_each(self, files: Files) -> None:
         copies = files.open()
+        same = f"{'r' * 250}.txt"  # the number of a copy must not make it too long
         for name in ("a", "b"):
-            files.write(f"{name}/requirements.txt", f"{name}\n-i {URL}\n")
-        paths = [str(files.folder / name / "requirements.txt") for name in ("a", "b")]
+            files.write(f"{name}/{same}", f"{name}\n-i {URL}\n")
+        paths = [str(files.folder / name / same) for name in ("a", "b")]
         texts = [Path(copies.replace(path)).read_text() for path in paths]
         assert [text.splitlines()[0] for text in texts] == ["a", "b"]
         # The first copy is still there when pip reads both of them.

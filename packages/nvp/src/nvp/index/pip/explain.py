@@ -5,6 +5,7 @@ pip itself cannot report the requirements of builds, or why a build is hidden.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError
 
 from ...builds.needs import Backend, needs_of_name, parse_backend
-from ...builds.page import Build, Visibility
+from ...builds.page import RUNNING, Build, Visibility
 from ...builds.stepping_back import (
     REQUIRED,
     PassedOver,
@@ -36,6 +37,8 @@ from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import Asked, find_hashes
 from .installed import Installed, PipRun
+
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 _MOST = 16
 """The maximum number of projects whose pages are read before pip starts."""
@@ -144,6 +147,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         if build.judgement.verdict == "cannot":
             refused.add(f"{item.project} {item.version} requires ")
         name = f"{item.project} {item.version}"
+        # A set, because a page has many wheels of one version.
+        running = {b.version for b, _ in listed if b.judgement.verdict in RUNNING}
         lacking = build.judgement.lacking
         for_all = newest_for_all(each for each, _ in listed) if lacking else None
         explained.append(
@@ -155,7 +160,8 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                 required_by=tuple(
                     f"{who}{requirement.name}{requirement.specifier}"
                     for who, requirement in own
-                    if _is_exact(requirement) or _leaves_nothing(requirement, listed)
+                    if _is_exact(requirement)
+                    or (running and not any(map(_allows([requirement]), running)))
                 ),
                 cpu_because=_cpu_because(item.project, build, listed),
                 note=next(filter(None, notes), None),
@@ -228,17 +234,6 @@ def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
 def _is_exact(requirement: Requirement) -> bool:
     """Return whether a requirement pins a version, so pip also accepts yanked files."""
     return any(item.operator in ("==", "===") for item in requirement.specifier)
-
-
-def _leaves_nothing(
-    requirement: Requirement, listed: Sequence[tuple[Build, Visibility]]
-) -> bool:
-    """Return whether some builds run, but a requirement allows none of these."""
-    running = [b for b, _ in listed if b.judgement.verdict in ("runs", "partly")]
-    return bool(running) and not any(
-        requirement.specifier.contains(build.version, prereleases=True)
-        for build in running
-    )
 
 
 def _cpu_because(
@@ -437,5 +432,5 @@ def _sentence(
 
 
 def _digest(file: model.File) -> str | None:
-    digest = file.hashes.get("sha256")
-    return None if digest is None else digest.lower()
+    digest = file.hashes.get("sha256", "").lower()
+    return digest if _SHA256.fullmatch(digest) else None

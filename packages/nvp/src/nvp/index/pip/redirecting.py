@@ -245,8 +245,9 @@ class FileCopies:
             path in self._unread or not _is_pipe(path)
         ):
             return path
-        # Number the copies, because several files may have the same name.
-        copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)}"
+        # Number the copies, because several files may have the same name. A number must
+        # not make a long name too long.
+        copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)[-50:]}"
         # Register the copy before writing it, because files may include each other.
         self.copied[path] = str(copy)
         text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
