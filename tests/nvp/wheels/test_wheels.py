@@ -18,7 +18,12 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.wheels import archive
-from nvp.wheels.archive import is_for_platform, parse_requires, parse_wheel_name
+from nvp.wheels.archive import (
+    first_header,
+    is_for_platform,
+    parse_requires,
+    parse_wheel_name,
+)
 from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
 
 COMMAND = "upgrade"
@@ -191,3 +196,5 @@ def test_requirements_are_read_as_the_standard_library_reads_them(
     # Python before 3.13 keeps the end of an empty line before an indented one.
     expected = tuple(str(value).lstrip(" \t\r\n") for value in headers)
     assert parse_requires(text.encode()) == expected
+    name = str(HeaderParser().parsestr(text).get("Name", ""))
+    assert first_header(text.encode(), "name") == name.strip()

@@ -145,19 +145,22 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replacing(
+    path: str | os.PathLike[str], *, follows: bool = True
+) -> Iterator[IO[bytes]]:
     """Open a new file that atomically replaces ``path`` at the end of the block.
 
-    If the path is a symbolic link, its target is replaced. The new file gets the
-    permissions of the old one.
+    The new file gets the permissions of the old one.
 
+    :param follows: whether the target of a symbolic link is replaced, not the link.
+        The links in a directory may be those of a stranger, and lead to any file.
     :raises InputError: the file cannot be written; the old file has not changed.
     """
     import shutil
 
     name = str(path)
     try:
-        target = os.path.realpath(path)
+        target = os.path.realpath(path) if follows else os.fspath(path)
         folder, base = os.path.split(target)
         part = os.path.join(folder, f".{base}.{os.getpid()}.part")
         if os.path.exists(target) and not os.path.isfile(target):
@@ -170,7 +173,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 file.flush()
                 os.fsync(file.fileno())
             with contextlib.suppress(FileNotFoundError):
-                shutil.copymode(target, part)
+                if not os.path.islink(target):
+                    shutil.copymode(target, part)
             os.replace(part, target)
         except BaseException as error:
             if not isinstance(error, FileExistsError):

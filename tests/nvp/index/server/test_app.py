@@ -79,7 +79,8 @@ class TestPages:
         assert ask(running.urls[0] + "To.Rch/").headers["location"] == "../to-rch/"
         assert ask(running.urls[0] + "Torch").headers["location"] == "torch/"
 
-    def test_a_list_of_projects(self, local: Running) -> None:
+    def test_a_list_of_projects(self, folder: Path, local: Running) -> None:
+        (folder / "<img src=x>").mkdir()
         reply = ask(local.urls[0], Accept=JSON)
         assert json.loads(reply.body)["projects"] == [{"name": "torch"}]
         assert links(ask(local.urls[0]).text) == [{"href": "torch/"}]
@@ -249,6 +250,9 @@ class TestFiles:
             path.parent.mkdir(parents=True)
         for path in (neighbour, *others):
             path.write_text("fine")
+        link = mirror / "x" / "x-1.3.zip"
+        link.symlink_to(others[0])
+        others.append(link)
         pages = "".join(
             f'<a href="{p.as_uri()}">x</a>'
             for p in (secret, outside, neighbour, *others)

@@ -18,6 +18,7 @@ from support.loopback import Reply, Running, answers_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
+from nvidia_variant_provider.errors import InputError
 from nvp.index.http.urls import Settings
 from nvp.index.server import server
 
@@ -237,3 +238,9 @@ def test_a_client_is_told_that_a_page_takes_long(
             while len(received) < len(expected):
                 received += one.recv(len(expected) - len(received))
     assert received == expected
+
+
+@pytest.mark.parametrize("host", ["a..b", "ü" * 80])
+def test_a_host_that_is_no_name(host: str) -> None:
+    with pytest.raises(InputError, match="cannot listen on "):
+        server.Server(host)

@@ -302,9 +302,12 @@ class TestHostileUpstreams:
             for n in statuses
         ]
         answers = page_of(*files)
+        sign = "€".encode().decode("latin-1")
+        headers = {"Retry-After": sign, "Last-Modified": sign}
         for status in statuses:
-            answers[f"/simple/torch/torch-{status}.zip"] = Answer(status=status)
-            answers[f"/simple/p{status}/"] = Answer(status=status)
+            answer = Answer(status=status, headers=headers)
+            answers[f"/simple/torch/torch-{status}.zip"] = answer
+            answers[f"/simple/p{status}/"] = answer
         with serve_answers(answers) as server:
 
             def prepare(client: Client) -> None:

@@ -1,7 +1,10 @@
-"""``upgrade --index --pages`` reads source distributions of strangers within limits."""
+"""``upgrade --index --pages`` reads directories of strangers within limits."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import tarfile
 import zipfile
 import zlib
@@ -10,9 +13,12 @@ from pathlib import Path
 
 import pytest
 from simple_repository import model
+from support.documents import document, nvidia
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp import api
+from nvp.index.server import static_files
 from nvp.index.server.static_files import read_file
 
 INFO = "kern-1.0/PKG-INFO"
@@ -34,8 +40,7 @@ def large(name: str, kind: bytes = tarfile.REGTYPE) -> Iterator[bytes]:
 
 
 def many() -> Iterator[bytes]:
-    for _ in range(300):
-        yield header("kern-1.0/x") * 1024
+    yield header("kern-1.0/x") * 1024
 
 
 def write_gzip(path: Path, pieces: Iterable[bytes]) -> None:
@@ -51,24 +56,93 @@ def write_gzip(path: Path, pieces: Iterable[bytes]) -> None:
         file.write(b"\3\0" + bytes(8))
 
 
+def pax(data: bytes) -> bytes:
+    """A pax header with few bytes, for which tarfile takes hours or gigabytes."""
+    return header("pax", len(data), tarfile.XHDTYPE) + data + bytes(-len(data) % 512)
+
+
+def negative() -> Iterator[bytes]:
+    item = tarfile.TarInfo("kern-1.0/back")
+    item.size = -1024
+    yield header("kern-1.0/x")
+    yield item.tobuf(tarfile.GNU_FORMAT)
+
+
+def holes() -> Iterator[bytes]:
+    yield pax(b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n")
+    yield header("kern-1.0/sparse", 512) + b"999999999\n" + b"1\n" * 251
+    yield from (b"1\n" * 512,) * 1_000_000
+
+
 BOMBS = {
+    "digits": ([pax(b"9" * (4 * 1024**2 - 512))], "a header is too large"),
+    "negative": (negative(), "more than 2 GiB"),
+    "holes": (holes(), "not a readable archive"),
     "member": (large("kern-1.0/big"), "more than 2 GiB"),
     "pax": (large("pax", tarfile.XHDTYPE), "a header is too large"),
     "name": (large("long", tarfile.GNUTYPE_LONGNAME), "a header is too large"),
-    "members": (many(), "more than 100000 members"),
+    "members": (many(), "more than 1000 members"),
     "link": ([header(INFO, 0, tarfile.LNKTYPE)], "PKG-INFO is not a regular file"),
     "symlink": ([header(INFO, 0, tarfile.SYMTYPE)], "PKG-INFO is not a regular file"),
 }
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_an_archive_is_read_within_limits(name: str, tmp_path: Path) -> None:
+def test_an_archive_is_read_within_limits(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static_files, "_MOST_MEMBERS", 1000)
     pieces, message = BOMBS[name]
     path = tmp_path / "kern-1.0.tar.gz"
     write_gzip(path, pieces)
     (file,) = api.write_index(tmp_path).files
     assert message in file.problems[0].message
     assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+@pytest.mark.parametrize("top", ["kern-1.0", "./kern-1.0", f"{'long' * 40}-1.0"])
+def test_the_names_of_members_are_read_in_each_form(
+    form: int, top: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "kern-1.0.tar.gz"
+    source = tmp_path / "é"
+    source.write_text("Requires-Python: >=3.9\n")
+    os.utime(source, (1.5, 1.5))  # needs a pax header
+    with tarfile.open(path, "w:gz", format=form) as archive:
+        archive.add(tmp_path, top, recursive=False)
+        for name in ("x" * 200, "é/PKG-INFO", "PKG-INFO"):
+            archive.add(source, f"{top}/{name}")
+    entry = model.File(filename=path.name, url=path.name, hashes={})
+    assert read_file(str(path), None, entry)[0].requires_python == ">=3.9"
+
+
+def test_files_behind_links_do_not_change(tmp_path: Path) -> None:
+    own, index = tmp_path / ".bashrc", tmp_path / "index"
+    own.write_text("own\n")
+    given = nvidia("12.6", sm=["75_real"])
+    one = document({"cu126": given})
+    wheel = stub_wheel(index / "kern", "kern", "1.0", "cu126", variant_json=one)
+    api.write_index(index)
+    page = index / "kern" / "index.json"
+    shown = json.loads(page.read_text())
+    for file in shown["files"]:
+        # The METADATA that the file behind the link must have to be replaced.
+        file |= {"size": 1, "core-metadata": {"sha256": digest(own)}}
+    page.write_text(json.dumps(shown))
+    links = [*index.rglob("*.metadata"), *index.rglob("*-variants.json")]
+    for link in links:
+        link.unlink()
+        link.symlink_to(own)
+    api.write_index(index)
+    assert len(links) == 2
+    assert own.read_text() == "own\n"
+    assert not any(link.is_symlink() for link in links)
+    assert wheel.exists()
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -64,7 +64,9 @@ def test_a_build_that_fits_has_another_rank_here(
         assert ask(urljoin(url, name.removesuffix(end))).status == 200
 
 
-@pytest.mark.parametrize("name", ["torch-9-py3-none-any.whl", "x", "torch-a-b"])
+@pytest.mark.parametrize(
+    "name", ["torch-9-py3-none-any.whl", "x", "torch-a-b", f"x-{'9' * 5000}"]
+)
 def test_a_file_that_no_machine_gets(name: str, here: Running) -> None:
     root = here.urls[0].removesuffix("/simple/")
     assert ask(f"{root}/f/torch/cu126/00000000/{name}").status == 404

@@ -23,7 +23,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
-from ..files import replace_file
+from ..files import replacing
 from ..metadata.checking import to_text
 from ..wheels.archive import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata
@@ -120,7 +120,8 @@ def upgrade_folder(
     for file in files:
         if write and file.changed and file.text is not None:
             logger.info("writing %s", file.path)
-            replace_file(file.path, file.text)
+            with replacing(file.path, follows=False) as new:
+                new.write(file.text.encode())
     return files
 
 

@@ -10,6 +10,7 @@ import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO, Any
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -19,7 +20,13 @@ from nvidia_variant_provider.metadata.model import Properties
 from nvidia_variant_provider.strict_json import parse_json
 
 from ..metadata.requirements import has_variant_markers
-from .archive import open_wheel, parse_headers, parse_requires, read_dist_info
+from .archive import (
+    find_headers,
+    first_header,
+    open_wheel,
+    parse_requires,
+    read_dist_info,
+)
 
 MAX_TAGS = 1000
 """The maximum number of tags to read; real wheels have fewer than twenty."""
@@ -77,17 +84,16 @@ def read_content(archive: zipfile.ZipFile) -> WheelContent:
         hint = "build the wheel again"
         raise InputError("has no *.dist-info/METADATA", hint=hint)
     wheel = read_dist_info(archive, "WHEEL")
-    headers = parse_headers(metadata)
-    tags = None if wheel is None else parse_headers(wheel).get_all("Tag", [])[:MAX_TAGS]
+    tags = None if wheel is None else islice(find_headers(wheel, "Tag"), MAX_TAGS)
     return WheelContent(
         variant_json=read_dist_info(archive, "variant.json"),
         folder=next(filter(None, map(_metadata_folder, archive.namelist())), ""),
-        name=str(headers.get("Name", "")).strip(),
-        version=str(headers.get("Version", "")).strip(),
+        name=first_header(metadata, "Name"),
+        version=first_header(metadata, "Version"),
         requires=parse_requires(metadata),
-        requires_python=str(headers.get("Requires-Python", "")).strip(),
+        requires_python=first_header(metadata, "Requires-Python"),
         metadata_sha256=hashlib.sha256(metadata).hexdigest(),
-        tags=None if tags is None else [str(tag).strip() for tag in tags],
+        tags=None if tags is None else [tag.strip() for tag in tags],
     )
 
 

@@ -415,4 +415,7 @@ async def _send_with(
     request = client.build_request("GET", url, headers={**headers, **OWN})
     if (request.url.port or 0) not in range(2**16):
         raise ValueError(f"no server has the port {request.url.port}")
-    return await client.send(request, stream=True, follow_redirects=False)
+    response = await client.send(request, stream=True, follow_redirects=False)
+    # In this encoding, a server can pass on every header unchanged.
+    response.headers.encoding = "latin-1"
+    return response

@@ -31,7 +31,7 @@ from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
     expands_too_far,
-    parse_headers,
+    first_header,
     parse_requires,
     platform_of,
 )
@@ -250,8 +250,7 @@ def check_metadata(metadata: bytes, project: str, release: Version) -> None:
 
     :raises InputError: METADATA belongs to another release, or is invalid.
     """
-    headers = parse_headers(metadata)
-    name, version = str(headers.get("Name", "")), str(headers.get("Version", ""))
+    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
     versions = _versions(version)
     if canonicalize_name(name) != project or versions is None:
         raise InputError(f"it is of {shown(f'{name} {version}')}", hint=_HINT)

@@ -21,7 +21,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 from simple_repository import content_negotiation, errors, model
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -424,7 +424,7 @@ def _respond_renamed(
     wheel = name.removesuffix(METADATA)
     try:
         version = Version(wheel.split("-")[1])
-    except (IndexError, InvalidVersion):
+    except (IndexError, ValueError):
         return None
     shown = next((c for c in shown_releases if Version(c.version) == version), None)
     if shown is None or any(offer.name == wheel for offer in shown.offers):

@@ -394,7 +394,8 @@ class Source:
         if self.access.local:
             return True
         root, target = local_path(self.url).resolve().parent, path.resolve()
-        if not target.is_relative_to(root) or not _NAME.fullmatch(path.name):
+        names = path.name, target.name  # a link may have another name
+        if not (target.is_relative_to(root) and all(map(_NAME.fullmatch, names))):
             return False
         return "/." not in f"/{target.relative_to(root).as_posix()}"
 

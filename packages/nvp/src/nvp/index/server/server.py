@@ -414,11 +414,11 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.close()
         message = f"{port} is not a port number"
         raise UsageError(message, hint="give 0 to 65535") from None
-    except OSError as error:
+    except (OSError, TypeError) as error:  # TypeError: no name of a host
         bound.close()
-        reason = error.strerror or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot listen on {host} port {port}: {reason}"
-        known = isinstance(error, socket.gaierror)
+        known = isinstance(error, socket.gaierror | TypeError)
         hint = "check --host" if known else "choose another --port"
         raise InputError(message, hint=hint) from None
     bound.set_inheritable(True)

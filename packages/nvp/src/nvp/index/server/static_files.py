@@ -35,8 +35,8 @@ from ...files import list_folders
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,
+    first_header,
     open_wheel,
-    parse_headers,
     parse_wheel_name,
     read_dist_info,
     read_member,
@@ -62,6 +62,15 @@ _LARGEST_SDIST = 2 * 1024**3
 _MOST_MEMBERS = 100_000
 """The limits of a source distribution up to its PKG-INFO: its size in bytes after
 decompression, and its number of members. Each limit is several seconds of work."""
+
+_NAMING = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME)
+_WITHOUT_DATA = (
+    *(tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE),
+    *(tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE),
+)
+"""The kinds of members with the name of the next member, and those without data."""
+
+_LONGEST_HEADER = 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,8 +195,7 @@ def _digest(path: str) -> str:
 
 
 def _requires_python(metadata: bytes) -> str | None:
-    text = str(parse_headers(metadata).get("Requires-Python", ""))
-    text = " ".join(text.split())
+    text = " ".join(first_header(metadata, "Requires-Python").split())
     return printable(text) or None
 
 
@@ -202,53 +210,53 @@ def _read_pkg_info(path: str) -> bytes:
                 if _is_pkg_info(member.filename):
                     return read_member(archive, member, "PKG-INFO")
         return b""
-    with explained(), open_regular(path) as raw, _Inflated(fileobj=raw) as data:
+    with explained(), open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as data:
         try:
-            # Use no other compression: for .tar.gz, pip uses only gzip.
-            tar = tarfile.open(fileobj=data, mode="r:")  # noqa: SIM115  # has no file
-            for _ in range(_MOST_MEMBERS):
-                item = tar.next()
-                if item is None:
-                    return b""
-                if _is_pkg_info(item.name.removeprefix("./")):
-                    # Follow no link: its target may be missing, or the link itself.
-                    info = tar.extractfile(item) if item.isreg() else None
-                    if info is None:
-                        raise tarfile.ReadError("PKG-INFO is not a regular file")
-                    return info.read(MAX_MEMBER)
-                # Millions of members need gigabytes.
-                tar.members.clear()  # type: ignore[attr-defined]
-            raise tarfile.ReadError(f"more than {_MOST_MEMBERS} members")
+            return _find_pkg_info(data)
         except (tarfile.TarError, gzip.BadGzipFile) as error:
             reason = shown(str(error) or type(error).__name__, 100)
             message = f"not a readable archive: {reason}"
             raise InputError(message, hint="build or upload it again") from None
 
 
-class _Inflated(gzip.GzipFile):
-    """The archive of a source distribution, which `tarfile` reads within limits.
+def _find_pkg_info(data: gzip.GzipFile) -> bytes:
+    """Return PKG-INFO of a tar archive; empty if it has none.
 
-    A header of `tarfile` may state any size, and is read at once.
+    `tarfile.open` is not suitable: pax headers and lists of holes can make it use any
+    amount of time and memory, and negative sizes make it read members again.
+
+    :raises tarfile.TarError: the archive is damaged or too large.
     """
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Read the next bytes.
-
-        :raises tarfile.ReadError: they are too many, or too far from the start.
-        """
-        if size is None or not 0 <= size <= MAX_MEMBER:
+    name = ""
+    for _ in range(_MOST_MEMBERS):
+        try:
+            head = data.read(tarfile.BLOCKSIZE)
+            item = tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
+        except tarfile.EOFHeaderError:
+            return b""
+        size = 0 if item.type in _WITHOUT_DATA else item.size
+        after = data.tell() + size + -size % tarfile.BLOCKSIZE
+        names = item.type in _NAMING
+        if names and size > _LONGEST_HEADER:
             raise tarfile.ReadError("a header is too large")
-        self.seek(self.tell())
-        return super().read(size)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Change the position.
-
-        :raises tarfile.ReadError: it is too far from the start.
-        """
-        if offset > _LARGEST_SDIST:
+        if size < 0 or after > _LARGEST_SDIST:
             raise tarfile.ReadError(f"more than {_LARGEST_SDIST >> 30} GiB")
-        return super().seek(offset, whence)
+        if names:
+            text = data.read(size)
+            before, found, path = text.partition(b" path=")
+            if item.type == tarfile.GNUTYPE_LONGNAME:
+                name = os.fsdecode(text.partition(b"\0")[0])
+            elif found and before.rpartition(b"\n")[2].isdigit():
+                name = os.fsdecode(path.partition(b"\n")[0])
+        else:
+            if _is_pkg_info((name or item.name).removeprefix("./")):
+                # Follow no link: its target may be missing, or the link itself.
+                if not item.isreg():
+                    raise tarfile.ReadError("PKG-INFO is not a regular file")
+                return data.read(min(size, MAX_MEMBER))
+            name = ""
+        data.seek(after)
+    raise tarfile.ReadError(f"more than {_MOST_MEMBERS} members")
 
 
 def _is_pkg_info(member: str) -> bool:

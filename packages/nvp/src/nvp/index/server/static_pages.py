@@ -173,7 +173,7 @@ def _write(path: str, data: bytes) -> None:
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
         raise InputError(message, path=folder, hint="check the path") from None
-    with replacing(path) as file:
+    with replacing(path, follows=False) as file:
         file.write(data)
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packaging.utils import canonicalize_name
+from packaging.utils import canonicalize_name, is_normalized_name
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
@@ -396,7 +396,7 @@ def _list_projects(folder: Path) -> list[str]:
         names = [item.name for item in folder.iterdir() if item.is_dir()]
     except OSError as error:
         raise _unreadable(folder, error) from None
-    return [name for name in names if canonicalize_name(name) == name]
+    return [name for name in names if is_normalized_name(name)]
 
 
 def _is_utf_8(name: str) -> bool:
