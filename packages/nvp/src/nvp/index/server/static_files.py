@@ -229,11 +229,10 @@ def _find_pkg_info(data: gzip.GzipFile) -> bytes:
     """
     name = ""
     for _ in range(_MOST_MEMBERS):
-        try:
-            head = data.read(tarfile.BLOCKSIZE)
-            item = tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
-        except tarfile.EOFHeaderError:
+        head = data.read(tarfile.BLOCKSIZE)
+        if head and not any(head):
             return b""
+        item = tarfile.TarInfo.frombuf(head, "utf-8", "surrogateescape")
         size = 0 if item.type in _WITHOUT_DATA else item.size
         after = data.tell() + size + -size % tarfile.BLOCKSIZE
         names = item.type in _NAMING
