@@ -265,6 +265,17 @@ class TestFiles:
             assert {ask(files[path.name]).status for path in others} == {404}
             assert ask(files["x-1.1.zip"]).body == b"fine"
 
+    def test_a_page_of_links_is_read_once_for_all_projects(self) -> None:
+        names = [f"{name}-1.0-py3-none-any-cu128.whl" for name in ("a", "b", "a-b")]
+        page = "".join(f'<a href="{name}">x</a>' for name in names)
+        answers = {"/links/": Answer(body=page.encode(), kind="text/html")}
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/links/", links=True) as running,
+        ):
+            assert ask(running.urls[0]).status == 200
+            assert [r for r in server.requests if "/links/ " in r] == ["/links/ whole"]
+
     def test_credentials_that_nobody_asked_for_are_ignored(self, folder: Path) -> None:
         """A netrc file with a default entry has a password for every server."""
         with serve_answers(answers_of(folder), credentials="a:b") as server:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice, takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -250,9 +252,17 @@ class LinksUpstream(Upstream):
         super().__init__()
         self.location = location
         self._client = client
+        self._whole: model.ProjectDetail | None = None
+        self._names: list[tuple[str, int]] = []  # normalized, each with its position
 
     async def read_all(self) -> model.ProjectDetail:
-        """Return the files of all projects."""
+        """Return the files of all projects, and cache them for pages of projects."""
+        page = self._whole = await self._read_whole()
+        names = (canonicalize_name(file.filename) for file in page.files)
+        self._names = sorted((name, number) for number, name in enumerate(names))
+        return page
+
+    async def _read_whole(self) -> model.ProjectDetail:
         if is_http(self.location):
             page = await self._fetch(self._client, self.location, "text/html", "links")
             return await _refuse_near_files(page, self.location, self._client)
@@ -268,12 +278,11 @@ class LinksUpstream(Upstream):
         return {project_of(file.filename) for file in page.files}
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
-        page = await self.read_all()
-        files = tuple(
-            file
-            for file in page.files
-            if canonicalize_name(file.filename).startswith(f"{project}-")
-        )
+        page = self._whole or await self.read_all()
+        start = f"{project}-"
+        later = islice(self._names, bisect_left(self._names, (start,)), None)
+        own = takewhile(lambda item: item[0].startswith(start), later)
+        files = tuple(page.files[number] for number in sorted(n for _, n in own))
         return replace(page, name=project, files=files)
 
 
