@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
-from support.range_server import RangeServer, serve_answers
+from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
