@@ -59,7 +59,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("releases", "torch", "--index-url", FIXTURES, "--cuda-driver", "12.8"),
             marks=pytest.mark.slow,
         ),
-        ("pip", "--version"),
+        pytest.param(("pip", "--version"), marks=pytest.mark.slow),
         ("pip", "freeze", "--path", FIXTURES),
         ("detect",),
     ],

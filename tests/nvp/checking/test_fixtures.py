@@ -59,13 +59,13 @@ def verdicts(path: Path, environment: Environment) -> dict[str, tuple[str, str]]
     "name",
     [
         "torch-xformers/uv.lock",
-        "torch-xformers/poetry.lock",
-        "torch-xformers/pylock.toml",
-        "torch-xformers/freeze.txt",
+        pytest.param("torch-xformers/poetry.lock", marks=pytest.mark.slow),
+        pytest.param("torch-xformers/pylock.toml", marks=pytest.mark.slow),
+        pytest.param("torch-xformers/freeze.txt", marks=pytest.mark.slow),
         "vllm/uv.lock",
         "jax-cuda12/uv.lock",
         "tensorflow-cuda/requirements.txt",
-        "cupy-numba/uv.lock",
+        pytest.param("cupy-numba/uv.lock", marks=pytest.mark.slow),
         "onnxruntime-gpu/pdm.lock",
     ],
 )

@@ -235,7 +235,7 @@ PIP_CASES = [
 
 
 @pytest.mark.parametrize(
-    ("case", "version", "words"), some_of(PIP_CASES, 63, slow=17), indirect=["case"]
+    ("case", "version", "words"), some_of(PIP_CASES, 127, slow=17), indirect=["case"]
 )
 def test_pip(
     case: Case, version: str, words: Sequence[str], pips: dict[str, Environment]
@@ -250,7 +250,7 @@ def test_pip(
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 45, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 91, slow=13),
     indirect=["case"],
 )
 def test_pip_behind_serve(
@@ -266,7 +266,7 @@ def test_pip_behind_serve(
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 43, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 89, slow=13),
     indirect=["case"],
 )
 def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
@@ -327,9 +327,9 @@ def test_uv_and_an_index_that_forbids_what_it_does_not_have(
     "page",
     [
         odd_head("Transfer-Encoding", "gzip, chunked"),
-        odd_head("A B", "c"),
+        pytest.param(odd_head("A B", "c"), marks=pytest.mark.slow),
         FAULTS["a local file"],
-        FAULTS["a scheme that nobody reads"],
+        pytest.param(FAULTS["a scheme that nobody reads"], marks=pytest.mark.slow),
     ],
 )
 def test_a_reply_that_only_this_program_rejects(
@@ -361,7 +361,9 @@ class _LostOnce(dict[str, Answer]):
         return lost if lost is not None else super().get(path, default)
 
 
-@pytest.mark.parametrize("version", EDGES)
+@pytest.mark.parametrize(
+    "version", [EDGES[0], *(pytest.param(v, marks=pytest.mark.slow) for v in EDGES[1:])]
+)
 def test_a_connection_that_is_lost_once(
     version: str, environ: dict[str, str], pips: dict[str, Environment], tmp_path: Path
 ) -> None:
@@ -385,7 +387,9 @@ def test_a_connection_that_is_lost_once(
     assert through == Result(False, INNER)
 
 
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    "is_first", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_users_of_two_indexes_on_one_server(
     is_first: bool,
     environ: dict[str, str],

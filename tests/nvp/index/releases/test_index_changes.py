@@ -151,7 +151,9 @@ class TestSavedPages:
         api.write_index(tmp_path)
         return tmp_path / "demo"
 
-    @pytest.mark.parametrize("name", ["index.html", "index.json"])
+    @pytest.mark.parametrize(
+        "name", ["index.html", pytest.param("index.json", marks=pytest.mark.slow)]
+    )
     def test_yanked_release(self, root: Path, run: Run, name: str) -> None:
         publish(root.parent, "demo", "2.0", cu126=GPU)
         api.write_index(root.parent)

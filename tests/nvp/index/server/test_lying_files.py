@@ -79,7 +79,7 @@ def kept(home: Path) -> list[Path]:
 @pytest.mark.parametrize(
     "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
 )
-@pytest.mark.parametrize("hashes", [True, False])
+@pytest.mark.parametrize("hashes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_pip_gets_nothing_that_was_not_compared(
     version: str,
     hashes: bool,
@@ -314,7 +314,9 @@ def test_a_wheel_that_is_rewritten_is_compared_too(tmp_path: Path) -> None:
             assert ask(url).status == 403
 
 
-@pytest.mark.parametrize("marked", ["archive", "metadata"])
+@pytest.mark.parametrize(
+    "marked", ["archive", pytest.param("metadata", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "version", [PIPS[0], pytest.param(PIPS[-1], marks=pytest.mark.slow)]
 )
@@ -403,7 +405,10 @@ def test_a_wheel_that_is_rewritten_has_any_hash_of_pip(
 
 
 @needs_root
-@pytest.mark.parametrize("damage", ["metadata", "fifo", "link"])
+@pytest.mark.parametrize(
+    "damage",
+    ["metadata", *(pytest.param(x, marks=pytest.mark.slow) for x in ("fifo", "link"))],
+)
 def test_root_with_the_home_of_another_user(
     damage: str,
     tmp_path: Path,

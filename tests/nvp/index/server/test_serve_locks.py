@@ -347,6 +347,7 @@ def test_pdm_locks_no_source_of_what_is_passed_over(
     assert text.count('file = "kernels-2.0') == 4
 
 
+@pytest.mark.slow
 def test_the_line_is_true_for_clients_of_each_python(
     environ: dict[str, str], tmp_path: Path
 ) -> None:

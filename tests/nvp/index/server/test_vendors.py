@@ -150,6 +150,7 @@ def test_releases(run: Run, own: str) -> None:
     assert "torch 2.14.1+cu126 runs here, from PyTorch's index: " in done.out
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_unless_wanted(run: Run, own: str, tmp_path: Path) -> None:
     """An unreadable index of a vendor does not change the result."""
     shutil.rmtree(tmp_path / "vendors")

@@ -97,7 +97,7 @@ def uv_installs(
     return installed_labels(target)
 
 
-@pytest.mark.parametrize("requires", [MARKED, []])
+@pytest.mark.parametrize("requires", [MARKED, pytest.param([], marks=pytest.mark.slow)])
 def test_pip_downloads_the_wheel_once(
     requires: list[str], pip: Pip, tmp_path: Path
 ) -> None:
@@ -134,6 +134,7 @@ def test_uv_downloads_the_wheel_once(tmp_path: Path, environ: dict[str, str]) ->
     assert server.requests.count(f"{BEST} whole") == 1
 
 
+@pytest.mark.slow
 def test_the_server_of_python(
     pip: Pip, tmp_path: Path, environ: dict[str, str]
 ) -> None:
