@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -155,3 +156,12 @@ def test_methods_that_decompress_everything_are_refused(
     entry = model.File(filename=path.name, url=path.name, hashes={})
     with pytest.raises(InputError, match="a method that wheels do not use"):
         read_file(str(path), None, entry)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="any bytes are names on Linux")
+def test_the_name_of_a_directory_may_not_be_utf_8(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    stub_wheel(Path(os.fsdecode(folder)), "kern", "1.0")
+    api.write_index(tmp_path)
+    page = (tmp_path / "kern" / "index.html").read_bytes()
+    assert b'"../%FF/kern-1.0-py3-none-any.whl#' in page

@@ -400,16 +400,16 @@ def _settled_fields(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
 
 def _split_fields(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the header fields with their continuation lines, and the other bytes."""
-    fields: list[bytes] = []
+    starts: list[int] = []
     position = 0
     while position < len(data):
         end = data.find(b"\n", position) + 1 or len(data)
         line = data[position:end]
         if not line.strip(b"\r\n"):
             break
-        if fields and line[:1] in (b" ", b"\t"):
-            fields[-1] += line
-        else:
-            fields.append(line)
+        if not starts or line[:1] not in (b" ", b"\t"):
+            starts.append(position)
         position = end
+    ends = [*starts[1:], position]
+    fields = [data[start:end] for start, end in zip(starts, ends, strict=False)]
     return fields, data[position:]

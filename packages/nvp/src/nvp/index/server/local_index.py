@@ -305,9 +305,11 @@ class LocalIndex:
         """
         from .served_locks import read_lockable
 
+        if not url.startswith(f"{self.url}/"):
+            return None
         path = url.removeprefix(f"{self.url}/")
         place, project, name = path.split("/")[0], *path.split("/")[-4::3]
-        if not url.startswith(self.url) or not place.isdecimal():
+        if not place.isdecimal():
             return None
         number = int(place)
         repositories = [*self._repositories, *self._locked]

@@ -91,7 +91,8 @@ class ListedFile:
     @property
     def url(self) -> str:
         """The URL relative to the page of the project."""
-        folder = f"../{quote(self.folder, '')}/" if self.folder else "../"
+        # The name of a directory may not be UTF-8.
+        folder = f"../{quote(os.fsencode(self.folder), '')}/" if self.folder else "../"
         return ("" if self.folder == self.project else folder) + quote(self.name, "")
 
 
