@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packaging.tags import Tag, parse_tag
+from packaging.tags import Tag, mac_platforms, parse_tag
 from support.clients import CLIENTS, MINORS
 
+from nvp.index.selection import renaming
 from nvp.index.selection.renaming import find_outranking
 
 _PLATFORMS = (
@@ -181,3 +182,34 @@ def test_too_many_kinds_of_machines_are_not_compared() -> None:
     ]
     worse = ["cp39-cp39-manylinux_2_34_x86_64", *real[1:]]
     assert find_outranking([list(map(tags, real)), list(map(tags, worse))]) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"py3-none-manylinux_2_{n}_x86_64" for n in range(10_000)],
+        [
+            f"{('py3-none', 'cp314-cp314')[n > 0]}-{'.'.join(f'p{m}' for m in range(60))}"
+            for n in range(300)
+        ],
+        ["py3-none-macosx_1000000_0_arm64", "py3-none-any"],
+    ],
+    ids=["platforms", "wheels", "versions"],
+)
+def test_the_comparison_of_a_page_is_bounded(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tags of a page of some hundred kilobytes took minutes, and gigabytes."""
+    machines = renaming._machines
+
+    def few(platforms: set[str]) -> set[tuple[str, ...]]:
+        assert len(platforms) < 2000
+        return machines(platforms)
+
+    def real(version: tuple[int, int], arch: str) -> list[str]:
+        assert version < (100, 0)
+        return list(mac_platforms(version, arch))
+
+    monkeypatch.setattr(renaming, "_machines", few)
+    monkeypatch.setattr(renaming, "mac_platforms", real)
+    assert find_outranking([[tags(name)] for name in names]) == []

@@ -34,7 +34,7 @@ from ...wheels.archive import WheelName, parse_wheel_name
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 _OLD = re.compile(rf"({'|'.join(_LEGACY)})_(\w+)")
-_MAC = re.compile(r"macosx_(\d+)_(\d+)_\w+")
+_MAC = re.compile(r"macosx_(\d{1,2})_(\d{1,2})_\w+")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
 
 _NEWEST = 14
@@ -45,6 +45,9 @@ _FREE_THREADED = 13
 
 _MOST_TAGS = 20_000
 """The maximum number of tags to compare for a release; torch 2.9 needs 1,700."""
+
+_MOST_RANKS = 5_000_000
+"""The maximum number of tags of all wheels of a release, times that of machines."""
 
 _OTHER_PLATFORM = "unnamed"
 """A placeholder for a platform that is in no wheel tag."""
@@ -272,7 +275,8 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
         return []
     wheels = {tags for group in groups for tags in group}
     clients = _clients(frozenset().union(*wheels))
-    if clients is None:
+    count = sum(len(tags) for group in groups for tags in group)
+    if clients is None or count * len(clients) > _MOST_RANKS:
         return []
     ranks = {
         tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
@@ -304,7 +308,11 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
     # Add the neighbors of each named version: they cannot use wheels for only that one.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
-    platforms = sorted(_machines({t.platform for t in tags} - {"any"}))
+    named_platforms = {t.platform for t in tags} - {"any"}
+    # There is a machine for each platform, with up to as many platforms.
+    if sum(minors) * len(named_platforms) > _MOST_TAGS:
+        return None
+    platforms = sorted(_machines(named_platforms))
     if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
         return None
     return [
