@@ -127,6 +127,7 @@ def test_requirements_of_another_platform_do_not_count(
         ("a; platform_system != 'Windows'", "linux_x86_64 linux_aarch64"),
         ("a; sys_platform == 'darwin'", ""),
         ("not valid; sys_platform (", "linux_x86_64 linux_aarch64 win_amd64"),
+        ("a; extra != 'b' and os_name == 'nt'", "win_amd64"),
     ],
 )
 def test_what_a_platform_requires(text: str, platforms: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
+from nvp.builds.stepping_back import Limits
 from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
 from nvp.knowledge.builds import required_projects
 
@@ -104,3 +105,16 @@ def test_a_build_is_judged_by_the_one_release_that_it_requires(
     if judgement is not None:
         assert (judgement.cuda, judgement.how) == (cuda, None)
         assert judgement.reasons[0].startswith("it requires torch==2.10.0, which runs")
+
+
+def test_a_requirement_with_too_many_specifiers_says_nothing() -> None:
+    """METADATA of 190 kB took minutes: each release was compared with each of them."""
+    requirement = "torch>=2.14" + "".join(f",!=1.{n}" for n in range(100))
+    assert required_projects([requirement], ["torch"]) == {}
+    assert find_refusal(requirement, TORCH) is None
+
+
+def test_the_limits_on_a_project_are_bounded() -> None:
+    limits = Limits()
+    limits.note(f"torch>=2.{n}" for n in range(1000))
+    assert len(limits._known["torch"]) == 50

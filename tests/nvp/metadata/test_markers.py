@@ -197,12 +197,13 @@ COMPARISONS = {
 }
 
 
-def trees() -> st.SearchStrategy[str]:
+def trees(*comparisons: str) -> st.SearchStrategy[str]:
     def deeper(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         joined = st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(" ".join)
         return joined | inner.map(lambda text: f"({text})")
 
-    return st.recursive(st.sampled_from(sorted(COMPARISONS)), deeper, max_leaves=12)
+    leaves = st.sampled_from(comparisons or sorted(COMPARISONS))
+    return st.recursive(leaves, deeper, max_leaves=12)
 
 
 @given(marker=trees())
@@ -262,3 +263,25 @@ def test_many_spaces_take_linear_time() -> None:
     member = f"nvidia{spaces}::{spaces}sm_arch"
     assert kept(f'"{member}" in variant_features') == "dep"
     assert kept(f'"{member}{spaces}x" in variant_features') is None
+
+
+@given(
+    marker=trees(
+        "os_name == 'posix'",
+        "sys_platform != 'linux'",
+        "python_version >= '3.10'",
+        "python_version in '3.9 3.12'",
+        "'3.11' > python_version",
+    )
+)
+def test_a_requirement_counts_if_it_may_apply_on_the_platform(marker: str) -> None:
+    marker = f"{marker} and platform_system"
+    expected = Requirement(f"dep; {marker} == 'Linux'").marker
+    assert expected is not None
+    here = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux"}
+    applies = any(
+        expected.evaluate({**here, "python_version": f"3.{minor}"})
+        for minor in range(8, 16)
+    )
+    text = f"dep; {marker} == 'Linux'"
+    assert bool(requirements_on([text], "linux_x86_64")) is applies

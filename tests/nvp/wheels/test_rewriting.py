@@ -212,6 +212,20 @@ def test_bytes_that_are_not_text_stay() -> None:
     assert evaluate(data) == b"Summary: \xff\xfe\n\xff"
 
 
+def test_a_field_with_many_continuation_lines() -> None:
+    """METADATA of 4 MiB took minutes, and a wheel of 10 kB can have it."""
+    line = b'Requires-Dist: d; variant_label == ""\n'
+    folds = b"Summary: a\n" + b" \n" * (1 << 21)
+    assert evaluate(folds + line + b"\r\r\n" + line) == folds + b"\r\r\n" + line
+
+
+def test_only_a_directory_with_a_name_has_the_metadata() -> None:
+    wheel = make_wheel({".dist-info/METADATA": METADATA, ".dist-info/RECORD": b""})
+    made = contents(rewritten(wheel))
+    assert made[f"{INFO}/METADATA"] == EVALUATED
+    assert made[".dist-info/METADATA"] == METADATA
+
+
 class TestStreams:
     wheel = make_wheel({"demo/lib.so": b"x" * 1000})
 

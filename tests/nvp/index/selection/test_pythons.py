@@ -6,7 +6,14 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
-from nvp.index.selection.wheel_files import find_installable, find_pythons, find_wheels
+from nvp.index.releases.reading import _release
+from nvp.index.selection.wheel_files import (
+    find_installable,
+    find_pythons,
+    find_wheels,
+    release_of_sdist,
+)
+from nvp.index.server.app import _respond_renamed
 
 
 @pytest.mark.parametrize(
@@ -58,3 +65,28 @@ def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
         Version("3.0"): {10, 11, 12, 13},
         Version("2.0"): {10, 11, 12, 13},
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "release"),
+    [
+        ("demo-1.0.tar.gz", "1.0"),
+        ("my-demo-1.0+cu126.zip", "1.0"),
+        *((f"demo-1.0rc1.tar.{kind}", "1.0rc1") for kind in ("bz2", "xz", "lzma")),
+        ("demo-1.0.tbz", "1.0"),
+        ("demo-1.0.tar.gz.asc", None),
+        ("demo.zip", None),
+        (f"demo-{'1' * 5000}.tar.gz", None),
+    ],
+)
+def test_the_release_of_a_source_distribution(name: str, release: str | None) -> None:
+    expected = None if release is None else Version(release)
+    assert release_of_sdist(name) == expected
+    assert _release(model.File(name, "", {})) == expected
+
+
+def test_a_number_that_python_does_not_convert_is_no_version() -> None:
+    """The listing of a project ended with a traceback."""
+    name = f"demo-{'1' * 5000}"
+    assert _release(model.File(f"{name}-variants.json", "", {})) is None
+    assert _respond_renamed([], "demo", f"{name}-1-py3-none-any.whl") is None

@@ -189,8 +189,8 @@ def test_too_many_kinds_of_machines_are_not_compared() -> None:
     [
         [f"py3-none-manylinux_2_{n}_x86_64" for n in range(10_000)],
         [
-            f"{('py3-none', 'cp314-cp314')[n > 0]}-{'.'.join(f'p{m}' for m in range(60))}"
-            for n in range(300)
+            f"{python}-{'.'.join(f'p{n}' for n in range(60))}"
+            for python in ("py3-none", *["cp314-cp314"] * 300)
         ],
         ["py3-none-macosx_1000000_0_arm64", "py3-none-any"],
     ],

@@ -51,8 +51,9 @@ def needs_of_report(report: WheelReport) -> Needs | None:
     report = replace(report, requires=requires)
     units = [unit for unit in split_units(report) if unit.targets]
     sizes = [max(item.size for item in unit.libraries) for unit in units]
+    largest = max(sizes, default=0)
     pieces = tuple(
-        _piece(report, unit, minor=_MINOR * size < max(sizes))
+        _piece(report, unit, minor=_MINOR * size < largest)
         for unit, size in zip(units, sizes, strict=True)
     )
     chosen = {item.path for unit in units if unit.by_cuda for item in unit.libraries}

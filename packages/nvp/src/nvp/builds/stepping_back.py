@@ -48,6 +48,10 @@ _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
 
 _LABELS = re.compile(r"\+[^,]*")
 
+_MOST_LIMITS = 50
+"""The maximum number of limits on a project; each is compared with each of its builds.
+METADATA may have 10,000 requirements on one project."""
+
 
 def follow(
     builds: Iterable[Build],
@@ -337,7 +341,7 @@ class Limits:
             if requirement is None or not requirement.specifier:
                 continue
             known = self._known.setdefault(canonicalize_name(requirement.name), [])
-            if requirement.specifier not in known:
+            if len(known) < _MOST_LIMITS and requirement.specifier not in known:
                 known.append(requirement.specifier)
 
     def find_fit(

@@ -21,7 +21,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -40,6 +40,11 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """
 
 
+_MOST_SPECIFIERS = 50
+"""The maximum number of specifiers of a requirement, which are compared with each
+release of its project; real requirements have at most a dozen."""
+
+
 def parse_requirement(text: str) -> Requirement | None:
     """Return the requirement, or ``None`` if it cannot be parsed."""
     from packaging.requirements import Requirement
@@ -47,9 +52,10 @@ def parse_requirement(text: str) -> Requirement | None:
     if _LONG_NUMBER.search(text):
         return None
     try:
-        return Requirement(text)
+        requirement = Requirement(text)
     except (ValueError, RecursionError):
         return None
+    return None if len(requirement.specifier) > _MOST_SPECIFIERS else requirement
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
@@ -112,16 +118,6 @@ class SelectedVariant:
     label: str
     properties: frozenset[tuple[str, str, str]] = frozenset()
 
-    def values(self, marker: str) -> frozenset[str]:
-        """Return the members of a set-valued marker, without spaces around ``::``."""
-        length = {
-            "variant_properties": 3,
-            "variant_features": 2,
-            "variant_namespaces": 1,
-        }[marker]
-        # PEP 825: features and namespaces "are derived from variant_properties".
-        return frozenset("::".join(item[:length]) for item in self.properties)
-
     @classmethod
     def of(cls, label: str, resolution: Resolution) -> SelectedVariant:
         """Create the values for a label on the machine of a resolution."""
@@ -134,6 +130,14 @@ class SelectedVariant:
                 in resolution.supported.get(item.namespace, {}).get(item.feature, ())
             ),
         )
+
+
+@lru_cache(maxsize=64)
+def _values(variant: SelectedVariant, marker: str) -> frozenset[str]:
+    """Return the members of a set-valued marker, without spaces around ``::``."""
+    # PEP 825: features and namespaces "are derived from variant_properties".
+    length = len(_SETS) - _SETS.index(marker)
+    return frozenset("::".join(item[:length]) for item in variant.properties)
 
 
 NON_VARIANT = SelectedVariant(label="")
@@ -258,7 +262,7 @@ class _Parser:
                 f'{written}: {name} is a set: write "..." in {name} or not in'
             )
         member = "::".join(map(str.strip, text.split("::")))
-        return (member in self._variant.values(name)) is (operation == "in")
+        return (member in _values(self._variant, name)) is (operation == "in")
 
     def _peek(self) -> tuple[str, str] | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None

@@ -32,6 +32,8 @@ from .archive import open_wheel, read_dist_info
 
 _REQUIRES = re.compile(rb"Requires-Dist[ \t]*:", re.IGNORECASE)
 _FOLD = re.compile(rb"\r?\n[ \t]+")
+_FIELD = re.compile(rb"(?<=\n)(?![ \t])")
+_BLANK = re.compile(rb"^\r*(?:\n|\Z)", re.MULTILINE)
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _CENTRAL = struct.Struct("<4s6H3I5H2I")
@@ -179,7 +181,7 @@ def _dist_info_path(infos: Iterable[zipfile.ZipInfo], name: str) -> str:
     return next(
         info.filename
         for info in infos
-        if info.filename.endswith(f".dist-info/{name}")
+        if info.filename[1:].endswith(f".dist-info/{name}")
         and info.filename.count("/") == 1
     )
 
@@ -400,16 +402,6 @@ def _settled_fields(data: bytes, variant: SelectedVariant) -> Iterator[bytes]:
 
 def _split_fields(data: bytes) -> tuple[list[bytes], bytes]:
     """Return the header fields with their continuation lines, and the other bytes."""
-    starts: list[int] = []
-    position = 0
-    while position < len(data):
-        end = data.find(b"\n", position) + 1 or len(data)
-        line = data[position:end]
-        if not line.strip(b"\r\n"):
-            break
-        if not starts or line[:1] not in (b" ", b"\t"):
-            starts.append(position)
-        position = end
-    ends = [*starts[1:], position]
-    fields = [data[start:end] for start, end in zip(starts, ends, strict=False)]
-    return fields, data[position:]
+    end = _BLANK.search(data)
+    position = end.start() if end else len(data)
+    return _FIELD.split(data[:position]), data[position:]

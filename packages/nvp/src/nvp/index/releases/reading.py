@@ -11,13 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-)
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -36,7 +31,7 @@ from ..selection.component import select
 from ..selection.options import Selection
 from ..selection.reader import UNAVAILABLE, Progress, Reader
 from ..selection.shown import ShownPage
-from ..selection.wheel_files import is_large
+from ..selection.wheel_files import is_large, release_of_sdist
 from ..server.upstream import make_upstream
 from .rows import make_table
 
@@ -434,6 +429,6 @@ def _release(file: model.File) -> Version | None:
             return Version(Version(parse_wheel_name(name).version).public)
         if match := _METADATA.fullmatch(name):
             return Version(match["version"])
-        return parse_sdist_filename(name)[1]
-    except (InputError, InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return release_of_sdist(name)
+    except (InputError, ValueError):
         return None

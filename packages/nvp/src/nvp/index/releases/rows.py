@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from packaging.utils import InvalidWheelFilename
 from packaging.version import Version
 from simple_repository import model
 
@@ -430,7 +429,7 @@ def _parse_all(
             continue
         try:
             names.append(_Name(file, *_parse(file.filename)))
-        except (InputError, InvalidWheelFilename):
+        except InputError:
             continue
     return names
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
-from packaging.utils import (
-    InvalidSdistFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-)
-from packaging.version import InvalidVersion, Version
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -44,6 +41,11 @@ logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
+
+_SDIST = re.compile(
+    r".+-([^-]+)\.(?:zip|tar|tgz|tbz|txz|tlz|tar\.(?:gz|bz2|xz|lz|lzma|zst))", re.DOTALL
+)
+"""The names of source distributions that pip or uv builds."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -218,12 +220,9 @@ def _tags_of(minor: int) -> frozenset[str]:
 
 def release_of_sdist(file_name: str) -> Version | None:
     """Return the release of a source distribution; ``None`` for any other file."""
-    if not file_name.endswith((".tar.gz", ".zip")):
-        return None
-    try:
-        return parse_sdist_filename(file_name)[1]
-    except (InvalidSdistFilename, InvalidVersion):
-        return None
+    match = _SDIST.fullmatch(file_name)
+    versions = _versions(match[1]) if match else None
+    return versions[1] if versions else None
 
 
 def may_be_build(file_name: str) -> bool:
