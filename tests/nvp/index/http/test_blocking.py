@@ -7,7 +7,9 @@ import base64
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.range_server import Answer, serve_answers
@@ -253,7 +255,14 @@ def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
         client.add_credentials(url, ("a", password))
         assert (await client.get(url)).body == b"x"
         await client.close()
+        proxy = url.replace("//", f"//a:{quote(password)}@")
+        for target in ("http://x.example/", "https://x.example/"):
+            client = Client(Settings(proxy=proxy, plain_http=True))
+            with suppress(UpstreamError):
+                await client.get(target)
+            await client.close()
         server.close()
 
     asyncio.run(read())
-    assert base64.b64encode(sent) in heads[0]
+    assert len(heads) == 3
+    assert all(b"uthorization: Basic " + base64.b64encode(sent) in x for x in heads)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from packaging.requirements import Requirement
 from support.builds import machine
 from support.loopback import start
 from support.wheels import stub_wheel, write_page
 
-from nvp.index.pip.explain import explain_hashes
+from nvp.index.pip.command import Asked, PipCommand
+from nvp.index.pip.explain import explain_failure, explain_hashes
 
 TAG = "py3-none-manylinux_2_17_x86_64"
 A = "a" * 64
@@ -47,3 +51,23 @@ def test_a_build_for_other_hardware(tmp_path: Path) -> None:
     said = explain_hashes("torch", {digest(xpu)}, [replace(pages[0], files=hostile)])
     assert said is not None
     assert "x.example" not in said
+
+
+def test_an_index_that_fails_is_not_asked_for_each_project() -> None:
+    """Each request could take a timeout, after pip has ended."""
+    read: dict[str, list[Any]] = {}
+    run: Any = SimpleNamespace(
+        command=PipCommand(
+            command="install",
+            requires_hashes=True,
+            asked=[
+                Asked(project=x, requirement=Requirement(x), hashes=frozenset({A}))
+                for x in "abc"
+            ],
+        ),
+        local_index=SimpleNamespace(
+            requested={"b", "c"}, find_shown=lambda name: read.setdefault(name, [])
+        ),
+    )
+    assert explain_failure(run) == ()
+    assert [*read] == ["b"]

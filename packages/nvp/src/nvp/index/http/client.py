@@ -7,7 +7,6 @@ time, and the rules for redirects and retries. Errors redact their URLs on creat
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import ssl
 from collections.abc import (
@@ -31,6 +30,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from .connecting import (
     NearnessFinder,
+    basic,
     find_proxy,
     make_connections,
     make_tls_context,
@@ -405,13 +405,7 @@ async def _send_with(
     pair: tuple[str, str] | None,
 ) -> httpx.Response:
     if pair is not None:
-        text = ":".join(pair)
-        try:
-            encoded = text.encode("latin-1")  # as in pip, which fails for other texts
-        except UnicodeEncodeError:
-            encoded = text.encode()
-        basic = base64.b64encode(encoded).decode("ascii")
-        headers = {**headers, "Authorization": f"Basic {basic}"}
+        headers = {**headers, "Authorization": basic(pair)}
     request = client.build_request("GET", url, headers={**headers, **OWN})
     if (request.url.port or 0) not in range(2**16):
         raise ValueError(f"no server has the port {request.url.port}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import os
 import socket
@@ -342,7 +343,20 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
     if made.url.scheme.startswith("socks") and find_spec("socksio") is None:
         message = f"the proxy {redacted(proxy)} speaks SOCKS, which needs a package"
         raise UpstreamError(message, url, hint="pip install 'httpx[socks]'")
+    if made.auth and made.url.scheme.startswith("http"):
+        header = {"Proxy-Authorization": basic(made.auth)}
+        return httpx.Proxy(made.url, headers=header)
     return made
+
+
+def basic(pair: tuple[str, str]) -> str:
+    """Return the value of a header with a user and a password."""
+    text = ":".join(pair)
+    try:
+        encoded = text.encode("latin-1")  # as in pip, which fails for other texts
+    except UnicodeEncodeError:
+        encoded = text.encode()
+    return f"Basic {base64.b64encode(encoded).decode('ascii')}"
 
 
 def is_of_proxy(error: httpx.HTTPError) -> bool:

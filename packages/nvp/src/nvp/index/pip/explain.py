@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -299,10 +300,12 @@ def _backend(version: str) -> Backend | None:
 def explain_failure(run: PipRun) -> tuple[str, ...]:
     """Return sentences on those causes of a failure that pip itself cannot report."""
     if run.command.requires_hashes:
-        sentences = (
-            explain_hashes(project, hashes, run.local_index.find_shown(project))
-            for project, hashes in find_hashes(run.command.asked).items()
-        )
+        # An index that does not respond would take a timeout for each project.
+        requested, find_shown = run.local_index.requested, run.local_index.find_shown
+        hashes = find_hashes(run.command.asked)
+        read = ((name, find_shown(name)) for name in hashes if name in requested)
+        pages = takewhile(lambda item: bool(item[1]), read)
+        sentences = (explain_hashes(name, hashes[name], shown) for name, shown in pages)
         if found := tuple(filter(None, sentences)):
             return found
     return _explain_platform(run)

@@ -343,6 +343,12 @@ class LocalIndex:
         shown = (page for item in self._repositories for page in item.all_shown())
         return self._judged(shown)
 
+    @property
+    def requested(self) -> frozenset[str]:
+        """The projects whose pages were requested, and could be read."""
+        pages = (page for item in self._repositories for page in item.all_shown())
+        return frozenset(page.judged.project for page in pages)
+
     def find_judged(self, project: str) -> list[PageVerdicts]:
         """Return the verdicts on a project's page in each index that has it."""
         pages = self._judged(self.find_shown(project))
