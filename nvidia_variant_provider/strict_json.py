@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from itertools import islice
 
 from .errors import InputError, join, redacted, shown
 from .light import Frozen
@@ -32,6 +33,9 @@ the length of the text."""
 OBJECT_MEMORY, LIST_MEMORY, VALUE_MEMORY = 232, 90, 72
 """The largest size in memory of an empty object, an empty list and a short value, in
 bytes."""
+
+_MOST_FLAWS = 1000
+"""The maximum number of reported flaws of a text."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Prefixes of paths that the shell has already opened. Searching a directory never
@@ -269,41 +273,37 @@ def parse_lenient(
         message = "nested too deeply" if deep else "a number is too long"
         hint = _NOT_METADATA
         raise InputError(message, path=path, hint=hint) from None
-    return value, flaws + (_find_flaws(value) if marks else [])
+    # The places of deeply nested flaws are long, so limit their number.
+    found = _find_flaws(value) if marks else ()
+    return value, [*flaws, *islice(found, _MOST_FLAWS)]
 
 
-def _find_flaws(document: object) -> list[Flaw]:
-    flaws = []
+def _find_flaws(document: object) -> Iterator[Flaw]:
     for place, value in _walk(document):
         if isinstance(value, _DuplicateKeys):
             message, hint = "the key is given twice", "keep one of them"
-            flaws += [
-                Flaw(Flaw.DUPLICATE_KEY, join(place, key), message, hint)
-                for key in value.keys_given_twice
-            ]
-        elif isinstance(value, _Constant):
+            for key in value.keys_given_twice:
+                yield Flaw(Flaw.DUPLICATE_KEY, join(place, key), message, hint)
+        else:
             message, hint = f"{value} is not JSON", "write a string or a number"
-            flaws.append(Flaw(Flaw.CONSTANT, place, message, hint))
+            yield Flaw(Flaw.CONSTANT, place, message, hint)
     # The flaws of a value that a later duplicate key replaced are lost. The duplicate
     # key is a flaw itself, so at least one flaw is reported.
-    return flaws
 
 
-def _walk(document: object) -> Iterator[tuple[str, object]]:
-    """Yield ``(place, value)`` for every object and every ``NaN`` or ``Infinity``.
+def _walk(document: object) -> Iterator[tuple[str, _DuplicateKeys | _Constant]]:
+    """Yield ``(place, value)`` for every value with a flaw.
 
     A loop replaces recursion, because documents may be nested deeply. Places are built
-    only for yielded values, to save memory.
+    only for yielded values, to save memory and time.
     """
-    if isinstance(document, _Constant):
-        yield "", document
     keys: list[str | int] = []
     levels = [_items(document)]
-    if isinstance(document, dict):
+    if isinstance(document, (_DuplicateKeys, _Constant)):
         yield "", document
     while levels:
         for key, value in levels[-1]:
-            if isinstance(value, (dict, _Constant)):
+            if isinstance(value, (_DuplicateKeys, _Constant)):
                 place = ""
                 for step in (*keys, key):
                     place = join(place, step)

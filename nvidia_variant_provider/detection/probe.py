@@ -204,8 +204,10 @@ def bindings_folder() -> str | None:
     """Return the directory of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 
-    # Skip the current directory: its files are not meant for this process.
-    path = sys.path[1:] if sys.path[:1] in ([""], [_working_folder()]) else sys.path
+    # Skip the current directory, wherever it is in the list: its files are not meant
+    # for this process, unless this package itself comes from there.
+    skipped = {"", ".", _working_folder()} - {PARENT_OF_PACKAGE}
+    path = [folder for folder in sys.path if folder not in skipped]
     spec = PathFinder.find_spec("pynvml", path)
     if spec is None or spec.origin is None:
         return None

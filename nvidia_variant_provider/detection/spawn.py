@@ -145,7 +145,7 @@ def _run_with_subprocess(
     )
     try:
         output, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as error:
+    except BaseException as error:  # such as KeyboardInterrupt
         child.kill()
         # Mark the child as ended, so the garbage collector does not wait for it or
         # warn about it.
@@ -153,5 +153,7 @@ def _run_with_subprocess(
         if child.stdout is not None and os.name == "posix":
             # On Windows, a thread still reads the pipe, and closing would wait for it.
             child.stdout.close()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
         return error.output or b"", False
     return output, True

@@ -70,6 +70,22 @@ def test_flaw_is_an_error_with_its_place(text: bytes, line: str) -> None:
     assert caught.value.exit_code == 3
 
 
+def test_places_are_built_only_for_flaws(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[object] = []
+
+    def counted(place: str, key: str | int) -> str:
+        joined.append(key)
+        return join(place, key)
+
+    monkeypatch.setattr(strict_json, "join", counted)
+    deep = '{"a":' * 100 + "[" + "{}," * 100 + '{"b":1,"b":2}]' + "}" * 100
+    with pytest.raises(InputError, match="given twice"):
+        parse_json(deep)
+    assert len(joined) < 300
+    _, flaws = strict_json.parse_lenient("[" + '{"b":1,"b":2},' * 3000 + "NaN]")
+    assert len(flaws) == 1000
+
+
 def test_oversized_file_is_not_read_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,10 +25,16 @@ def main(library: str, seconds: int) -> None:
     :param library: ``nvml`` or ``libcuda``.
     :param seconds: the number of seconds that the parent waits.
     """
-    if sys.platform != "win32":
-        # The parent kills a child that is late. If the parent itself was killed,
-        # the alarm ends a child whose driver hangs. A process inherits signals that
-        # its parent ignores or blocks.
+    # The parent kills a child that is late. If the parent itself was killed, the timer
+    # or the alarm ends a child whose driver hangs.
+    if sys.platform == "win32":
+        from threading import Timer
+
+        timer = Timer(seconds, os._exit, (1,))
+        timer.daemon = True  # A child that fails must not wait for the timer.
+        timer.start()
+    else:
+        # A process inherits signals that its parent ignores or blocks.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(seconds)

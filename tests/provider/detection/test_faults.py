@@ -6,6 +6,7 @@ The faults are those of `support.faults`, made by the fake libraries of tests/na
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +19,7 @@ from support.native import compile_libraries, environment, machine, needs_compil
 from support.shared import shared_folder
 
 from nvidia_variant_provider.detection import detect
+from nvidia_variant_provider.detection.probe import bindings_folder
 from nvidia_variant_provider.errors import SelectionWarning
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
@@ -213,6 +215,15 @@ class TestFiles:
         }
         detected = detect(variables)
         assert (detected.source, gpus(detected)) == (library, ("9.0",))
+
+    def test_bindings_in_the_working_folder_are_not_found(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path("pynvml.py").touch()
+        found = bindings_folder()
+        for folder in ("", ".", os.getcwd()):
+            monkeypatch.setattr(sys, "path", ["/nowhere", folder, *sys.path])
+            assert bindings_folder() == found != os.getcwd()
 
 
 def test_nvml_gets_only_the_calls_that_are_needed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -186,3 +187,42 @@ def test_no_descriptor_and_no_zombie_is_left() -> None:
             break
         time.sleep(0.01)
     assert not spawn._left
+
+
+@posix
+def test_an_interrupt_kills_the_child_of_windows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def communicate(child: subprocess.Popen[bytes], **_: object) -> None:
+        started.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "communicate", communicate)
+    with pytest.raises(KeyboardInterrupt):
+        spawn._run_with_subprocess(
+            python("import time; time.sleep(1000)"), os.environ, 60
+        )
+    (child,) = started
+    for _ in range(1000):
+        if os.waitpid(child.pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the child still runs")
+
+
+def test_a_child_whose_parent_was_killed_ends_on_windows() -> None:
+    code = (
+        "import sys, time, types\n"
+        "from nvidia_variant_provider.detection.child import main\n"
+        "fake = types.ModuleType('nvml')\n"
+        "fake.ask = lambda: time.sleep(1000)\n"
+        "sys.modules[f'{main.__package__}.nvml'] = fake\n"
+        "sys.platform = 'win32'\n"
+        "main.main('nvml', 1)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, b"ready\n")
