@@ -16,9 +16,10 @@ from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.errors import InputError, UsageError
-from nvp.census.listing import Project, list_projects
+from nvp.census.listing import Project, list_projects, select_wheels
 from nvp.census.model import Options
 from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.urls import IndexFile
 
 JSON = "application/vnd.pypi.simple.v1+json"
 
@@ -290,3 +291,13 @@ def test_times_of_a_page(
         clock.tzset()
     (wheel,) = project.wheels
     assert wheel.upload_time == expected
+
+
+@pytest.mark.parametrize("time", [10.0**13, -(10.0**30), 0.0])
+def test_a_file_may_have_any_modification_time(time: float) -> None:
+    """File systems accept years that Python does not: the census had a traceback."""
+    name = "demo-1.0-py3-none-any.whl"
+    file = IndexFile(name=name, url=f"/i/{name}", time=time)
+    (wheel,) = select_wheels("demo", [file], Options())
+    epoch = "1970-01-01T00:00:00+00:00"
+    assert wheel.upload_time == (f"{time} s" if time else epoch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ from nvp.census.model import Outcome, Wheel
 from nvp.census.running import Stop, Tally
 from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
-from nvp.census.workers import LocalWorkers
+from nvp.census.workers import LocalWorkers, _isolated
 
 
 @pytest.fixture
@@ -280,3 +281,22 @@ def test_an_index_that_cannot_be_read(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="gone"):
         run(projects(), tmp_path / "census.sqlite")
+
+
+def test_two_censuses_in_one_process_leave_its_children_as_they_were() -> None:
+    before = multiprocessing.util._args_from_interpreter_flags  # type: ignore[attr-defined]
+    entered = threading.Event()
+    ended = threading.Event()
+
+    def run_other() -> None:
+        with _isolated():
+            entered.set()
+            ended.wait(10)
+
+    other = threading.Thread(target=run_other)
+    with _isolated():
+        other.start()
+        entered.wait(0.2)
+    ended.set()
+    other.join()
+    assert multiprocessing.util._args_from_interpreter_flags is before  # type: ignore[attr-defined]

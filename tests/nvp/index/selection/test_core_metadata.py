@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from simple_repository import model
+from simple_repository.components.core import SimpleRepository
 from support.label_index import Pages
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
@@ -18,6 +19,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
+from nvp.index.releases.pinned import _Wheels
 from nvp.index.selection.kept import Kept, MetadataStore, kept_path
 from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
@@ -241,7 +243,7 @@ def test_one_name_twice_on_a_page(before: bool, local: bool, tmp_path: Path) -> 
     assert b"evil" not in content
 
 
-async def _read(reader: Reader, upstream: ListedUpstream, wheel: model.File) -> bytes:
+async def _read(reader: Reader, upstream: SimpleRepository, wheel: model.File) -> bytes:
     try:
         return await reader.read_metadata(upstream, "demo", wheel)
     except InputError as error:
@@ -250,14 +252,18 @@ async def _read(reader: Reader, upstream: ListedUpstream, wheel: model.File) -> 
         await reader.client.close()
 
 
-def test_a_local_wheel_is_read_each_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_url", [True, False])
+def test_a_local_wheel_is_read_each_time(has_url: bool, tmp_path: Path) -> None:
     """pip refuses a wheel with another hash, so nothing of it may be used later."""
     path = stub_wheel(tmp_path, "demo", "1.0")
     good = path.read_bytes()
     stub_wheel(tmp_path, "demo", "1.0", requires=("evil",))
     digest = hashlib.sha256(good).hexdigest()
     wheel = model.File(path.name, path.as_uri(), {"sha256": digest})
-    upstream = ListedUpstream({"demo": [wheel]})
+    upstream: SimpleRepository = ListedUpstream({"demo": [wheel]})
+    if not has_url:  # as in a lock file
+        wheel = replace(wheel, url=str(path))
+        upstream = _Wheels({path.name: wheel})
     reader = Reader(Client(), tmp_path / "cache")
     assert b"evil" in asyncio.run(_read(reader, upstream, wheel))
     path.write_bytes(good)

@@ -289,11 +289,18 @@ def _wheel(name: WheelName, file: IndexFile) -> Wheel:
         url=file.url,
         sha256=file.sha256,
         size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
-        upload_time=None
-        if file.time is None
-        else datetime.fromtimestamp(file.time, timezone.utc).isoformat(),
+        upload_time=_iso_of(file.time),
         page=file.page,
     )
+
+
+def _iso_of(time: float | None) -> str | None:
+    if time is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time, timezone.utc).isoformat()
+    except (ValueError, OverflowError, OSError):  # it is not in the years 1 to 9999
+        return f"{time} s"
 
 
 def _newest_python(item: tuple[WheelName, IndexFile]) -> tuple[list[int], str]:

@@ -158,6 +158,10 @@ class LocalWorkers:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
 
+_isolating = threading.RLock()
+"""Held by `_isolated`: another thread would restore the function of this one."""
+
+
 @contextmanager
 def _isolated() -> Iterator[None]:
     """Start the processes of `multiprocessing` with ``python -I``.
@@ -168,12 +172,13 @@ def _isolated() -> Iterator[None]:
     Python 3.11.
     """
     hidden: Any = util
-    make = hidden._args_from_interpreter_flags
-    hidden._args_from_interpreter_flags = lambda: [*make(), "-I"]
-    try:
-        yield
-    finally:
-        hidden._args_from_interpreter_flags = make
+    with _isolating:
+        make = hidden._args_from_interpreter_flags
+        hidden._args_from_interpreter_flags = lambda: [*make(), "-I"]
+        try:
+            yield
+        finally:
+            hidden._args_from_interpreter_flags = make
 
 
 _withdrawn: Any

@@ -389,7 +389,8 @@ async def find_own(
 
 
 def _is_local(file: model.File) -> bool:
-    return file.url.startswith("file:")
+    # The wheel of a lock file may have a path instead of a URL.
+    return not is_http(file.url)
 
 
 def _needs(record: BuildRecord) -> Needs:
