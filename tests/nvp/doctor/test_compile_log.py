@@ -175,3 +175,19 @@ def test_output_without_a_mark_is_not_looked_at() -> None:
     for _ in range(1000):
         log.read_line("stdout", "something else")
     assert not log.is_relevant("stdout", b"more of something else")
+
+
+def test_numbers_of_many_digits() -> None:
+    log = CompileLog()
+    many = "9" * 5000
+    for line in (
+        f"Graph break in user code at a.py:{many}",
+        f"Recompiling function f in a.py:{many}",
+        "Triton autotuning for function k,",
+        f"finished after {many}s,best config selected: a;",
+    ):
+        log.read_line("stderr", line)
+    found: dict[str, Any] = log.to_dict()
+    assert (found["graph_breaks"], found["recompilations"]) == ([], [])
+    (tuning,) = found["autotuning"]
+    assert tuning["seconds"] is None

@@ -152,3 +152,10 @@ def test_a_working_folder_that_was_removed(
     assert find_installation(str(tmp_path / "env"), {}).version == "3.11"
     with pytest.raises(InputError, match="no such directory"):
         check_target("r.json")
+
+
+def test_a_home_with_a_zero_byte(tmp_path: Path) -> None:
+    packages = make_environment(tmp_path)
+    text = "include-system-site-packages = true\nhome = /x\0y/bin\n"
+    (tmp_path / "pyvenv.cfg").write_text(text)
+    assert find_installation(str(tmp_path), {}).folders == (str(packages),)

@@ -117,3 +117,14 @@ def test_the_options(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 3
     assert "cannot be written" in outcome.err
     assert "ND201" in outcome.out
+
+
+def test_what_looks_like_a_mention_without_a_path_or_as_an_entity(
+    tmp_path: Path,
+) -> None:
+    diagnosis = replace(
+        diagnose(make_stack(tmp_path, environment=machine("12.8", "5.0"))),
+        notes=("a/root@mallory of &#64;mallory, &commat;mallory & AT&T",),
+    )
+    text = "\n".join(issue_lines(diagnosis, {"HOME": "/root"}))
+    assert r"- a~@<!-- -->mallory of \&#64;mallory, \&commat;mallory & AT\&T" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from nvp.doctor.receipts.document import (
     comparison_markdown,
 )
 from nvp.doctor.receipts.making import make_receipt
+from nvp.doctor.runner import Evidence, add_evidence, diagnose
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -247,3 +249,22 @@ def test_an_override_may_be_empty(receipt: dict[str, Any]) -> None:
     new = changed(receipt, setting("overrides", 0, "value", to=""))
     (message,) = messages(receipt, new)
     assert "is an empty text" in message
+
+
+def test_a_long_name_above_many_values(receipt: dict[str, Any]) -> None:
+    values = {str(number): number for number in range(30_000)}
+    other = {**receipt, "toolchain": {"a" * 100_000: values}}
+    facts = compare(other, other).facts
+    assert len(facts) < 11_000
+    assert max(len(fact.name) for fact in facts) <= 500
+
+
+def test_a_receipt_does_not_name_the_server_of_a_package(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, Installed(name="torch", version="2.8.0"))
+    own = make_receipt(stack)
+    (torch,) = own["distributions"]
+    name = "torch @ https://host.example/torch.whl#"
+    against = {**own, "distributions": [{**torch, "name": name}]}
+    found = add_evidence(diagnose(stack), Evidence(against=against)).findings
+    assert all("host.example" not in str(item.commands) for item in found)
+    assert any("host.example" in item.message for item in found)

@@ -29,28 +29,30 @@ _OLD_PREFIX = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] )?(?:\[[!\d][^\]]*\] )?"
     r"torch\.[\w.]+: \[[A-Z]+\] "
 )
-_BREAK = re.compile(r"Graph break(?: \([^)]*\))? in user code at (.+):(\d+)$")
+_BREAK = re.compile(r"Graph break(?: \([^)]*\))? in user code at (.+):(\d{1,9})$")
 _OLD_BREAK = re.compile(r"Graph break: (.+?) from user code at:$")
 _REASON = re.compile(r"(?:Graph Break )?Reason: (.*)")
 _GENERIC_REASON = re.compile(r"Encountered graph break|Failed to handle graph break")
-_FILE = re.compile(r'\s*File "(.+)", line (\d+)')
+_FILE = re.compile(r'\s*File "(.+)", line (\d{1,9})')
 _SKIPPED = re.compile(
-    r"torch\.compile .*skip.* the frame (\S+) \((.+) line (\d+)\) and fall back to "
+    r"torch\.compile .*skip.* the frame (\S+) \((.+) line (\d{1,9})\) and fall back to "
     r"eager"
 )
-_RECOMPILING = re.compile(r"Recompiling function (\S+) in (.+):(\d+)$")
+_RECOMPILING = re.compile(r"Recompiling function (\S+) in (.+):(\d{1,9})$")
 _GUARD = re.compile(r"\s*- (.+)")
-_LIMIT = re.compile(r"torch\._dynamo hit config\.(\w*limit) ?\((\d+)\)")
-_FUNCTION = re.compile(r"\s*function: '(.+)' \((.+):(\d+)\)")
-_NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d+)")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(\w*limit) ?\((\d{1,9})\)")
+_FUNCTION = re.compile(r"\s*function: '(.+)' \((.+):(\d{1,9})\)")
+_NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d{1,9})")
 _EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
 _TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
 _KEY = re.compile(r"with key as (.+?),?$")
-_FINISHED = re.compile(r"finished after (\d+(?:\.\d+)?)s")
+_FINISHED = re.compile(r"finished after (\d{1,9}(?:\.\d+)?)s")
 _BEST = re.compile(r"best config selected: (.+?);?$")
 _INDUCTOR = re.compile(r"AUTOTUNE (\w+)\((.*)\)$")
 _CHOICE = re.compile(r"  (\S+) ([\d.]+) ms 100\.0%")
-_INDUCTOR_END = re.compile(r"\w+ AUTOTUNE benchmarking takes (\d+(?:\.\d+)?) seconds")
+_INDUCTOR_END = re.compile(
+    r"\w+ AUTOTUNE benchmarking takes (\d{1,9}(?:\.\d+)?) seconds"
+)
 
 _HINTS = (
     "Graph break",

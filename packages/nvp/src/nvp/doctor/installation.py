@@ -193,7 +193,8 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         "lib/python3/dist-packages",
     ]
     folders: dict[str, str] = {}
-    for name in names:
+    # The directory in pyvenv.cfg may have a zero byte, which glob refuses.
+    for name in names if "\0" not in prefix else ():
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
             # Keep one path for each directory, because lib64 is often a link to lib.

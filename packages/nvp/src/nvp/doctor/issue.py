@@ -9,7 +9,7 @@ import getpass
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nvidia_variant_provider.errors import listed, printable, redacted
 
@@ -22,8 +22,9 @@ LONGEST_SHARED = 60
 """The maximum number of lines in a comment on an issue."""
 
 _HOME = re.compile(r"(/home/|/Users/|[A-Za-z]:\\Users\\)[^/\\\s'\"]+", re.IGNORECASE)
-_MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|(?<=\])\(|`)")
-"""Any backslashes, and the start of a tag, of code, or of a link's or image's target.
+_MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|&(?=[#A-Za-z])|(?<=\])\(|`)")
+"""Any backslashes, and the start of a tag, of an entity, of code, or of the target of a
+link or an image.
 
 The backslashes are doubled: otherwise the last one would escape the added backslash."""
 
@@ -44,7 +45,12 @@ def issue_lines(
         distributions, is cut off.
     """
     personal = [*_personal(environ)]
-    lines = [_anonymous(line, personal) for line in _lines(diagnosis)]
+
+    def prose(text: str) -> str:
+        # First replace: "@" and a name can become a mention where a path was removed.
+        return _escaped(_anonymous(text, personal))
+
+    lines = [_anonymous(line, personal) for line in _lines(diagnosis, prose)]
     if most is not None and len(lines) > most:
         more = (
             f"... and {len(lines) - most + 1} lines more: nvp doctor --report FILE.md"
@@ -86,14 +92,13 @@ def _account() -> str:
         return ""
 
 
-def _prose(text: str) -> str:
+def _escaped(text: str) -> str:
     """Escape text from a file, so Markdown shows the text without markup."""
-    # Redact first: removing a password can make "@" and the host name a mention.
-    harmless = _MARKUP.sub(r"\1\1\\\2", printable(redacted(text)))
+    harmless = _MARKUP.sub(r"\1\1\\\2", printable(text))
     return _MENTION.sub("@<!-- -->", harmless)
 
 
-def _lines(diagnosis: Diagnosis) -> Iterator[str]:
+def _lines(diagnosis: Diagnosis, prose: Callable[[str], str]) -> Iterator[str]:
     stack = diagnosis.stack
     environment = stack.environment
     yield f"**GPU stack**, by `nvp doctor` {__version__}"
@@ -102,28 +107,28 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
         system = (platform.system(), platform.release(), platform.machine())
         yield f"- System: {' '.join(system)}"
     python = stack.installation.to_dict().get("version")
-    yield f"- Python: {_prose(str(python or 'unknown'))}"
+    yield f"- Python: {prose(str(python or 'unknown'))}"
     driver = environment.cuda_driver_version
     number = environment.kernel_driver_version
     yield f"- Driver: {f'CUDA {driver}' if driver else 'none'}" + (
-        f" ({_prose(number)})" if number else ""
+        f" ({prose(number)})" if number else ""
     )
     for gpu in environment.gpus:
-        name = _prose(gpu.name or "a GPU")
+        name = prose(gpu.name or "a GPU")
         capability = gpu.compute_capability or "unknown"
         yield f"- GPU {gpu.index}: {name}, compute capability {capability}"
     for finding in diagnosis.findings:
         yield ""
-        message = _prose(finding.message)
+        message = prose(finding.message)
         yield f"- **{finding.code}** ({finding.severity}): {message}"
-        yield f"  - {_prose(finding.hint)}"
+        yield f"  - {prose(finding.hint)}"
     if not diagnosis.findings:
         yield ""
         yield "No check found anything wrong."
     commands = commands_of(diagnosis.findings)
     if commands:
         yield from ("", "```sh", *map(printable, commands), "```")
-    notes = [_prose(note) for note in diagnosis.notes]
+    notes = [prose(note) for note in diagnosis.notes]
     if notes:
         yield ""
         yield from (f"- {note}" for note in notes[:_MOST_NOTES])
@@ -134,9 +139,9 @@ def _lines(diagnosis: Diagnosis) -> Iterator[str]:
     libraries = []
     for item in stack.distributions.values():
         if item.is_library:
-            libraries.append(_prose(item.title))
+            libraries.append(prose(item.title))
         elif item.name in with_code or item.name in PROJECTS or item.name in _NAMED:
             cuda = stack.cuda_of(item)
-            yield f"- {_prose(item.title)}{f' (CUDA {cuda})' if cuda else ''}"
+            yield f"- {prose(item.title)}{f' (CUDA {cuda})' if cuda else ''}"
     if libraries:
         yield f"- {listed(libraries, len(libraries))}"

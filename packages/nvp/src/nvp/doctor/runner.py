@@ -292,7 +292,8 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
         )
         if against is not None:
             differences = find_differences(compare(against, receipt))
-            findings += [_with_command(item, stack, against) for item in differences]
+            versions = {x["name"]: x["version"] for x in against["distributions"]}
+            findings += [_with_command(item, stack, versions) for item in differences]
     if receipt is not None:
         recorded = [
             {"code": x.code, "severity": x.severity, "message": x.message}
@@ -320,12 +321,13 @@ def _deadlines(evidence: Evidence, against: Receipt | None) -> dict[str, float]:
     return deadlines
 
 
-def _with_command(finding: Finding, stack: Stack, receipt: Receipt) -> Finding:
-    """Add the command that restores a distribution to its state in a receipt."""
+def _with_command(
+    finding: Finding, stack: Stack, versions: Mapping[str, str]
+) -> Finding:
+    """Add the command that restores a distribution to its version in a receipt."""
     name = finding.distribution
     if name is None:
         return finding
-    versions = {item["name"]: item["version"] for item in receipt["distributions"]}
     if name not in versions:
         command = stack.pip("uninstall", "--yes", name)
     else:

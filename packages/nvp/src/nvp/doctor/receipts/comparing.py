@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from nvidia_variant_provider.machine.environment import Environment
@@ -48,6 +49,13 @@ _HINTS = {
     "workload": "look at its graph breaks and fallbacks: TORCH_LOGS shows all of them",
 }
 _HINT = "find out what has changed, or write a new receipt"
+
+_MOST_LEAVES = 10_000
+"""The maximum number of compared values of a toolchain, an ABI or a live proof."""
+
+_LONGEST_PLACE = 500
+"""The maximum length of the name of a value, in characters. Values share their parents'
+names, so that a small receipt with a long name would have gigabytes of names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,7 +182,7 @@ def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
         value = _without_prefix(item["value"], prefix)
         yield ("override", item["name"]), value or "an empty text"
     for kind in ("toolchain", "abi", "live"):
-        for name, value in _leaves(receipt[kind] or {}, ""):
+        for name, value in islice(_leaves(receipt[kind] or {}, ""), _MOST_LEAVES):
             if kind != "toolchain" or not _SAID_ELSEWHERE.fullmatch(name):
                 yield (kind, name), _without_prefix(value, prefix)
 
@@ -201,7 +209,8 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{place}.{key}" if place else str(key))
+            inner = f"{place}.{key}" if place else str(key)
+            yield from _leaves(item, inner[:_LONGEST_PLACE])
     elif isinstance(value, (list, tuple)):
         if all(isinstance(item, str) for item in value):
             if value:
@@ -213,7 +222,7 @@ def _leaves(value: object, place: str) -> Iterator[tuple[str, str]]:
             if name is None or name in names:
                 name = str(index)
             names.add(name)
-            yield from _leaves(item, f"{place}[{name}]")
+            yield from _leaves(item, f"{place}[{name}]"[:_LONGEST_PLACE])
     elif value is not None and not isinstance(value, float):
         yield place, str(value)
 
@@ -231,7 +240,7 @@ def _name_of(item: object) -> str | None:
         path = item.get("path") if "target" in item else None
         return " ".join(str(word) for word in (item["distribution"], path) if word)
     for key in ("index", "version", "name"):
-        if item.get(key) is not None:
+        if isinstance(item.get(key), (str, int)):
             return str(item[key])
     return None
 
