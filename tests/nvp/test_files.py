@@ -14,7 +14,7 @@ import pytest
 from support.strangers import STRANGER, needs_root
 
 from nvp.cli import main
-from nvp.files import CacheWarning, cache_folder, load, store
+from nvp.files import CacheWarning, cache_folder, load, replacing, store
 
 pytestmark = pytest.mark.skipif(
     os.name == "nt", reason="Windows asks the system for the directory"
@@ -351,3 +351,16 @@ def test_the_command_line_says_it_once(
         f"warning: no cache is used: {base / NAME} belongs to another user; set "
         "XDG_CACHE_HOME to a directory that only you can write"
     )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
+def test_an_unfinished_file_of_a_killed_process(tmp_path: Path) -> None:
+    path = tmp_path / "new.json"
+    path.touch(0o600)
+    # In a container, the killed process often had the same number.
+    (tmp_path / f".new.json.{os.getpid()}.part").touch()
+    with replacing(path) as file:
+        (unfinished,) = set(tmp_path.glob("*.part")) - {*tmp_path.glob(".new*")}
+        assert stat.S_IMODE(unfinished.stat().st_mode) == 0o600
+        file.write(b"secret")
+    assert path.read_bytes() == b"secret"

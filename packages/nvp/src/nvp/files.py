@@ -161,25 +161,24 @@ def replacing(
     name = str(path)
     try:
         target = os.path.realpath(path) if follows else os.fspath(path)
-        folder, base = os.path.split(target)
-        part = os.path.join(folder, f".{base}.{os.getpid()}.part")
+        # Do not use the process id: in containers, a killed process often had the same.
+        part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
         if os.path.exists(target) and not os.path.isfile(target):
             message = "cannot be written: not a regular file"
             raise InputError(message, path=name, hint="name another file")
         try:
             # Mode "x" fails for an existing name, so no other file is lost.
             with open(part, "xb") as file:
+                with contextlib.suppress(FileNotFoundError):
+                    if not os.path.islink(target):
+                        shutil.copymode(target, part)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            with contextlib.suppress(FileNotFoundError):
-                if not os.path.islink(target):
-                    shutil.copymode(target, part)
             os.replace(part, target)
-        except BaseException as error:
-            if not isinstance(error, FileExistsError):
-                with contextlib.suppress(OSError):
-                    os.unlink(part)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
             raise
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
