@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.containers import BINARIES, write_wheel
+from support.documents import PROVIDER, document, nvidia
 from support.paths import FIXTURES
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution import inputs
+from nvidia_variant_provider.resolution.ordering import order
 from nvp.cli import main
 from nvp.gpu_code import inspection
 from nvp.gpu_code.report import WheelReport
-from nvp.lint import selection
+from nvp.lint import files, selection
 from nvp.lint.runner import check_paths
 
 FIXTURE = FIXTURES / "variants-json"
@@ -84,3 +87,49 @@ def test_no_job_is_a_usage_error(
 ) -> None:
     assert main([command, str(wheel), "--jobs", "0"]) == 2
     assert "--jobs must be at least 1" in capsys.readouterr().err
+
+
+def test_a_release_with_many_values_is_not_ordered_for_each_label(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each try for NV315 orders all labels for every machine."""
+    calls: list[object] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        return order(*arguments, **options)
+
+    monkeypatch.setattr(selection, "order", counted)
+
+    def orderings(labels: int, values: int) -> int:
+        other = {"other": {"a": [f"{n}" for n in range(values)]}}
+        bounds = ["12.6", "12.7", "12.8", "12.9"]
+        metadata = document(
+            {f"x{n}": {**nvidia(bounds[n % 4]), **other} for n in range(labels)},
+            providers={"nvidia": PROVIDER, "other": {"requires": ["other"]}},
+        )
+        calls.clear()
+        selection.find_shadowed(read_metadata(metadata))
+        return len(calls)
+
+    machines = orderings(4, 1)
+    assert orderings(40, 1) == machines * 37
+    assert orderings(40, 2000) == machines * (1 + 5_000_000 // (40 * 2003 * machines))
+
+
+def test_a_release_is_searched_once_for_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    real = files.Release.is_checked
+
+    def counted(self: files.Release) -> bool:
+        asked.append(self)
+        return bool(real.__get__(self))
+
+    monkeypatch.setattr(files.Release, "is_checked", property(counted))
+    for number in range(1, 30):
+        (tmp_path / f"demo-1.0-{number}-py3-none-any.whl").write_bytes(b"")
+    (tmp_path / "demo-1.0-variants.json").write_text("{}")
+    check_paths([tmp_path])
+    assert 0 < len(asked) < 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from nvidia_variant_provider.machine.environment import Environment
 from nvp.api import check
 from nvp.checking import judging
 from nvp.metadata.requirements import requirements_on
-from nvp.pins import model, requirements
+from nvp.pins import model, requirements, toml_locks
+from nvp.pins.model import Pin
 from nvp.pins.reading import read_pins
 
 POETRY = '[metadata]\ncontent-hash = "0"\n'
@@ -144,3 +146,24 @@ def test_a_marker_with_many_extras_is_not_evaluated_for_each() -> None:
     platform = "linux_x86_64"
     assert requirements_on([short, "numpy"], platform) == ("numpy",)
     assert requirements_on([long, "numpy"], platform) == (long, "numpy")
+
+
+def test_entries_of_one_package_are_joined_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def counted(pin: Pin, **changes: object) -> Pin:
+        calls.append(changes)
+        return replace(pin, **changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(toml_locks, "replace", counted)
+    entries = [
+        f'[[package]]\nname = "a"\nversion = "1"\ndependencies = ["b{n}"]\n'
+        for n in range(50)
+    ]
+    path = tmp_path / "pdm.lock"
+    path.write_text('[metadata]\nlock_version = "4.5.0"\n' + "".join(entries))
+    (pin,) = read_pins(str(path)).pins
+    assert pin.requires == tuple(f"b{n}" for n in range(50))
+    assert len(calls) == 51

@@ -15,8 +15,10 @@ from packaging.version import Version
 from support.builds import machine
 from support.range_server import Answer, RangeServer, serve_answers
 
+from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.builds.releases import ReleaseTable
+from nvp.index.releases import reading
 from nvp.index.selection import options, variants
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.reader import Reader
@@ -146,3 +148,37 @@ def test_unreadable_metadata_is_read_once_for_all_machines(
     assert sum(differences.counts.values()) > 300
     assert len(tried) >= 3
     assert set(tried.values()) == {1}
+
+
+def test_only_the_variants_of_the_newest_releases_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(variants, "_REMEMBERED", 3)
+    files = [{"filename": f"demo-{n}.0-{LINUX}-cuda.whl"} for n in range(12)]
+    with serve_answers(answers(files)) as server:
+        table = read(server)
+        asked = {item.split()[0] for item in server.requests if "/files/" in item}
+    assert asked == {f"/files/demo-{n}.0-{LINUX}-cuda.whl" for n in (9, 10, 11)}
+    assert len(table.releases) == 12
+    old = [note for note in table.notes if "newest" in note]
+    assert old == ["demo: only the variants of the newest 1,024 releases are read"]
+
+
+def test_a_release_with_many_files_is_not_judged_for_each_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged: list[object] = []
+    real = reading._Reader.make_table
+
+    def counted(self: object, **options: Any) -> Any:
+        judged.append(self)
+        return real(self, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading._Reader, "make_table", counted)
+    files = [{"filename": f"demo-1.0-{n}-{LINUX}.whl"} for n in range(1, 1100)]
+    with (
+        serve_answers(answers(files)) as server,
+        pytest.raises(InputError, match="1,099 files are too many for 347 machines"),
+    ):
+        api.matrix(project="demo==1.0", index_url=server.url)
+    assert judged == []

@@ -132,8 +132,9 @@ def _check_release(
         if checked.document is not None:
             wheels.append((file, label, checked.document))
             tell(told, checked.document)
+    is_checked = release.is_checked
     for file, name in release.plain:
-        if release.is_checked:
+        if is_checked:
             findings += check_wheel(file, name, reading).findings
         else:
             reading.unchecked.add("everything", _REGULAR, file.path)

@@ -30,6 +30,9 @@ _MAX_TRIES = 64
 """Maximum number of labels that are tried with only their own properties of other
 namespaces. Each try orders the labels for every machine; more tries rarely help."""
 
+_MAX_COMPARED = 5_000_000
+"""Maximum number of values that all tries compare; releases of torch need 80,000."""
+
 _MAX_NAMED = 5
 """Maximum number of preferred labels in a message."""
 
@@ -121,7 +124,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     machine without a driver, and for each known driver without a GPU and with each GPU
     that it supports. First, the machines support all values of other namespaces. Then,
     for each label not yet selected, they support only that label's values. This second
-    step covers at most `_MAX_TRIES` labels; further labels are not reported.
+    step covers at most `_MAX_TRIES` labels, and fewer if the release has very many
+    values; further labels are not reported.
     """
     variants = metadata.variants
     machines = list(_distinct_answers(metadata))
@@ -146,14 +150,21 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     select(every_value(metadata))
     shadowed: list[str] = []
     tries = 0
+    values = sum(
+        1 + len(given)
+        for properties in variants.values()
+        for features in properties.values()
+        for given in features.values()
+    )
+    most = min(_MAX_TRIES, _MAX_COMPARED // (1 + values * len(machines)))
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
-        if label not in selected and (own or not properties) and tries < _MAX_TRIES:
+        if label not in selected and (own or not properties) and tries < most:
             # Support only the label's own values: another label might be preferred
             # because of values of other providers that never occur together.
             tries += 1
             select(own)
-        if label not in selected and (not own or tries < _MAX_TRIES):
+        if label not in selected and (not own or tries < most):
             shadowed.append(label)
     return {
         label: tuple(winners.get(label, ()))

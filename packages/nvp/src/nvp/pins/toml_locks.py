@@ -306,6 +306,7 @@ def read_pdm(
     # PDM adds a second entry for a package that is required with extras: join the two.
     first: dict[tuple[object, ...], int] = {}
     pins: list[Pin] = []
+    requires: list[list[str]] = []
     roots: list[Edge] = []
     for (place, table), line in zip(tables, lines, strict=True):
         pin = replace(_pdm_package(table, place), path=path, line=line)
@@ -313,10 +314,10 @@ def read_pdm(
         number = first.setdefault(key, len(pins))
         if number == len(pins):
             pins.append(pin)
-        else:
-            requires = (*(pins[number].requires or ()), *(pin.requires or ()))
-            wheels = pins[number].wheels or pin.wheels
-            pins[number] = replace(pins[number], requires=requires, wheels=wheels)
+            requires.append([])
+        elif not pins[number].wheels and pin.wheels:
+            pins[number] = replace(pins[number], wheels=pin.wheels)
+        requires[number] += pin.requires or ()
         groups = as_strings(table.get("groups", ["default"]), join(place, "groups"))
         roots += [Edge(number, pin.marker, choice_of(group)) for group in groups]
     groups = as_strings(metadata.get("groups", []), "metadata.groups")
@@ -329,7 +330,10 @@ def read_pdm(
     return PinnedFile(
         path=path,
         form="pdm.lock",
-        pins=tuple(pins),
+        pins=tuple(
+            replace(pin, requires=tuple(own))
+            for pin, own in zip(pins, requires, strict=True)
+        ),
         roots=tuple(roots),
         choices=choices,
         defaults=frozenset(x for x in choices if settings and x.kind == "group"),

@@ -49,6 +49,10 @@ _MOST_JUDGED = 120_000
 """The default of `Sources.most` for files from strangers, which is about 10 seconds.
 The eight newest releases of torch have 72 builds for a platform; machines are 350."""
 
+_MOST_OF_RELEASE = 350_000
+"""`Sources.most` for some releases of a project, which is about 10 seconds. A release
+of torch has up to 400 files."""
+
 _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
 
@@ -86,7 +90,7 @@ class Sources:
         """Return sources that have only some releases of a project."""
         only = project, frozenset(versions)
         indexes = [_Remembering(item, only) for item in self.indexes]
-        return replace(self, indexes=indexes)
+        return replace(self, indexes=indexes, most=min(self.most, _MOST_OF_RELEASE))
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
         """Return sources that have only these files of a project.
@@ -170,7 +174,7 @@ def read_tables(
                     message = (
                         f"{count:,} files are too many for {len(readers)} machines"
                     )
-                    hint = "compare saved pages with fewer releases or labels"
+                    hint = "give an index or saved pages with fewer files"
                     raise InputError(message, path=project, hint=hint)
             # Work sequentially: the first reader caches METADATA for the others.
             return [

@@ -54,7 +54,10 @@ _NEEDS_HASHES = (
 )
 
 _REMEMBERED = 1024
-"""The maximum number of releases whose variants are cached."""
+"""The maximum number of releases whose variants are cached, and whose variants are read
+for a page: reading a release takes a request."""
+
+_TOO_OLD = f"only the variants of the newest {_REMEMBERED:,} releases are read"
 
 
 class ReleaseReader:
@@ -225,6 +228,10 @@ class VariantSelector:
             name: (file.requires_python, bool(file.yanked))
             for name, file in files.items()
         }
+        newest = list(releases.values())
+        if len(newest) > _REMEMBERED:
+            newest.sort(key=lambda release: Version(release.version), reverse=True)
+        read = {release.version for release in newest[:_REMEMBERED]}
         shown_releases = await asyncio.gather(
             *(
                 self._choose(
@@ -232,6 +239,7 @@ class VariantSelector:
                     release,
                     files,
                     conditions,
+                    is_read=release.version in read,
                     pinned=pinned,
                     named=named,
                     base=bases.get(canonicalize_version(release.version), 0),
@@ -247,7 +255,9 @@ class VariantSelector:
                 ", ".join(shown.labels) or "none",
                 ", ".join(sorted(shown.available)),
             )
-            if shown.problem:
+            if shown.problem == _TOO_OLD:
+                self._warn(f"{project}: {_TOO_OLD}")
+            elif shown.problem:
                 self._warn(f"{project} {shown.version}: {shown.problem}")
         self._warn_of_unread(project, shown_releases)
         return {shown.version: shown for shown in shown_releases}
@@ -276,6 +286,7 @@ class VariantSelector:
         files: Mapping[str, model.File],
         conditions: Mapping[str, object],
         *,
+        is_read: bool,
         pinned: str | None,
         named: Collection[str],
         base: int,
@@ -296,6 +307,8 @@ class VariantSelector:
         )
         if pinned is not None and pinned not in release.labels:
             return shown
+        if not is_read:
+            return replace(shown, problem=_TOO_OLD)
         try:
             metadata = await self._reader.read(project, release, files)
             resolution = await self._resolver.resolve(metadata)
