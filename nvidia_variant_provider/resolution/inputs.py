@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from functools import lru_cache
 from typing import Any
 
 from ..errors import ConfigurationError, InputError, MissingExtraError, join, shown
@@ -32,6 +33,9 @@ _KEYS = ("namespace_priorities", "feature_priorities", "property_priorities")
 
 ENTRY_POINT_GROUP = "variant_plugins"
 """The entry points of this group are provider plugins; their names are namespaces."""
+
+_LONGEST_MARKER = 1000
+"""The maximum length of a marker in characters. Published ones have up to 80."""
 
 _LINUX = {"os_name": "posix", "platform_system": "Linux", "sys_platform": "linux"}
 """The marker variables that a Mac uses for a machine with an NVIDIA driver."""
@@ -210,14 +214,26 @@ def _holds_here(text: str, environment: Environment) -> bool | None:
 def marker_holds(text: str, platform: Mapping[str, str] | None = None) -> bool | None:
     """Return whether an environment marker holds.
 
-    ``None`` means that the marker is invalid, or compares incompatible values.
+    ``None`` means that the marker is invalid or too long, or compares incompatible
+    values.
 
     :param platform: marker variables to use instead of the values of this machine.
     """
+    from packaging.markers import default_environment
+
+    if len(text) > _LONGEST_MARKER:
+        return None
+    variables = {**default_environment(), **(platform or {})}
+    return _holds(text, tuple(variables.items()))
+
+
+# A release is resolved for many machines, and each time for thousands of providers.
+@lru_cache(maxsize=2**15)
+def _holds(text: str, variables: tuple[tuple[str, str], ...]) -> bool | None:
     from packaging.markers import Marker
 
     try:
-        return Marker(text).evaluate(dict(platform) if platform else None)
+        return Marker(text).evaluate(dict(variables))
     except (ValueError, KeyError, RecursionError):
         # Before packaging 26.3, an undefined variable such as `extras` is a KeyError.
         return None

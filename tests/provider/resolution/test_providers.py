@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from packaging import markers
 from support.builds import gpu_build, machine, metadata
 
 from nvidia_variant_provider import api
@@ -124,6 +125,7 @@ class TestProviders:
             ("no marker", False),
             ("python_version ~= '3'", False),
             (f"{'(' * 5000}os_name", False),
+            (f"os_name != 'x{'x' * 1000}'", False),
         ],
     )
     def test_enable_if(self, marker: str, fits: bool) -> None:
@@ -138,6 +140,27 @@ class TestProviders:
             other = marker.startswith("platform")
             why = "does not apply here" if other else "cannot be read"
             assert why in resolution.rejected["cu126"][0].sentence
+
+    def test_a_marker_is_evaluated_once_for_many_machines(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        evaluated: list[str] = []
+
+        class Counted(markers.Marker):
+            def __init__(self, text: str) -> None:
+                evaluated.append(text)
+                super().__init__(text)
+
+        monkeypatch.setattr(markers, "Marker", Counted)
+        marker = "python_version >= '3' or os_name == 'counted'"
+        builds = metadata(
+            {"cu126": gpu_build("12.6", "80_real"), "null": {}},
+            "v0.0.3",
+            providers={"nvidia": {"requires": ["x"], "enable-if": marker}},
+        )
+        for minor in range(10):
+            api.resolve(builds, environment=machine(f"12.{minor}"))
+        assert evaluated == [marker]
 
     def test_a_mac_can_plan_for_another_machine(
         self, monkeypatch: pytest.MonkeyPatch
