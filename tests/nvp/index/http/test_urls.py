@@ -130,6 +130,7 @@ def test_a_url_in_a_sentence_is_redacted() -> None:
     [
         ("http://a", True),
         ("https://a", True),
+        ("HTTPS://a", True),  # as a path, it could be in the current directory
         ("file:///a", False),
         ("/a/http:", False),
         ("ftp://a", False),

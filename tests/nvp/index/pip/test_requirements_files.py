@@ -271,8 +271,15 @@ class TestIncludes:
         assert first == "a"
         assert files.read(line.removeprefix("-r "))[1][0] == place(URL)
 
-    def test_files_on_servers_are_left_to_pip(self, files: Files) -> None:
-        url = "https://h.example/b.txt"
+    @pytest.mark.parametrize("scheme", ["https", "HTTP"])
+    def test_files_on_servers_are_left_to_pip(
+        self, scheme: str, files: Files, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(files.folder)
+        # As a path, the URL names this file.
+        files.write(f"{scheme}:/h.example/b.txt", f"-i {URL}/other\n")
+        url = f"{scheme}://h.example/b.txt"
+        assert files.rewrite(url) == url
         path = files.write("a.txt", f"-i {URL}\n-r {url}\n-c {url}\n")
         lines = Path(files.rewrite(path)).read_text().splitlines()
         assert lines[1:] == [f"-r {url}", f"-c {url}"]

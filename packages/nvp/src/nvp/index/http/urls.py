@@ -133,7 +133,7 @@ def find_other(content: bytes, hashes: Mapping[str, str]) -> str | None:
 
 def is_http(location: str) -> bool:
     """Return whether ``location`` is an HTTP or HTTPS URL rather than a path."""
-    return location.startswith(("http:", "https:"))
+    return location[:6].lower().startswith(("http:", "https:"))
 
 
 def why_no_index(location: str) -> tuple[str, str]:

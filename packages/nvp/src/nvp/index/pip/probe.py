@@ -227,7 +227,7 @@ def find_credentials(options: Any) -> dict[str, list[str]]:
     urls = ([] if options.no_index else indexes) + list(options.find_links or [])
     credentials: dict[str, list[str]] = {}
     for url in urls:
-        if url and url.startswith(("http:", "https:")):
+        if url and url.lower().startswith(("http:", "https:")):
             pair = auth._get_url_and_credentials(url)[1:]
             if pair[0] is not None:
                 credentials[url] = [pair[0] or "", pair[1] or ""]

@@ -275,8 +275,7 @@ class FileCopies:
         """Return the joined lines of a file; empty if it cannot be read."""
         if path not in self._lines:
             try:
-                data = read_bytes(local_path(path))
-                text, is_marked = _decode(data)
+                text, is_marked = _decode(_read_local(path))
             except (InputError, ValueError):
                 text, is_marked = "", False
                 self._unread.add(path)
@@ -340,6 +339,18 @@ class FileCopies:
             else:
                 options.append((word, ""))
         return options
+
+
+def _read_local(path: str) -> bytes:
+    """Read a requirements file of this machine.
+
+    :raises InputError: the file cannot be read.
+    :raises ValueError: the file is on a server. As a path, its URL could name a file
+        below the current directory.
+    """
+    if _SCHEME.match(path) and not path.startswith("file:"):
+        raise ValueError(path)
+    return read_bytes(local_path(path))
 
 
 def _is_pipe(path: str) -> bool:
