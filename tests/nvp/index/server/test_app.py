@@ -92,6 +92,13 @@ class TestPages:
             assert ask(running.urls[0] + "torch/", method).status in (400, 405)
 
 
+@pytest.mark.parametrize("links", [False, True])
+@pytest.mark.parametrize("url", ["http://[::1", "file://[::1/x", "file:///a%00b"])
+def test_malformed_urls_are_left_to_pip(url: str, *, links: bool) -> None:
+    with start(url, links=links) as running:
+        assert running.urls == [url]
+
+
 class TestFiles:
     def test_files_that_need_no_credentials_are_redirected(
         self, upstream: RangeServer, running: Running

@@ -154,7 +154,7 @@ class LocalIndex:
         if not is_http(location):
             try:
                 names = os.listdir(local_path(location))
-            except OSError:
+            except (OSError, ValueError):
                 names = []
             judges = not self._selection.unchecked
             if not any(
@@ -181,7 +181,10 @@ class LocalIndex:
     def _add(self, url: str, pair: tuple[str, str] | None, *, links: bool) -> str:
         if (url, links) in self._urls:
             return self._urls[url, links]
-        bare, own = split_credentials(url)
+        try:
+            bare, own = split_credentials(url)
+        except ValueError:
+            return url  # pip reports that it is malformed
         for other, _ in self._urls:
             same, pair_of_other = split_credentials(other)
             if own and pair_of_other not in (None, own) and same == bare:
