@@ -13,7 +13,9 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvidia_variant_provider.metadata.document import metadata_from_dict
+from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution import resolver
+from nvp.fleet import serving
 from nvp.fleet.serving import Selected, choose, group_machines, select_by_metadata
 from nvp.inventories.model import Machine, make_environment
 
@@ -66,6 +68,13 @@ def test_machines_that_are_alike_are_decided_once() -> None:
     assert alike.covering == fleet.covering == ()
 
 
+def metadata_of_labels(count: int) -> VariantsMetadata:
+    labels = {f"l{i}": {"nvidia": {"sm_arch": ["50_real"]}} for i in range(count)}
+    return metadata_from_dict(
+        {"default-priorities": {"namespace": ["nvidia"]}, "variants": labels}
+    )
+
+
 def test_reasons_are_written_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[object] = []
     real = resolver.explain
@@ -75,12 +84,44 @@ def test_reasons_are_written_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(*arguments, **more)
 
     monkeypatch.setattr(resolver, "explain", counted)
-    labels = {f"l{i}": {"nvidia": {"sm_arch": ["50_real"]}} for i in range(50)}
-    metadata = metadata_from_dict(
-        {"default-priorities": {"namespace": ["nvidia"]}, "variants": labels}
-    )
-    fleet = choose(group_machines(MACHINES), select_by_metadata(metadata))
+    select = select_by_metadata(metadata_of_labels(50))
+    fleet = choose(group_machines(MACHINES), select)
     assert not written
     rejected = [x.selection.rejected for x in fleet.served if x.selection]
     assert [len(reasons["l7"]) for reasons in rejected] == [1, 1]
     assert len(written) == len(rejected) == 2
+
+
+class Labels(tuple[str, ...]):
+    """Labels that count how often somebody searches them one by one."""
+
+    searches = 0
+
+    def __contains__(self, label: object) -> bool:
+        Labels.searches += 1
+        return super().__contains__(label)
+
+
+def test_labels_of_machines_are_not_compared_one_by_one() -> None:
+    """1,500 labels that fit 1,000 kinds of machines took minutes."""
+    runs = Labels(f"l{number}" for number in range(5))
+
+    def select(environments: Sequence[Environment]) -> list[Selected]:
+        return [
+            Selected(selected="l0", runs=runs, gpu=runs, rejected={str(item): ()})
+            for item in environments
+        ]
+
+    fleet = choose(group_machines(MACHINES), select)
+    assert (fleet.covering, Labels.searches) == (runs, 0)
+
+
+def test_the_reasons_of_all_machines_together_are_limited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """1,000 labels and 1,000 kinds of machines made a report of 260 MB."""
+    monkeypatch.setattr(serving, "_MOST_REJECTED", 6)
+    groups = group_machines(MACHINES)
+    fleet = choose(groups, select_by_metadata(metadata_of_labels(9)))
+    counts = [len(x.selection.rejected) for x in fleet.served if x.selection]
+    assert counts == [3, 3]

@@ -69,14 +69,13 @@ def _served_by(groups: Sequence[tuple[int, Sequence[str]]]) -> dict[str, int]:
 
 def _without_dominated(served: Mapping[str, int]) -> list[str]:
     """Return the labels, except those whose groups are all served by another label."""
-    kept: list[str] = []
-    for label, mask in served.items():
-        if any(other & mask == mask and other != mask for other in served.values()):
-            continue
-        if any(served[item] == mask for item in kept):
-            continue
-        kept.append(label)
-    return kept
+    first = {mask: label for label, mask in reversed([*served.items()])}
+    return [
+        label
+        for label, mask in served.items()
+        if first[mask] == label
+        and not any(other & mask == mask and other != mask for other in first)
+    ]
 
 
 def _smallest(
@@ -119,7 +118,12 @@ def _distance(
 
 
 def _machines(groups: Sequence[tuple[int, Sequence[str]]], mask: int) -> int:
-    return sum(count for i, (count, _) in enumerate(groups) if mask >> i & 1)
+    total = 0
+    while mask:
+        last = mask.bit_length() - 1
+        total += groups[last][0]
+        mask ^= 1 << last
+    return total
 
 
 def _gains(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -72,6 +73,10 @@ class Group:
         return None
 
 
+_MOST_REJECTED = 50_000
+"""The maximum number of rejected builds of all machines together whose reasons are
+given; each machine has at least one."""
+
 Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
 """The facts that determine the build: driver, GPUs, and whether a fact is unknown."""
 
@@ -121,7 +126,8 @@ class Selected:
         release fits, or no build on an index runs.
     :param runs: the builds that run on the machine, best first.
     :param gpu: the builds in ``runs`` that use the GPU.
-    :param rejected: the reasons against each build that does not run.
+    :param rejected: the reasons against each build that does not run; see
+        `_MOST_REJECTED`.
     :param versions: for each variant on an index, the version to request from an
         installer: the name of the build without the label.
     """
@@ -249,12 +255,11 @@ def choose(
         for served, (driver, label), compatible, other in changes
     }
     first = selections[0].runs if selections else ()
-    different = {id(selection): selection for selection in selections}.values()
+    runs_of = {id(selection): frozenset(selection.runs) for selection in selections}
+    different = [*runs_of.values()]
     return Fleet(
         served=tuple(changed.get(id(served), served) for served in all_served),
-        covering=tuple(
-            x for x in first if all(x in selection.runs for selection in different)
-        ),
+        covering=tuple(x for x in first if all(x in runs for runs in different)),
         cover=find_cover(
             [
                 (len(c.group.names), c.selection.gpu)
@@ -338,7 +343,8 @@ def select_by_metadata(
                     environment,
                     every_gpu=every_gpu,
                     minor_version_compatibility=minor_version_compatibility,
-                )
+                ),
+                most=_MOST_REJECTED // len(environments),
             )
             for environment in environments
         ]
@@ -346,13 +352,13 @@ def select_by_metadata(
     return select
 
 
-def _selected(resolution: Resolution) -> Selected:
+def _selected(resolution: Resolution, most: int) -> Selected:
     variants = resolution.metadata.variants
     return Selected(
         selected=resolution.selected,
         runs=resolution.compatible,
         gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),
-        rejected=_Rejected(resolution.rejected),
+        rejected=_Rejected(resolution.rejected, max(1, most)),
     )
 
 
@@ -362,14 +368,15 @@ class _Rejected(Mapping[str, Sequence[str]]):
     Many labels are judged for many machines and drivers, and few reasons are read.
     """
 
-    def __init__(self, reasons: Mapping[str, Sequence[Reason]]) -> None:
+    def __init__(self, reasons: Mapping[str, Sequence[Reason]], most: int) -> None:
         self._reasons = reasons
+        self._most = most
 
     def __getitem__(self, label: str) -> Sequence[str]:
         return list(dict.fromkeys(x.sentence for x in self._reasons[label]))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._reasons)
+        return itertools.islice(self._reasons, self._most)
 
     def __len__(self) -> int:
-        return len(self._reasons)
+        return min(len(self._reasons), self._most)

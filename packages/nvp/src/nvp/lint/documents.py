@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.errors import InputError, join, listed, shown
 from nvidia_variant_provider.machine.supported import NAMESPACE
 from nvidia_variant_provider.metadata import versions
 from nvidia_variant_provider.metadata.fields import Kind
@@ -85,6 +85,9 @@ _FLAWS: Mapping[str, str] = {
     Flaw.CONSTANT: "NV103",
 }
 _RELEASE = Scope()
+
+_MOST_NAMED = 10
+"""The maximum number of static properties in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,6 +246,13 @@ def check_nv118(document: Document) -> Iterator[Problem]:
     # Other rules report the defects of an unreadable document.
     if not document.checked.is_readable:
         return
+    nothing = frozenset[str](), "no value"
+    answers = {
+        (namespace, name): (frozenset(v), listed([*map(shown, v)], _MOST_NAMED))
+        for namespace, provider in metadata.providers.items()
+        for name, v in (provider.static_properties or {}).items()
+        if v
+    }
     for label, properties in metadata.variants.items():
         for namespace, features in properties.items():
             provider = metadata.providers.get(namespace)
@@ -250,12 +260,11 @@ def check_nv118(document: Document) -> Iterator[Problem]:
             if static is None or not any(static.values()):
                 continue
             for feature, values in features.items():
-                known = static.get(feature, ())
-                if values and not set(values) & set(known):
-                    listed = ", ".join(map(shown, known)) or "no value"
+                known, names = answers.get((namespace, feature), nothing)
+                if values and known.isdisjoint(values):
                     yield Problem(
                         join(join(join("variants", label), namespace), feature),
-                        f"the static properties list {listed} of the feature, so that "
+                        f"the static properties list {names} of the feature, so that "
                         "the label fits no machine",
                         "correct the value, or add it to the static properties",
                     )

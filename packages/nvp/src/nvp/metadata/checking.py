@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,27 +172,28 @@ def find_unanswered(metadata: VariantsMetadata) -> Iterator[Unanswered]:
         return
     own = "static-properties" in metadata.schema.keys
     key = "static-properties" if own else "default-priorities.property"
+    labels_of: dict[str, list[str]] = {}
+    for label, properties in metadata.variants.items():
+        for namespace in properties:
+            labels_of.setdefault(namespace, []).append(label)
     for namespace, provider in metadata.providers.items():
-        static = provider.static_properties
-        labels = tuple(
-            label
-            for label, properties in metadata.variants.items()
-            if namespace in properties
-        )
+        static, labels = provider.static_properties, labels_of.get(namespace)
         if labels and static is not None and not any(static.values()):
             yield Unanswered(
                 namespace=namespace,
-                labels=labels,
-                answer=_needed(namespace, metadata),
+                labels=tuple(labels),
+                answer=_needed(namespace, labels, metadata),
                 key=key,
             )
 
 
-def _needed(namespace: str, metadata: VariantsMetadata) -> Features:
+def _needed(
+    namespace: str, labels: Sequence[str], metadata: VariantsMetadata
+) -> Features:
     """Return the values that labels use, those with a priority first."""
     values: dict[str, set[str]] = {}
-    for properties in metadata.variants.values():
-        for feature, wanted in properties.get(namespace, {}).items():
+    for label in labels:
+        for feature, wanted in metadata.variants[label][namespace].items():
             values.setdefault(feature, set()).update(wanted)
     priorities = metadata.property_priorities.get(namespace, {})
     features = metadata.feature_priorities.get(namespace, ())
@@ -293,8 +294,9 @@ def _find_missing_providers(metadata: VariantsMetadata) -> Iterator[InputError]:
             message = f"the namespace has no provider; version {version} needs one"
             hint = "say where the answer comes from: requires or static-properties"
             yield InputError(message, place=join("providers", namespace), hint=hint)
+    declared = frozenset(metadata.namespaces)
     for namespace in metadata.providers:
-        if namespace not in metadata.namespaces:
+        if namespace not in declared:
             place = join("providers", namespace)
             yield InputError(UNDECLARED, place=place, hint="add the namespace there")
 

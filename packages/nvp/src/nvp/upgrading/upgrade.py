@@ -109,8 +109,9 @@ def upgrade(
         elif namespace not in used:
             message = "it has no source for the answer: left out"
             remarks.lose(place, message, _NO_LABEL)
+    declared = frozenset(metadata.namespaces)
     for namespace in metadata.providers:
-        if namespace not in metadata.namespaces:
+        if namespace not in declared:
             message = f"{UNDECLARED}: left out"
             place = join("providers", namespace)
             remarks.lose(place, message, _NO_LABEL)
@@ -216,6 +217,7 @@ def _folded(
     without a priority come last. Priorities of other properties are reported as lost.
     """
     static = old.static_properties or {}
+    known = {name: frozenset(items) for name, items in static.items()}
     features = metadata.feature_priorities.get(namespace, ())
     values = metadata.property_priorities.get(namespace, {})
     unknown = [name for name in features if name not in static]
@@ -223,7 +225,7 @@ def _folded(
         f"{name} :: {value}"
         for name, items in values.items()
         for value in items
-        if value not in static.get(name, ())
+        if value not in known.get(name, ())
     ]
     if unknown:
         listed = ", ".join(unknown)
@@ -237,7 +239,8 @@ def _folded(
 
 
 def _first(preferred: Sequence[str], items: Sequence[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([x for x in preferred if x in items] + list(items)))
+    known = frozenset(items)
+    return tuple(dict.fromkeys([x for x in preferred if x in known] + list(items)))
 
 
 def _variants(
