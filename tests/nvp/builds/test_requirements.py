@@ -9,6 +9,7 @@ from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from nvp.builds.stepping_back import Limits
 from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
 from nvp.knowledge.builds import required_projects
+from nvp.metadata.requirements import parse_requirement
 
 RUNS = Judgement(verdict="runs")
 CPU = Judgement(verdict="cpu")
@@ -118,3 +119,12 @@ def test_the_limits_on_a_project_are_bounded() -> None:
     limits = Limits()
     limits.note(f"torch>=2.{n}" for n in range(1000))
     assert len(limits._known["torch"]) == 50
+
+
+def test_a_requirement_of_many_characters_is_not_parsed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr("packaging.requirements.Requirement", parsed.append)
+    long = ",".join(["torch==2.8.0"] + ["!=1"] * 10_000)
+    assert (parse_requirement(long), parsed) == (None, [])

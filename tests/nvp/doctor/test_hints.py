@@ -16,6 +16,7 @@ from nvp import api
 from nvp.cli import arguments as options
 from nvp.cli.parsers import make_command_parser
 from nvp.doctor.model import Stack
+from nvp.doctor.runner import diagnose
 
 FILES = {"demo/plain.so": binary("plain.so")}
 
@@ -283,3 +284,14 @@ def test_a_build_for_another_cuda_is_replaced(
     assert "nvidia-cuda-runtime" not in hint
     assert " install --upgrade --force-reinstall " in command
     assert sorted(shlex.split(command)[-len(names.split()) :]) == names.split()
+
+
+def test_the_command_for_another_provider_is_quoted(tmp_path: Path) -> None:
+    installed = [
+        Installed(name="nvp", version="1.0;$(id)"),
+        Installed(name="nvidia-variant-provider", version="2.0"),
+    ]
+    notes = diagnose(make_stack(tmp_path, *installed)).notes
+    (command,) = [x.partition("; pip ")[2] for x in notes if "does not run" in x]
+    wanted = "nvidia-variant-provider==1.0;$(id)"
+    assert shlex.split(command) == ["install", "--force-reinstall", wanted]

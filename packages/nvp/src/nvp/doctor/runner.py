@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -222,10 +223,10 @@ def _foreign_provider(stack: Stack) -> list[str]:
     provider = stack.distributions.get("nvidia-variant-provider")
     if command is None or provider is None or provider.version == command.version:
         return []
+    wanted = shlex.quote(f"nvidia-variant-provider=={command.version}")
     return [
         f"nvp {command.version} does not run with nvidia-variant-provider "
-        f"{provider.version}; pip install --force-reinstall "
-        f"nvidia-variant-provider=={command.version}"
+        f"{provider.version}; pip install --force-reinstall {wanted}"
     ]
 
 

@@ -44,12 +44,16 @@ _MOST_SPECIFIERS = 50
 """The maximum number of specifiers of a requirement, which are compared with each
 release of its project; real requirements have at most a dozen."""
 
+_LONGEST = 16 * 1024
+"""The maximum length of a requirement in characters. `packaging` takes quadratic time
+for many specifiers: 5 seconds for 800 KB."""
+
 
 def parse_requirement(text: str) -> Requirement | None:
     """Return the requirement, or ``None`` if it cannot be parsed."""
     from packaging.requirements import Requirement
 
-    if _LONG_NUMBER.search(text):
+    if len(text) > _LONGEST or _LONG_NUMBER.search(text):
         return None
     try:
         requirement = Requirement(text)

@@ -333,7 +333,7 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
     requirement = parse_requirement(text)
     if requirement is None:
         if "://" not in bare and not _PATH.match(bare) and not bare.endswith(".whl"):
-            reason = explain_requirement(text) or "a number is too long"
+            reason = explain_requirement(text) or "it is too long"
             message = f"{shown(text)} is not a requirement: {reason}"
             raise InputError(message, hint=_HINT)
         marker = text.rpartition(" ;")[2].strip() if " ;" in text else ""
