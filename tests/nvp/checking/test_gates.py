@@ -60,12 +60,33 @@ def run_action(repository: Path, **inputs: str) -> subprocess.CompletedProcess[s
     )
 
 
+def test_the_action_runs_no_module_of_the_checkout(tmp_path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    script = action["runs"]["steps"][0]["run"]
+    (line,) = [x for x in script.splitlines() if x.startswith("python3")]
+    (tmp_path / "venv.py").write_text("raise SystemExit('not the real one')")
+    done = subprocess.run(
+        ["bash", "-euc", f"{line} --help"],
+        cwd=tmp_path,
+        env={**os.environ, "RUNNER_TEMP": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "virtual environment" in done.stdout.lower()
+
+
 LINUX = "--offline --platform linux_x86_64 --python-version 3.12"
 
 
 def test_the_action_annotates_what_cannot_run(repository: Path) -> None:
+    (repository / "fine.txt").write_text("numpy==2.3.4\n")
     done = run_action(
-        repository, files="requirements.txt", fleet=str(NODES), arguments=LINUX
+        repository,
+        files="fine.txt\nrequirements.txt\n",  # in YAML, after: files: |
+        fleet=str(NODES),
+        arguments=LINUX,
     )
     assert done.returncode == 1, done.stderr
     assert "::error file=requirements.txt,line=1" in done.stdout
