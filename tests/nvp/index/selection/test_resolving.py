@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from support.documents import TORCH_LABELS, document
+from support.documents import PROVIDER, TORCH_LABELS, document, of_one
 from support.loopback import H100
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.resolution.inputs import Priorities
+from nvp.index.selection import kept
+from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Selection
 from nvp.index.selection.variants import ReleaseResolver
+from nvp.index.server.upstream import FolderUpstream
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
 
@@ -42,3 +48,29 @@ def test_the_caller_passes_the_environment(
     metadata = read_metadata(document(TORCH_LABELS))
     resolution = asyncio.run(resolver.resolve(metadata))
     assert ("cu128" in resolution.compatible) is fits
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+def test_the_metadata_of_a_page_is_bounded(
+    has_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of 120 releases took a gigabyte, with half a megabyte compressed."""
+    monkeypatch.setattr(kept, "_MOST_METADATA", 20_000)
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    for number in range(20):
+        text = of_one("cu126")
+        text["providers"] = {
+            "nvidia": {**PROVIDER, "requires": ["x" * 3000 + f"{number}"]}
+        }
+        version = f"{number}.0"
+        stub_wheel(folder, "demo", version, "cu126", variant_json=text)
+        if has_files:
+            (folder / f"demo-{version}-variants.json").write_text(json.dumps(text))
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), environ={})
+    made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+    for _ in range(2):
+        _, page = asyncio.run(made.show("demo"))
+        problems = [release.problem for release in page.releases.values()]
+        assert 4 < problems.count(None) < 20
+        assert any("MiB of metadata" in (problem or "") for problem in problems)

@@ -6,6 +6,7 @@ because the hash on the page is for the whole wheel.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError
 
 from ...files import load, store
 from ..http.ranges import ChangedFileError, Parts
@@ -47,6 +50,34 @@ _REMEMBERED = 256
 
 _NOTED = 20_000
 """The maximum number of wheels that are recorded for verification."""
+
+
+_MOST_METADATA, _AT_ONCE = 32 * 1024 * 1024, 8
+"""The maximum size in bytes of all variant metadata of a page, and the maximum number
+of releases that are read at a time. Real releases have some kilobytes."""
+
+
+class Room:
+    """Limits the variant metadata of a page, which may be tiny when compressed.
+
+    :param sizes: the size in bytes of each document that was read.
+    """
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(_AT_ONCE)
+        self.sizes: dict[str, int] = {}
+        self._total = 0
+
+    def add(self, document: str, size: int) -> None:
+        """Count a document, unless it was counted before."""
+        self._total += size if document not in self.sizes else 0
+        self.sizes[document] = size
+
+    def check(self) -> None:
+        """Raise `InputError` if the limit is reached."""
+        if self._total > _MOST_METADATA:
+            message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
+            raise InputError(message, hint="report it to the index")
 
 
 class Aging(Generic[K, V]):

@@ -30,7 +30,7 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
-from .kept import FOREVER, Aging
+from .kept import FOREVER, Aging, Room
 from .options import Later, Selection
 from .reader import UNAVAILABLE, Reader
 from .renaming import Offer, Release, Wheel, make_offers
@@ -69,22 +69,35 @@ class ReleaseReader:
     def __init__(self, index: SimpleRepository, reader: Reader) -> None:
         self._index = index
         self._reader = reader
-        self._documents: Aging[str, VariantsMetadata] = Aging(_REMEMBERED, FOREVER)
+        self._documents: Aging[str, tuple[VariantsMetadata, int]]
+        self._documents = Aging(_REMEMBERED, FOREVER)
 
     async def read(
-        self, project: str, release: Release, files: Mapping[str, model.File]
+        self,
+        project: str,
+        release: Release,
+        files: Mapping[str, model.File],
+        room: Room,
     ) -> VariantsMetadata:
         """Read the metadata file, or else the ``variant.json`` of the wheels.
 
         :param files: the files of the page, keyed by name.
+        :param room: limits the documents of all releases of the page.
         :raises InputError: the metadata file, or a wheel read instead, is unusable.
         """
-        if release.metadata is None:
-            return await self._combine(project, release)
-        file = files[release.metadata]
+        async with room.turns:
+            room.check()
+            if release.metadata is None:
+                return await self._combine(project, release, room)
+            return await self._read(project, files[release.metadata], room)
+
+    async def _read(
+        self, project: str, file: model.File, room: Room
+    ) -> VariantsMetadata:
         expected = file.hashes.get("sha256", "").lower()
         if (known := self._documents.get(expected)) is not None:
-            return known
+            room.add(expected, known[1])
+            return known[0]
         body = await self._reader.read(self._index, project, file.filename)
         from nvidia_variant_provider.metadata import read_metadata
 
@@ -93,13 +106,16 @@ class ReleaseReader:
             message = f"its {name} is not the one that the page gives"
             hint = "report it to the index"
             raise InputError(message, path=file.filename, hint=hint)
-        metadata = self._documents.get(digest)
-        if metadata is None:
-            metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
-            self._documents.put(digest, metadata)
+        room.add(digest, len(body))
+        if (known := self._documents.get(digest)) is not None:
+            return known[0]
+        metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
+        self._documents.put(digest, (metadata, len(body)))
         return metadata
 
-    async def _combine(self, project: str, release: Release) -> VariantsMetadata:
+    async def _combine(
+        self, project: str, release: Release, room: Room
+    ) -> VariantsMetadata:
         from ...wheels.variant_json import combine
 
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
@@ -107,7 +123,8 @@ class ReleaseReader:
         first = {w.parts.label or "": w for w in reversed(release.labelled)}
         key = "\n".join(sorted(wheel.file_name for wheel in first.values()))
         if (known := self._documents.get(key)) is not None:
-            return known
+            room.add(key, known[1])
+            return known[0]
         if len(first) > _MOST_LABELS:
             message = f"there is no metadata file, and wheels of {len(first)} labels"
             raise InputError(message, hint="ask the index for the metadata file")
@@ -118,24 +135,28 @@ class ReleaseReader:
             len(first),
         )
         parts = await asyncio.gather(
-            *(self._read_wheel(project, wheel) for wheel in first.values())
+            *(self._read_wheel(project, wheel, room) for wheel in first.values())
         )
         merged, problems = combine(parts)
         for problem in problems:
             raise problem
-        self._documents.put(key, merged)
+        size = sum(room.sizes[wheel.file_name] for wheel in first.values())
+        self._documents.put(key, (merged, size))
         return merged
 
     async def _read_wheel(
-        self, project: str, wheel: Wheel
+        self, project: str, wheel: Wheel, room: Room
     ) -> tuple[str, VariantsMetadata]:
         from ...wheels.variant_json import read_wheel_metadata
 
-        def read(file: BinaryIO) -> VariantsMetadata:
-            label = wheel.parts.label or ""
-            return read_wheel_metadata(wheel.file_name, label, file)[0]
+        name, label = wheel.file_name, wheel.parts.label or ""
 
-        name = wheel.file_name
+        def read(file: BinaryIO) -> VariantsMetadata:
+            room.check()
+            metadata, document = read_wheel_metadata(name, label, file)
+            room.add(name, len(str(document)))
+            return metadata
+
         resource = await self._index.get_resource(project, name)
         return name, await self._reader.open(resource, name, read)
 
@@ -228,10 +249,8 @@ class VariantSelector:
             name: (file.requires_python, bool(file.yanked))
             for name, file in files.items()
         }
-        newest = list(releases.values())
-        if len(newest) > _REMEMBERED:
-            newest.sort(key=lambda release: Version(release.version), reverse=True)
-        read = {release.version for release in newest[:_REMEMBERED]}
+        read = {*sorted(releases, key=Version, reverse=True)[:_REMEMBERED]}
+        room = Room()
         shown_releases = await asyncio.gather(
             *(
                 self._choose(
@@ -239,9 +258,9 @@ class VariantSelector:
                     release,
                     files,
                     conditions,
-                    is_read=release.version in read,
                     pinned=pinned,
                     named=named,
+                    room=room if release.version in read else None,
                     base=bases.get(canonicalize_version(release.version), 0),
                 )
                 for release in releases.values()
@@ -286,9 +305,9 @@ class VariantSelector:
         files: Mapping[str, model.File],
         conditions: Mapping[str, object],
         *,
-        is_read: bool,
         pinned: str | None,
         named: Collection[str],
+        room: Room | None,
         base: int,
     ) -> ShownRelease:
         shown = ShownRelease(
@@ -307,10 +326,10 @@ class VariantSelector:
         )
         if pinned is not None and pinned not in release.labels:
             return shown
-        if not is_read:
+        if room is None:
             return replace(shown, problem=_TOO_OLD)
         try:
-            metadata = await self._reader.read(project, release, files)
+            metadata = await self._reader.read(project, release, files, room)
             resolution = await self._resolver.resolve(metadata)
         except (ProviderError, *UNAVAILABLE) as error:
             # PEP 825 leaves this case to tools. A defect of the index should not
