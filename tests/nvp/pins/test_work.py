@@ -18,6 +18,7 @@ from nvp.metadata.requirements import requirements_on
 from nvp.pins import model, requirements, toml_locks
 from nvp.pins.model import Pin
 from nvp.pins.reading import read_pins
+from nvp.pins.targets import PinTarget, find_target
 
 POETRY = '[metadata]\ncontent-hash = "0"\n'
 FORKS = [
@@ -167,3 +168,27 @@ def test_entries_of_one_package_are_joined_in_one_step(
     (pin,) = read_pins(str(path)).pins
     assert pin.requires == tuple(f"b{n}" for n in range(50))
     assert len(calls) == 51
+
+
+def test_long_markers_are_counted_for_each_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluated: list[str] = []
+
+    def holds(_: PinTarget, marker: str, *__: object) -> bool:
+        evaluated.append(marker)
+        return True
+
+    monkeypatch.setattr(PinTarget, "holds", holds)
+    choices = tuple(model.Choice("extra", f"e{number}") for number in range(50))
+    edge = model.Edge(0, " or ".join(f"extra == 'e{n}'" for n in range(60_000)))
+    file = model.PinnedFile(
+        path="uv.lock",
+        form="uv.lock",
+        pins=(Pin(name="torch", version=None),),
+        roots=(edge,),
+        choices=choices,
+    )
+    with pytest.raises(InputError, match="too many packages for its number of extras"):
+        judging.select_all(file, find_target(), None)
+    assert 10 < len(evaluated) < 40

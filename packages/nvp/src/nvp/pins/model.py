@@ -311,7 +311,8 @@ class PinnedFile:
                 # In the marker of an edge, uv treats the extras of the edge as active.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
-                    self._count(4)  # evaluating a marker takes as long
+                    # Evaluating a marker takes as long.
+                    self._count(4 + len(edge.marker) // 10)
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
                 if not known[key]:
                     return
