@@ -6,8 +6,13 @@ import shlex
 
 import pytest
 from support.command import Run
+from support.documents import document
 
+from nvidia_variant_provider.metadata.document import metadata_from_dict
+from nvp.cli import pip
 from nvp.cli.parsers import COMMANDS
+from nvp.index.pip.installed import InstalledVariant, StaleVariant
+from nvp.index.selection.options import Pins
 
 
 @pytest.mark.parametrize(
@@ -78,3 +83,23 @@ def test_other_words_are_files(text: str, run: Run) -> None:
     outcome = run("resolve", text)
     assert outcome.code in (2, 3)
     assert "nvp releases" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--proxy", "user:S3CR/=ET@proxy.example:3128"],
+        ["--proxy=user:S3CR/=ET@proxy.example:3128"],
+        ["--prox", "http://user:S3CRET@proxy.example:3128"],
+    ],
+)
+def test_a_suggested_command_has_no_password_of_a_proxy(words: list[str]) -> None:
+    """pip accepts the URL of a proxy without its scheme."""
+    metadata = metadata_from_dict(document({"null": {}}))
+    installed = InstalledVariant(
+        project="torch", version="2.8.0", label="cu126", metadata=metadata
+    )
+    stale = StaleVariant(installed=installed, best="null")
+    advice = pip._advice(stale, Pins(), words)
+    assert "S3CR" not in advice
+    assert "****@proxy.example:3128" in advice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ..index.pip.process import Pip
     from ..index.pip.session import Outcome
     from ..index.selection.options import Pins, Selection
+
+_PROXY_OPTIONS = ("--prox", "--proxy")  # pip accepts abbreviations
 
 _NO_SUCH_OPTION = 2
 """The exit status of pip for an unknown option."""
@@ -231,14 +233,14 @@ def _run(
         narration.warn(_advice(item, pins, [*options.ours, *_words(command)]))
     for build in outcome.stale_builds:
         words = [*options.ours, *_words(command), build.best]
-        line = shlex.join(["pip", "install", *map(redacted, words)])
+        line = shlex.join(["pip", "install", *_public(words)])
         narration.warn(stays_installed(build, f"nvp {line}"))
     no_install = command.options.dry_run or command.command == "download"
     narration.finish(outcome, pins, dry_run=bool(no_install))
     for taken in outcome.builds:
         if taken.lacking is not None:
             wanted = ["--every-gpu", f"{taken.project}=={taken.for_all}"]
-            words = [*options.ours, *map(redacted, _words(command)), *wanted]
+            words = [*options.ours, *_public(_words(command)), *wanted]
             line = f": nvp {shlex.join(['pip', command.command or '', *words])}"
             narration.warn(f"{taken.lacking}{line if taken.for_all else ''}")
     for sentence in outcome.failures:
@@ -286,13 +288,13 @@ def _following(
     elif command.command != "install":
         given = [x[-1] for x in command.words if x[0] in ("wheel_dir", "download_dir")]
         words = ["inspect", *(given[-1:] or ".")]
-    return shlex.join(["nvp", *map(redacted, words)])
+    return shlex.join(["nvp", *_public(words)])
 
 
 def _say_command(command: PipCommand, own: Sequence[str], words: Sequence[str]) -> str:
     """Return the user's command line with ``words`` as its requirements."""
     without = ["index_url"] if "--index-url" in words else []
-    own = [*map(redacted, _words(command, *without)), *own]
+    own = [*_public(_words(command, *without)), *own]
     return shlex.join(["nvp", "pip", command.command or "", *words, *own])
 
 
@@ -307,13 +309,26 @@ def _words(command: PipCommand, *without: str) -> list[str]:
     ]
 
 
+def _public(words: Iterable[str]) -> Iterator[str]:
+    """Yield words for pip without passwords; the URL of a proxy may lack its scheme."""
+    before = ""
+    for word in words:
+        text, (option, equals, _) = redacted(word), word.partition("=")
+        is_proxy = before in _PROXY_OPTIONS or option in _PROXY_OPTIONS
+        if is_proxy and "@" in text and "://" not in text:
+            start = option + equals if option in _PROXY_OPTIONS else ""
+            text = f"{start}****@{text.rpartition('@')[2]}"
+        yield text
+        before = word
+
+
 def _advice(item: StaleVariant, pins: Pins, words: Sequence[str]) -> str:
     name = f"{item.installed.project}=={item.installed.version}"
     best = f"variant {item.best}" if item.best else "the non-variant wheel"
     why = (
         "is what --label asks for" if pins.get(item.installed.project) else "fits best"
     )
-    given = map(redacted, words)
+    given = _public(words)
     line = shlex.join(
         ["pip", "install", *given, "--force-reinstall", "--no-deps", name]
     )
