@@ -56,12 +56,6 @@ def evaluate(data: bytes) -> bytes:
     return evaluate_core_metadata(data, CUDA)
 
 
-def test_a_field_of_many_lines() -> None:
-    start = b"Requires-Dist: six\n" + b" x\n" * 500_000
-    after = b"Requires-Dist: demo; variant_label == 'x'\n"
-    assert evaluate(start + after + b"\n") == start + b"\n"
-
-
 class _Pipe(io.RawIOBase):
     """What cannot seek, so that zipfile writes data descriptors."""
 
