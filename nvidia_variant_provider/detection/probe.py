@@ -165,7 +165,7 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
     command = [sys.executable, *options, library, seconds, *folders]
     _logger.debug("querying %s in a child process, for at most %.1f s", library, left)
     try:
-        output, in_time = run(command, variables, left)
+        output, in_time = run(command, variables, left, last=b"end\n")
     except (OSError, ValueError) as error:
         _logger.info("the child process cannot be started: %s", error)
         return Environment(reason=reasons.PROBE_FAILED)

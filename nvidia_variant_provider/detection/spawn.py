@@ -33,6 +33,7 @@ def run(
     seconds: float,
     *,
     group: bool = False,
+    last: bytes | None = None,
 ) -> tuple[bytes, bool]:
     """Run a child; return its stdout, and whether it closed its stdout in time.
 
@@ -42,12 +43,15 @@ def run(
     :param seconds: the deadline.
     :param group: start the child in its own process group, and kill the whole group
         at the end. Windows has no such groups, so only the child is killed.
+    :param last: the end of the last output, after which the result is returned. A
+        thread that forks at the same time passes the pipe on, so without ``last``, its
+        child could keep the stdout open until the deadline.
     :raises OSError: the child cannot be started.
     """
     if sys.platform == "win32":
         return _run_with_subprocess(command, variables, seconds)
     else:  # noqa: RET505  # type checkers for Windows skip this branch
-        return _run_with_posix_spawn(command, variables, seconds, group)
+        return _run_with_posix_spawn(command, variables, seconds, group, last)
 
 
 # Type checkers for Windows skip this block, because Windows lacks its `os` functions.
@@ -58,6 +62,7 @@ if sys.platform != "win32":
         variables: Mapping[str, str],
         seconds: float,
         group: bool = False,
+        last: bytes | None = None,
     ) -> tuple[bytes, bool]:
         import select
 
@@ -77,7 +82,8 @@ if sys.platform != "win32":
                     break
                 chunks.append(chunk)
                 size += len(chunk)
-                if size > _MOST:
+                in_time = last is not None and chunk.endswith(last)
+                if in_time or size > _MOST:
                     break
         finally:
             # This runs after Ctrl-C too: the child must not outlive the interrupt. Kill

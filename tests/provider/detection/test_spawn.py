@@ -190,6 +190,36 @@ def test_no_descriptor_and_no_zombie_is_left() -> None:
 
 
 @posix
+def test_a_thread_that_forks_does_not_delay_the_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    forked: list[int] = []
+    spawn_child = os.posix_spawn
+
+    def fork_and_spawn(*arguments: Any, **options: Any) -> int:
+        pid = os.fork()  # as a thread does at this moment; the child has the pipe
+        if not pid:
+            time.sleep(1000)
+            os._exit(0)
+        forked.append(pid)
+        return spawn_child(*arguments, **options)
+
+    monkeypatch.setattr(os, "posix_spawn", fork_and_spawn)
+    start = time.monotonic()
+    try:
+        output, in_time = spawn.run(
+            python("print('end')"), os.environ, 100, last=b"end\n"
+        )
+    finally:
+        for pid in forked:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert (output, in_time) == (b"end\n", True)
+    # The limit is not for speed: a call that waits for the pipe takes 100 s.
+    assert time.monotonic() - start < 90
+
+
+@posix
 def test_an_interrupt_kills_the_child_of_windows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

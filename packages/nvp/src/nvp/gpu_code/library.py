@@ -104,7 +104,7 @@ class Counts:
             self._budget.names -= PER_TARGET
         elif not self._is_full:
             self._is_full = True
-            message = f"more than {len(entries)} targets: the others are not read"
+            message = "not all of its targets are read: there are too many"
             self.add_defect(None, message)
 
     def add_defect(self, offset: int | None, message: str) -> None:
