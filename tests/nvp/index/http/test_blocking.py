@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -191,6 +192,16 @@ def test_an_error_shows_no_secret() -> None:
                     read(url)
                 assert "S3cret" not in str(caught.value)
                 assert caught.value.status == 401
+
+
+def test_a_small_response_does_not_unpack_to_a_huge_one() -> None:
+    """An installer requests many pages at once."""
+    body = gzip.compress(b" " * 9 * 1024 * 1024)
+    answer = Answer(body=body, headers={"Content-Encoding": "gzip"}, kind="text/html")
+    with serve_answers({"/a/": answer}) as server, BlockingClient() as reader:
+        with pytest.raises(TooLargeError, match="larger than 8 MiB"):
+            reader.read_page(f"{server.url}/a/")
+        assert len(body) * 100 < 8 * 1024 * 1024
 
 
 def test_no_cookie_is_kept() -> None:

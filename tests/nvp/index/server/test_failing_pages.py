@@ -149,7 +149,7 @@ def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
                 body=gzip.compress(bytes(65 << 20)),
                 kind="text/html",
             ),
-            "larger than 64 MiB",
+            "larger than 8 MiB",
         ),
         (Answer(body=b"<a>" * 200_000, kind="text/html"), "tags"),
     ],

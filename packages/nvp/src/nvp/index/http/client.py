@@ -76,6 +76,10 @@ at the same time, because installers request many pages at once."""
 _IN_ALL = 96
 """The same for all servers: a page can name many, and each needs a file descriptor."""
 
+_UNPACKED, _RATIO = 8 * 1024 * 1024, 100
+"""The maximum size of an unpacked response in bytes, or in bytes for each compressed
+byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
+
 
 class Turns:
     """Limits concurrent work for each server, so a slow server delays no other.
@@ -248,6 +252,7 @@ class Client:
         reply = replace(reply, raw=bytes(raw))
         found: bytes | None = reply.raw
         if "content-encoding" in reply.headers:
+            limit = min(limit, max(_UNPACKED, _RATIO * len(raw)))
             found = await asyncio.to_thread(decode, reply, limit)
         if found is None:
             raise UpstreamError("is not compressed as it says", url, reply=reply)
