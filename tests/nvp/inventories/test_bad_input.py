@@ -97,6 +97,10 @@ CASES: dict[str, tuple[str | bytes, str]] = {
         ),
         "not YAML of Kubernetes: it has an alias",
     ),
+    "YAML of empty mappings": (
+        f"apiVersion: v1\nitems: [{'{},' * 300_000}]\n",
+        "it has too many lists and mappings",
+    ),
     "deep YAML": (
         "apiVersion: v1\nx: " + "[" * 10_000 + "]" * 10_000,
         "this is not an inventory",

@@ -91,6 +91,7 @@ def test_report(
 def test_a_report_is_alone_on_stdout(pip: Pip, index: str) -> None:
     done = pip("install", "-qi", index, "--dry-run", "--report", "-", "torch")
     assert done.code == 0, done.text
+    assert done.out.endswith("}\n")
     report = json.loads(done.out)
     urls = {item["download_info"]["url"] for item in report["install"]}
     assert urls == {

@@ -229,12 +229,16 @@ def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
     documents: list[Any] = []
     begun = [documents]
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    left = 200_000 + len(text) // 16  # each takes time and memory; nodes have fewer
     try:
         for event in yaml.parse(text, loader):
             if isinstance(event, yaml.ScalarEvent):
                 begun[-1].append(event.value)
             elif isinstance(event, yaml.CollectionStartEvent):
                 begun.append([])
+                left -= 1
+                if left < 0:
+                    raise _other_yaml("too many lists and mappings", event)
             elif isinstance(event, yaml.MappingEndEvent):
                 values = begun.pop()
                 begun[-1].append(dict(zip(values[::2], values[1::2], strict=True)))

@@ -145,7 +145,7 @@ class Written:
         :raises InputError: the target cannot be written.
         """
         if path == "-":
-            self._print(text)
+            self._print(text if text.endswith("\n") else f"{text}\n")  # as pip does
             return
         try:
             with open(path, "wb") as file:
