@@ -59,7 +59,8 @@ class Budget:
 
     ``searched`` is the maximum bytes to search in long files, infinite by default.
 
-    :param parts: divide the limits by this number.
+    :param parts: divide all limits but that of `NAMES` by this number. The wheels of an
+        environment have few names, but one of them may have 16,000 cubins.
     """
 
     __slots__ = (
@@ -78,7 +79,7 @@ class Budget:
         self.checked = CHECKED // parts
         self.unpacked = UNPACKED // parts
         self.sequences = SEQUENCES // parts
-        self.names = NAMES // parts
+        self.names = NAMES
         self.tables = TABLES // parts
         self.searched = math.inf
         self._told: set[str] = set()
