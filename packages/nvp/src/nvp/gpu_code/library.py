@@ -17,7 +17,7 @@ from .dynamic import read_needed, read_other_parts
 from .elf import Image, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
 from .formats import Code, guess_format, read_cubin, read_pe, read_ptx
-from .ranges import Range, RangeFeeder, Reader, read_seekable
+from .ranges import Range, RangeFeeder, Reader, charged, read_seekable
 from .report import BrokenError, Defect, LibraryReport, sort_targets, target_key
 
 Pieces = Callable[[], Iterator[bytes]]
@@ -373,29 +373,7 @@ def _readers(form: str, budget: Budget) -> list[Reader[Any]]:
         "cubin": [read_cubin()],
         "ptx": [read_ptx()],
     }
-    return [_charged(reader, budget) for reader in readers.get(form, ())]
-
-
-def _charged(reader: Reader[_T], budget: Budget) -> Reader[_T]:
-    """Charge a budget for the ranges that a reader requests, and for their bytes.
-
-    :raises ValueError: the budget is used up.
-    """
-    wanted = next(reader)
-    try:
-        while True:
-            # Only the names of linked libraries are more than two ranges.
-            budget.names -= max(0, len(wanted) - 2)
-            data: tuple[bytes, ...] = ()
-            if budget.names > 0:
-                data = yield wanted
-            budget.tables -= sum(map(len, data))
-            if budget.names <= 0 or budget.tables <= 0:
-                raise ValueError("its tables are not read: there are too many")
-            wanted = reader.send(data)
-    except StopIteration as stop:
-        result: _T = stop.value
-        return result
+    return [charged(reader, budget) for reader in readers.get(form, ())]
 
 
 def _read_again(feeders: list[_Feeder], pieces: Pieces) -> None:

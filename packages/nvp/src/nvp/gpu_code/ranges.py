@@ -54,6 +54,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import IO, Generic, TypeVar
 
+from .compression import Budget
+
 T = TypeVar("T")
 
 Range = tuple[int, int]
@@ -107,6 +109,28 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
         return file.read(min(length, MAX_RANGE))
 
     return _run(reader, read)
+
+
+def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
+    """Charge a budget for the ranges that a reader requests, and for their bytes.
+
+    :raises ValueError: the budget is used up.
+    """
+    wanted = next(reader)
+    try:
+        while True:
+            # Only the names of linked libraries are more than two ranges.
+            budget.names -= max(0, len(wanted) - 2)
+            data: tuple[bytes, ...] = ()
+            if budget.names > 0:
+                data = yield wanted
+            budget.tables -= sum(map(len, data))
+            if budget.names <= 0 or budget.tables <= 0:
+                raise ValueError("its tables are not read: there are too many")
+            wanted = reader.send(data)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 class RangeFeeder(Generic[T]):
