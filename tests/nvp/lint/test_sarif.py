@@ -13,6 +13,7 @@ from support.lint_cases import CASES, FOLDER, write_case
 from support.wheels import publish
 
 from nvp import api
+from nvp.lint import output
 from nvp.lint.findings import RULES, Finding
 from nvp.lint.output import as_sarif
 
@@ -137,3 +138,13 @@ def test_findings_without_a_place_have_no_region() -> None:
     (run,) = sarif([finding(place="", line=None, column=None)])["runs"]
     (location,) = run["results"][0]["locations"]
     assert location == {"physicalLocation": {"artifactLocation": {"uri": "x"}}}
+
+
+def test_a_log_has_no_more_results_than_services_accept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A document of 3 MB made a log of 150 MB with 1.4 GB of memory."""
+    monkeypatch.setattr(output, "_MOST_RESULTS", 2)
+    levels = ("note", "warning", "error", "note")
+    (run,) = sarif([finding(severity=level) for level in levels])["runs"]
+    assert [item["level"] for item in run["results"]] == ["error", "warning"]

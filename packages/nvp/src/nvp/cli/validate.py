@@ -75,13 +75,15 @@ def execute(
         "sarif": as_sarif,
     }
     render = formats.get(options.format)
+    as_json = render is None or options.json
     return Result(
         exit_code=1 if fails(findings, strict=options.strict) else 0,
         data={
-            "findings": [finding.to_dict() for finding in findings],
+            # Only the JSON report needs the findings, which may be many.
+            "findings": [finding.to_dict() for finding in findings if as_json],
             "unchecked": [item.to_dict() for item in unchecked.all],
         },
-        text=render(findings) if render else [],
+        text=render(findings) if render and not as_json else [],
         verbatim=options.format != "text",
         as_json=render is None,
     )

@@ -18,6 +18,9 @@ from ..findings import NOTE, SEVERITIES
 from .files import Unchecked
 from .findings import RULES, Finding, Rule
 
+_MOST_RESULTS = 25_000
+"""The maximum number of results in a SARIF log. GitHub rejects a log with more."""
+
 
 def as_text(
     findings: Sequence[Finding], unchecked: Sequence[Unchecked] = ()
@@ -82,6 +85,9 @@ def as_sarif(
     :param page: the page of the site that explains the rules.
     """
     url = page_url(page)
+    if len(findings) > _MOST_RESULTS:  # leave out the least severe ones
+        ordered = sorted(findings, key=lambda f: SEVERITIES.index(f.severity))
+        findings = ordered[:_MOST_RESULTS]
     used = sorted({finding.code for finding in findings})
     driver = {
         "name": "nvidia-variant-provider",
