@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.paths import FIXTURES
 from support.strangers import STRANGER, needs_root
 
 from nvp.cli import main
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 NAME = "nvidia-variant-provider"
+INDEX = FIXTURES / "census"
+DOCUMENT = FIXTURES / "variants-json" / "torch-2.8.0-variants.json"
 
 
 @pytest.fixture
@@ -364,3 +367,19 @@ def test_an_unfinished_file_of_a_killed_process(tmp_path: Path) -> None:
         assert stat.S_IMODE(unfinished.stat().st_mode) == 0o600
         file.write(b"secret")
     assert path.read_bytes() == b"secret"
+
+
+@needs_root
+@pytest.mark.parametrize("owner", [0, STRANGER])
+@pytest.mark.parametrize("words", [["upgrade", DOCUMENT], ["census", INDEX]])
+def test_a_planted_link_is_not_followed(
+    owner: int, words: list[object], tmp_path: Path
+) -> None:
+    """Linux protects programs from such links in /tmp, unless they resolve them."""
+    shared, target = tmp_path / "shared", tmp_path / "target"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "out").symlink_to(target)
+    os.chown(shared / "out", owner, owner, follow_symlinks=False)
+    code = main([*map(str, words), "-o", str(shared / "out")])
+    assert (code == 3, target.exists()) == (owner != 0, owner == 0)

@@ -123,3 +123,17 @@ def test_a_size_that_no_store_has_room_for() -> None:
     file = replace(listed(WHEELS[0])[0], size=10**30)
     (wheel,) = select_wheels("demo", [file], Options())
     assert wheel.size is None
+
+
+@pytest.mark.parametrize("folder", ["repo;of=a", "b;\udcffa", "?id=a"])
+def test_secret_parts_of_a_url_identify_a_wheel(folder: str) -> None:
+    (wheel,) = select_wheels("demo", listed(WHEELS[0]), Options())
+    keys = {
+        replace(
+            wheel, url=f"https://example.com/{name}/{wheel.filename}", sha256=sha
+        ).key
+        for name in (folder, folder[:-1] + "b")
+        for sha in (None, "0" * 64)
+    }
+    assert len(keys) == 4
+    assert not any("=a" in key for key in keys)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import IO
@@ -135,6 +137,27 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
         _warn(f"{place} cannot be written: {error.strerror}", hint)
 
 
+def is_planted(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is another user's symbolic link in a shared directory.
+
+    Linux does not follow such links (``fs.protected_symlinks``), but cannot prevent
+    that a program, or SQLite, resolves the link itself.
+    """
+    if sys.platform == "win32":
+        return False
+    try:
+        link = os.lstat(path)
+        folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return False
+    shared = stat.S_ISVTX | stat.S_IWOTH
+    return (
+        stat.S_ISLNK(link.st_mode)
+        and folder.st_mode & shared == shared
+        and link.st_uid not in (os.geteuid(), folder.st_uid)
+    )
+
+
 def replace_file(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` in UTF-8 atomically.
 
@@ -163,6 +186,9 @@ def replacing(
         target = os.path.realpath(path) if follows else os.fspath(path)
         # Do not use the process id: in containers, a killed process often had the same.
         part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
+        if follows and is_planted(path):
+            message = "cannot be written: it is a link of another user"
+            raise InputError(message, path=name, hint="name another file")
         if os.path.exists(target) and not os.path.isfile(target):
             message = "cannot be written: not a regular file"
             raise InputError(message, path=name, hint="name another file")

@@ -20,7 +20,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError, redacted, 
 from nvidia_variant_provider.strict_json import open_regular
 
 from .. import __version__
-from ..files import read_resource
+from ..files import is_planted, read_resource
 from ..gpu_code.report import Defect, LibraryReport, WheelReport, is_test, target_key
 from .model import Outcome, Wheel
 
@@ -245,13 +245,13 @@ class Store:
         """Return whether a wheel need not be read again.
 
         A wheel is read again if it is new, if its outcome is not final, or if an older
-        reader has read it. Without a hash, it is also read again if its size
-        or time has changed. A fully hashed wheel with the same file name and hash, even
-        from another URL, makes reading unnecessary.
+        reader has read it. Unless all its bytes were hashed, it is also read again if
+        its size or time has changed. A fully hashed wheel with the same file name and
+        hash, even from another URL, makes reading unnecessary.
         """
         with self._errors():
             rows = self._connection.execute(
-                "SELECT status, may_pass, inspected_by, size, upload_time FROM wheels "
+                "SELECT may_pass, inspected_by, hashed, size, upload_time FROM wheels "
                 "WHERE key IN (?, ?) AND filename = ?",
                 _storable([wheel.key, wheel.hash_key, wheel.filename]),
             ).fetchall()
@@ -260,7 +260,7 @@ class Store:
     def _counts(self, wheel: Wheel, row: sqlite3.Row) -> bool:
         if row["may_pass"]:
             return False
-        if wheel.hash is None and not all(_comparisons(wheel, row)):
+        if not (row["hashed"] or all(_comparisons(wheel, row))):
             return False
         with self.intact():
             return int(row["inspected_by"].partition(" ")[0]) >= READER
@@ -404,6 +404,8 @@ def _why_no_file(path: str, *, create: bool) -> str | None:
         return "the path is empty"
     if "\0" in path:
         return "the path has a NUL character"
+    if is_planted(path):
+        return "it is a link of another user"
     if not os.path.exists(path):
         return None if create else "there is no such store"
     if not os.path.isfile(path):

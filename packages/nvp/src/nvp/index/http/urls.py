@@ -170,17 +170,24 @@ def file_name(url: str) -> str:
 
 
 def identifying_query(url: str, name: str) -> str:
-    """Return a hash of the query, if only the query can identify a file, or ``""``.
+    """Return a hash of the parts of a URL that identify a file and may be secret.
 
-    The query of a URL whose path ends with the file name is left out, because it may be
-    a signature that differs between pages.
+    These are the parameters of directories, and the query, unless the path ends with
+    the file name: then the query may be a signature that differs between pages.
+
+    :returns: ``""`` without such parts.
     """
-    query = url.partition("#")[0].partition("?")[2]
-    if not query or file_name(url) == name:
+    place, _, query = url.partition("#")[0].partition("?")
+    if file_name(url) == name:
+        query = ""
+    if parameters := place.rpartition("/")[0].partition(";")[2]:
+        query = f"{parameters}?{query}"
+    if not query:
         return ""
-    import hashlib  # a hash, because the query may be secret
+    import hashlib
 
-    return hashlib.sha256(query.encode()).hexdigest()[:16]
+    # Names of local files that are not UTF-8 contain lone surrogates.
+    return hashlib.sha256(query.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def with_suffix(url: str, suffix: str) -> str:
