@@ -235,3 +235,15 @@ def test_markers_see_what_this_machine_supports_of_the_wheel_that_it_gets(
         labels = installed_labels(target)
         assert labels.keys() == expected
         assert labels["torch"] == "1.0 a"
+
+
+@pytest.mark.parametrize("option", ["--extra-index-url={}", "-f{}", "--pre", "--"])
+def test_arguments_after_two_dashes_are_no_options(
+    option: str, pip: Pip, index: str, tmp_path: Path
+) -> None:
+    """A script puts names that it does not trust after two dashes."""
+    words = ("--target", tmp_path / "it", "--", option.format(index), "helper")
+    done = pip("install", "-i", index, *words)
+    assert done.code == 1
+    assert "Invalid requirement: '-" in done.err
+    assert not (tmp_path / "it").exists()

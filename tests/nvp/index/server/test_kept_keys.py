@@ -106,6 +106,32 @@ def test_an_empty_reason_stays_an_empty_reason() -> None:
     assert "data-yanked" not in read(HTML, document, JSON)
 
 
+@pytest.mark.parametrize(
+    "time",
+    [
+        "2026-01-02T03:04:05+00:00",
+        "2026-01-02T03:04:05-01:00",
+        "2026-01-02T03:04:05",
+        "2026-01-02T03:04:05.678901234Z",
+        "2026-01-02T03:04:05.000Z",
+        "2026-01-02",
+        "yesterday",
+        0,
+    ],
+)
+def test_every_form_of_a_time_stays_the_same(time: object) -> None:
+    """uv --exclude-newer and pip --uploaded-prior-to select files by this time."""
+    document = {**DOCUMENT, "files": [{**FILE, "upload-time": time}]}
+    assert json.loads(read(JSON, document, JSON)) == document
+
+
+def test_a_page_without_versions_and_with_other_files() -> None:
+    """The model would derive the versions from the names of the files."""
+    files = [FILE, {**FILE, "filename": "notes.whl"}]
+    document = {"meta": {"api-version": "1.4"}, "name": "torch", "files": files}
+    assert json.loads(read(JSON, document, JSON)) == document
+
+
 def test_json_becomes_html() -> None:
     text = read(HTML, DOCUMENT, JSON)
     assert metas(text) >= IN_HTML

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from packaging.version import Version
@@ -76,14 +77,18 @@ def private_keys(
     return model.PrivateMetadataMapping.from_any_mapping(private)
 
 
-def fitting_meta(meta: model.Meta, files: Iterable[model.File]) -> model.Meta:
-    """Return ``meta``, with version 1.0 of the API if a file has no size.
+def fitting_meta(
+    meta: model.Meta, files: Iterable[model.File], versions: Collection[str] | None
+) -> model.Meta:
+    """Return ``meta``, with version 1.0 of the API if sizes or versions are missing.
 
-    PEP 700 requires sizes since version 1.1, but some indexes omit them. The version
-    that the index gives is stored under `KEPT_KEY`, because other keys may require it.
+    PEP 700 requires both since version 1.1, but some indexes omit them. Without the
+    versions, the model would fail for a file that is no distribution. The version that
+    the index gives is stored under `KEPT_KEY`, because other keys may require it.
     """
     version = meta.api_version
-    if version == "1.0" or all(file.size is not None for file in files):
+    is_complete = versions is not None and all(f.size is not None for f in files)
+    if version == "1.0" or is_complete:
         return meta
     kept = {"api-version": version, **kept_keys(meta)}
     return model.Meta("1.0", meta.private_metadata | {KEPT_KEY: kept})
@@ -147,3 +152,22 @@ def api_version(page: model.ProjectDetail) -> str:
     needs = bool(of_meta.keys() - {"api-version"} or kept_keys(page))
     needs = needs or any(map(kept_keys, page.files))
     return max(own, wanted, key=Version) if needs else own
+
+
+def read_time(value: Any) -> datetime | None:
+    """Return the time of a file in UTC, without a zone; ``None`` if it is invalid."""
+    if not isinstance(value, str) or not value.endswith("Z"):
+        return None
+    try:
+        return datetime.fromisoformat(value[:-1])
+    except ValueError:
+        pass  # Python 3.10 rejects most fractions of a second: omit them
+    try:
+        return datetime.fromisoformat(value[:19])
+    except ValueError:
+        return None
+
+
+def write_time(time: datetime | None) -> str | None:
+    """Return the usual text for a result of `read_time`."""
+    return None if time is None else f"{time.isoformat()}Z"

@@ -12,7 +12,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from itertools import count
 from typing import Any
 from urllib.parse import urldefrag
@@ -25,7 +24,15 @@ from nvidia_variant_provider.errors import printable, shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
 from .html_links import Link, TooMuchError, find_base, read_links
-from .kept_keys import OF_FILES, OF_PAGES, fitting_meta, private_keys, read_metas
+from .kept_keys import (
+    OF_FILES,
+    OF_PAGES,
+    fitting_meta,
+    private_keys,
+    read_metas,
+    read_time,
+    write_time,
+)
 from .urls import (
     LONGEST_NAME,
     TooLargeError,
@@ -253,7 +260,7 @@ def _read_json(
         str(version), private_keys(document.get("meta", {}), {"api-version"})
     )
     return model.ProjectDetail(
-        meta=fitting_meta(meta, files),
+        meta=fitting_meta(meta, files, versions),
         name=name,
         files=files,
         versions=None if versions is None else frozenset(versions),
@@ -282,8 +289,14 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    # Keep an empty reason unchanged: it yanks the file for uv, but not for pip.
-    known = OF_FILES - {"yanked"} if item.get("yanked") == "" else OF_FILES
+    time = read_time(item.get("upload-time"))
+    # Keep the text of values that the model would change: an empty reason yanks the
+    # file for uv, but not for pip, and installers read more forms of times.
+    known = OF_FILES
+    if item.get("yanked") == "":
+        known -= {"yanked"}
+    if item.get("upload-time") not in (None, write_time(time)):
+        known -= {"upload-time"}
     return model.File(
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
@@ -293,7 +306,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
-        upload_time=_time(item.get("upload-time")),
+        upload_time=time,
         private_metadata=private_keys(item, known, url),
     )
 
@@ -345,19 +358,6 @@ def _is_version(value: Any) -> bool:
         return False  # Python rejects numbers of more than 4,300 digits
 
 
-def _time(value: Any) -> datetime | None:
-    if not isinstance(value, str) or not value.endswith("Z"):
-        return None
-    try:
-        return datetime.fromisoformat(value[:-1])
-    except ValueError:
-        pass  # Python 3.10 rejects most fractions of a second: omit them
-    try:
-        return datetime.fromisoformat(value[:19])
-    except ValueError:
-        return None
-
-
 def _read_html(
     body: bytes, content_type: str, url: str, project: str, *, exact: bool
 ) -> model.ProjectDetail:
@@ -376,7 +376,7 @@ def _read_html(
             files.append(file)
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
-        meta=fitting_meta(meta, files),
+        meta=fitting_meta(meta, files, None),
         name=project,
         files=tuple(files),
         private_metadata=private_keys(kept, OF_PAGES),

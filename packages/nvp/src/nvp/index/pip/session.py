@@ -228,7 +228,9 @@ class _Session:
             report = str(folder / "report.json")
             arguments += ["--report", report]
         return _Prepared(
-            arguments=[command.command or "", *arguments, *command.positional],
+            # After "--", pip takes no argument for an option, as on the user's command
+            # line, where a script may have put names that it does not trust.
+            arguments=[command.command or "", *arguments, "--", *command.positional],
             variables=variables,
             places=self.local_index.places | {b: a for a, b in copied.items()},
             copies=copies,

@@ -165,7 +165,8 @@ def with_files(
     """Return a page with other files, possibly without sizes."""
     shown = tuple(files)
     # Adapt the API version, because the size of a rewritten wheel is unknown.
-    return replace(page, meta=fitting_meta(page.meta, shown), files=shown)
+    meta = fitting_meta(page.meta, shown, page.versions)
+    return replace(page, meta=meta, files=shown)
 
 
 def select_files(

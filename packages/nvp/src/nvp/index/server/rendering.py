@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from nvidia_variant_provider.errors import InputError
 
-from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas
+from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
 from ..http.urls import is_text
 from .kept_pages import CUT_KEY
 from .responses import HEADERS, break_off
@@ -86,14 +86,13 @@ def _as_json(page: model.ProjectDetail) -> dict[str, Any]:
 
 
 def _json_file(file: model.File) -> dict[str, Any]:
-    time = file.upload_time
     values = {
         "requires-python": file.requires_python,
         "core-metadata": file.dist_info_metadata,  # renamed by PEP 714
         "gpg-sig": file.gpg_sig,
         "yanked": file.yanked,
         "size": file.size,
-        "upload-time": None if time is None else f"{time.isoformat()}Z",
+        "upload-time": write_time(file.upload_time),
     }
     return {
         "filename": file.filename,
