@@ -202,9 +202,9 @@ def write_own(path: str, content: bytes) -> None:
     _make_folder(os.path.dirname(path))
     unfinished = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _AS_IT_IS
-    descriptor = os.open(unfinished, flags, 0o600)
     try:
-        with open(descriptor, "wb") as file:
+        # A signal may arrive while the file is made, so make it in this block.
+        with open(os.open(unfinished, flags, 0o600), "wb") as file:
             file.write(content)
         os.replace(unfinished, path)
     except BaseException:  # such as KeyboardInterrupt

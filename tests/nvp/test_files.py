@@ -241,13 +241,18 @@ def test_a_folder_that_has_become_foreign(base: Path) -> None:
     assert load(base / NAME / "kind" / "file", 9) is None
 
 
+@pytest.mark.parametrize("name", ["open", "replace"])
 def test_an_interrupt_leaves_no_unfinished_file(
-    base: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(*_: object) -> None:
+    call = getattr(os, name)
+
+    def interrupt(*arguments: object) -> None:
+        if name == "open":  # the file exists when Python handles the signal
+            call(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", interrupt)
+    monkeypatch.setattr(os, name, interrupt)
     with pytest.raises(KeyboardInterrupt):
         store(base / NAME / "kind" / "entry", b"x")
     assert not [path for path in base.rglob("*") if path.is_file()]

@@ -233,14 +233,15 @@ def test_a_receipt_that_cannot_be_written_loses_nothing(
     assert read(kept)["workloads"][0]["outcome"] == "passed"
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGQUIT"])  # Ctrl-\ sends SIGQUIT
 def test_the_end_of_doctor_is_the_end_of_its_workload(
-    env: Path, tmp_path: Path
+    name: str, env: Path, tmp_path: Path
 ) -> None:
-    pid = tmp_path / "pid"
+    pid, number = tmp_path / "pid", getattr(signal, name, signal.SIGTERM)
     source = (
-        "import os, signal, time\n"
+        "import os, time\n"
         f"open({str(pid)!r}, 'w').write(str(os.getpid()))\n"
-        "os.kill(os.getppid(), signal.SIGTERM)\n"
+        f"os.kill(os.getppid(), {int(number)})\n"
         "time.sleep(600)\n"
     )
     words = ["doctor", "--python", str(env), "--workload"]
@@ -253,7 +254,7 @@ def test_the_end_of_doctor_is_the_end_of_its_workload(
         timeout=120,
         check=False,
     )
-    assert done.returncode == 128 + signal.SIGTERM
+    assert done.returncode == 128 + number
     assert b"Traceback" not in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)

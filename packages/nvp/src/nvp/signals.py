@@ -12,7 +12,7 @@ from contextlib import contextmanager
 if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
 else:
-    ENDING = (signal.SIGTERM, signal.SIGHUP)
+    ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """The signals that end a process, except for the interrupt."""
 
 _CLEANING = 3.0
