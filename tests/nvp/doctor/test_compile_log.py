@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from support.paths import FIXTURES
 
+from nvp.doctor import compile_log
 from nvp.doctor.compile_log import (
     MOST,
     CompileLog,
@@ -175,6 +177,32 @@ def test_output_without_a_mark_is_not_looked_at() -> None:
     for _ in range(1000):
         log.read_line("stdout", "something else")
     assert not log.is_relevant("stdout", b"more of something else")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.compile {skip*}{ the frame a (*}{b line *}) and fall back to eager",
+        "   function: '{' (x:1 *}",
+        "WON'T CONVERT f {a line *}",
+        "Graph break ({ in user code at *}:",
+        "V1122 03:09:00.860000 1{:1*}",
+    ],
+)
+def test_a_long_line_is_read_in_proportion(line: str) -> None:
+    # Patterns that took cubic time needed hours for one line.
+    pieces = re.sub(r"\{(.+?)\*\}", lambda found: found[1] * 3000, line)
+    log = read("torch._dynamo hit config.cache_limit (8)", pieces)
+    assert set(log["totals"].values()) == {0}
+
+
+def test_incomplete_records_are_bounded() -> None:
+    log = CompileLog()
+    for number in range(compile_log._MOST_OPEN + 5):
+        prefix = f"V1122 03:09:00.860000 {number} torch/x.py:55] "
+        log.read_line("stderr", f"{prefix}Graph break in user code at a.py:{number}")
+    assert len(log._open["stderr"]) == compile_log._MOST_OPEN
+    assert split_prefix(f"V1122 03:09:00.860000 {'1' * 5000} torch/x.py:55] a")[0] == ""
 
 
 def test_numbers_of_many_digits() -> None:

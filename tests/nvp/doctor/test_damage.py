@@ -86,6 +86,28 @@ def test_a_library_that_is_a_circle_of_links(tmp_path: Path) -> None:
 
 
 @needs_links
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Lib/site-packages",
+        "lib/python3.11/site-packages/nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so.4",
+    ],
+)
+def test_a_chain_of_links_that_is_longer_than_any_stack(
+    name: str, tmp_path: Path
+) -> None:
+    last = tmp_path / name
+    last.parent.mkdir(parents=True)
+    for number in range(sys.getrecursionlimit()):
+        link = last.with_name(f"link{number}")
+        link.symlink_to(tmp_path if number == 0 else f"link{number - 1}")
+    last.symlink_to(link)
+    numba = Installed(name="numba-cuda", requires=["cuda-pathfinder"])
+    stack = make_stack(tmp_path, numba, environment=machine("12.8", "9.0"))
+    assert "ND307" in {finding.code for finding in diagnose(stack).findings}
+
+
+@needs_links
 def test_folders_in_a_circle_end(tmp_path: Path) -> None:
     packages = make_environment(tmp_path, DEMO)
     (packages / "again").symlink_to(packages)

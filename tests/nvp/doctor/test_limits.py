@@ -244,6 +244,18 @@ def test_an_endless_search_ends_without_a_finding(
     assert "only 500 steps of the search for libraries" in notes_of(diagnosis)
 
 
+def test_a_library_that_is_damaged_counts_for_each_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower(monkeypatch, SEARCHES=20_000)
+    (tmp_path / "libbad.so").write_bytes(b"damaged")
+    (tmp_path / "liba.so").write_bytes(linked("libbad.so", runpath="$ORIGIN"))
+    process = loader.Process(system.System(str(tmp_path)))
+    failed = [process.load(str(tmp_path / "liba.so")) for _ in range(200)]
+    assert "cannot be loaded" in failed[0][0].reason
+    assert 10 < len([x for x in failed if x]) < 40
+
+
 def test_libraries_that_fail_leave_nothing_behind(tmp_path: Path) -> None:
     for name, needed in {
         "liba.so": ("libb.so", "libmissing.so"),
@@ -321,6 +333,15 @@ def test_sources_of_torch_and_jax_are_read_in_proportion(
     assert load_torch(process, [str(packages)])
     load_jax(process, [str(packages)])
     assert looked.calls <= 1 + 3 * loading._MOST
+
+
+@pytest.mark.parametrize("text", ["[" * 500_000, "*a" * 250_000, "lib1.so" * 9])
+def test_a_long_pattern_of_torch_is_not_used(text: str) -> None:
+    # Translating a pattern takes quadratic time: minutes for these brackets.
+    assert loading._pairs(f'{{"cublas": "lib1.so.{text}"}}') == []
+    assert loading._pairs('("cublas", "lib1.so.*[0-9]")') == [
+        ("cublas", "lib1.so.*[0-9]")
+    ]
 
 
 def test_symbols_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

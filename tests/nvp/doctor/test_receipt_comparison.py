@@ -259,6 +259,14 @@ def test_a_long_name_above_many_values(receipt: dict[str, Any]) -> None:
     assert max(len(fact.name) for fact in facts) <= 500
 
 
+def test_a_prefix_of_one_letter(receipt: dict[str, Any]) -> None:
+    many = "a" * 300_000
+    old = changed(receipt, setting("python", "prefix", to="a"))
+    old["overrides"][0]["value"] = many
+    (fact,) = [x for x in compare(old, receipt).facts if x.kind == "override"]
+    assert fact.old == many
+
+
 def test_a_receipt_does_not_name_the_server_of_a_package(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, Installed(name="torch", version="2.8.0"))
     own = make_receipt(stack)

@@ -21,9 +21,14 @@ _LONGEST_TEXT = 500
 _LONGEST_RECORD = 400
 """The maximum number of lines of a record, such as a message with a traceback."""
 
+_MOST_OPEN = 1000
+"""The maximum number of processes of a stream that have an incomplete record."""
+
+# A line has up to 64 KB: no pattern may try one unlimited repetition for each length of
+# another one.
 _PREFIX = re.compile(
-    r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d+) [^\]]*?:\d+\]"
-    r"(?: \[[!\d][^\]]*\])?(?: \[__\w+\])?(?: |$)"
+    r"(?:\[rank\d+\]:)?[VIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ (?P<process>\d{1,10}) "
+    r"[^\]]*?:\d+\](?: \[[!\d][^\]]*\])?(?: \[__\w+\])?(?: |$)"
 )
 _OLD_PREFIX = re.compile(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] )?(?:\[[!\d][^\]]*\] )?"
@@ -35,13 +40,13 @@ _REASON = re.compile(r"(?:Graph Break )?Reason: (.*)")
 _GENERIC_REASON = re.compile(r"Encountered graph break|Failed to handle graph break")
 _FILE = re.compile(r'\s*File "(.+)", line (\d{1,9})')
 _SKIPPED = re.compile(
-    r"torch\.compile .*skip.* the frame (\S+) \((.+) line (\d{1,9})\) and fall back to "
-    r"eager"
+    r"torch\.compile (?=.*skip)[^(]*? the frame (\S+) \((.+) line (\d{1,9})\) and fall "
+    r"back to eager"
 )
 _RECOMPILING = re.compile(r"Recompiling function (\S+) in (.+):(\d{1,9})$")
 _GUARD = re.compile(r"\s*- (.+)")
 _LIMIT = re.compile(r"torch\._dynamo hit config\.(\w*limit) ?\((\d{1,9})\)")
-_FUNCTION = re.compile(r"\s*function: '(.+)' \((.+):(\d{1,9})\)")
+_FUNCTION = re.compile(r"\s*function: '([^']+)' \((.+):(\d{1,9})\)")
 _NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d{1,9})")
 _EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
 _TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
@@ -100,16 +105,16 @@ class CompileLog:
     _recompilations: _Table = field(default_factory=_Table)
     _fallbacks: _Table = field(default_factory=_Table)
     _autotuning: _Table = field(default_factory=_Table)
-    _open: dict[tuple[str, str], tuple[int, _Continue]] = field(default_factory=dict)
+    # The incomplete records by stream, because each stream has its own thread, and then
+    # by process.
+    _open: dict[str, dict[str, tuple[int, _Continue]]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
         """Return whether a chunk of complete lines may begin or continue a record.
 
         The chunk is not split, because there may be gigabytes of irrelevant output.
         """
-        return any(mark in data for mark in _MARKS) or any(
-            key[0] == stream for key in self._open
-        )
+        return bool(self._open.get(stream)) or any(mark in data for mark in _MARKS)
 
     def read_line(self, stream: str, line: str) -> None:
         """Read one line, without its line ending.
@@ -118,19 +123,21 @@ class CompileLog:
             stream and one process.
         """
         process, text = split_prefix(line)
-        key = (stream, process)
+        records = self._open.setdefault(stream, {})
         begun = self._begin(text)
         if begun is not None:
-            self._open[key] = (0, begun)
+            if len(records) >= _MOST_OPEN:
+                records.pop(next(iter(records)))
+            records[process] = (0, begun)
             return
-        waiting = self._open.get(key)
+        waiting = records.get(process)
         if waiting is None:
             return
         lines, read = waiting
         if lines < _LONGEST_RECORD and read(text):
-            self._open[key] = (lines + 1, read)
+            records[process] = (lines + 1, read)
         else:
-            del self._open[key]
+            del records[process]
 
     def to_dict(self) -> dict[str, object]:
         """Return the entries of each kind, and the total for each kind."""

@@ -198,7 +198,9 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
             # Keep one path for each directory, because lib64 is often a link to lib.
-            folders.setdefault(os.path.realpath(folder), folder)
+            # A chain of links that Linux does not follow is too long for `realpath`.
+            if os.path.isdir(folder):
+                folders.setdefault(os.path.realpath(folder), folder)
     return list(folders.values())
 
 
@@ -249,7 +251,7 @@ SYMBOLS = "symbols of libraries (or as much work)"
 
 MOST = {
     DISTRIBUTIONS: 10_000,
-    BYTES: 64 << 20,
+    BYTES: 32 << 20,
     FILES: 400_000,
     CODE: 15_000,
     REQUIREMENTS: 8_000,
@@ -259,7 +261,7 @@ MOST = {
     SYMBOLS: 4_000_000,
 }
 """The limit for each kind of work. An environment of 104 distributions with 43,000
-files needs at most a sixth of each limit. torch 2.15 has 120,000 relevant symbols."""
+files needs at most a third of each limit. torch 2.15 has 120,000 relevant symbols."""
 
 _NAMED = 5
 """The maximum number of distributions named in a note."""

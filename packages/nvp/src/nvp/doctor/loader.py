@@ -166,7 +166,10 @@ class Process:
             dynamic = None if path is None else self.system.read(path)
         except LibraryError as error:
             reason = str(error)
-            failures.append(Failure(name=name, user=asking, reason=reason, path=path))
+            if self.system.take(STEPS_OF_FAILURE, name):
+                failures.append(
+                    Failure(name=name, user=asking, reason=reason, path=path)
+                )
             return
         if path is None or dynamic is None:
             # An incomplete search does not prove that the library is missing.

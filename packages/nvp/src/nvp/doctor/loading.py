@@ -24,8 +24,12 @@ from .loader import Failure, Process, split_library_path, split_preload
 from .software import Software
 from .system import System
 
-_PAIR = re.compile(r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]+\.so[^"'/]*)["']""")
-"""A library in torch's source: ``"cublas": "libcublas.so.*[0-9]"``, or a tuple."""
+_PAIR = re.compile(
+    r"""["'](\w+)["']\s*[:,]\s*["'](lib[\w-]{1,60}\.so[^"'/\0]{0,60})["']"""
+)
+"""A library in torch's source: ``"cublas": "libcublas.so.*[0-9]"``, or a tuple.
+
+The second text is a pattern of `glob`, whose translation takes quadratic time."""
 
 _JAX_LOADS = re.compile(r"""_load\(\s*["'](\w+)["'],\s*\[([^\]]{0,1000})\]""")
 """A call in jax's source, such as ``_load("cublas", ["libcublas.so.12"])``."""

@@ -53,6 +53,10 @@ _HINT = "find out what has changed, or write a new receipt"
 _MOST_LEAVES = 10_000
 """The maximum number of compared values of a toolchain, an ABI or a live proof."""
 
+_MOST_REPLACED = 100_000
+"""The maximum number of replaced paths of the environment. The replacement is longer
+than a path with one letter, which a receipt of 30 MB can have 30 million times."""
+
 _LONGEST_PLACE = 500
 """The maximum length of the name of a value, in characters. Values share their parents'
 names, so that a small receipt with a long name would have gigabytes of names."""
@@ -174,22 +178,24 @@ def _facts(receipt: Receipt) -> Iterator[tuple[tuple[str, str], str]]:
         capability = gpu.compute_capability or "unknown"
         yield ("gpu", str(gpu.index)), f"{name}, compute capability {capability}"
     prefix = receipt["python"]["prefix"]
+    left = _MOST_REPLACED
+
+    def plain(text: str) -> str:
+        """Replace the path of the environment with ``{environment}``."""
+        nonlocal left
+        left -= text.count(prefix) if prefix else 0
+        return text.replace(prefix, "{environment}") if prefix and left >= 0 else text
+
     if receipt["python"]["version"] is not None:
         yield ("python", "version"), receipt["python"]["version"]
     for item in receipt["distributions"]:
         yield ("distribution", item["name"]), _distribution(item)
     for item in receipt["overrides"]:
-        value = _without_prefix(item["value"], prefix)
-        yield ("override", item["name"]), value or "an empty text"
+        yield ("override", item["name"]), plain(item["value"]) or "an empty text"
     for kind in ("toolchain", "abi", "live"):
         for name, value in islice(_leaves(receipt[kind] or {}, ""), _MOST_LEAVES):
             if kind != "toolchain" or not _SAID_ELSEWHERE.fullmatch(name):
-                yield (kind, name), _without_prefix(value, prefix)
-
-
-def _without_prefix(text: str, prefix: str) -> str:
-    """Replace the path of the environment in a text with ``{environment}``."""
-    return text.replace(prefix, "{environment}") if prefix else text
+                yield (kind, name), plain(value)
 
 
 def _distribution(item: Mapping[str, Any]) -> str:
