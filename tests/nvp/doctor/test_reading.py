@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.containers import library
 from support.gpu_wheels import binary
 from support.stacks import Installed, make_environment
 
@@ -70,6 +71,22 @@ def test_a_second_run_reads_no_library(tmp_path: Path) -> None:
     second, was_read = read(tmp_path / "env", tmp_path / "cache", item)
     assert not was_read
     assert second == first
+
+
+def test_another_file_with_the_same_size_and_time_is_read(tmp_path: Path) -> None:
+    """Containers have environments in the same directory, and may share a cache."""
+    (code, fake), prefix = (library("75_real"), library("90_real")), tmp_path / "env"
+    reports = []
+    for content in (fake, code):
+        distribution = installed(prefix, Installed(files={"demo/lib.so": code}))
+        path = Path(distribution.locate("demo/lib.so"))
+        path.write_bytes(content)
+        os.utime(path, ns=(10**18, 10**18))
+        reports.append(CodeReader(str(tmp_path / "cache")).read(distribution))
+    assert [x and {*x.libraries[0].targets} for x in reports] == [
+        {"90_real"},
+        {"75_real"},
+    ]
 
 
 def test_another_environment_is_read_too(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def kept_path(
     """Return the path of the cache entry for some files of a distribution.
 
     The path depends on the distribution's directory, on the hash of each file in
-    RECORD, and on the file's size and time, which differ if the file was changed after
+    RECORD, and on the file's size and times, which differ if the file was changed after
     its installation.
 
     :param folder: the cache directory; ``None`` disables the cache.
@@ -70,7 +70,9 @@ def kept_path(
             status = os.stat(distribution.locate(item.path))
         except (OSError, ValueError):
             return None
-        line = f"{item.path}\0{item.digest}\0{status.st_size}\0{status.st_mtime_ns}"
+        # Everybody can set the time of modification, but not that of the last change.
+        times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
+        line = f"{item.path}\0{item.digest}\0{status.st_size}\0{times}"
         state.update(f"{line}\n".encode("utf-8", "surrogateescape"))
     return os.path.join(folder, f"{state.hexdigest()}.json")
 
