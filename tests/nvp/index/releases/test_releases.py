@@ -6,7 +6,9 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +250,7 @@ class TestInspect:
         url = f"{server.url}/simple/"
         return listed(api.releases("demo", index_url=url, environment=OLD, **options))
 
-    def test_newest_first_until_one_runs_and_once_for_ever(
-        self, server: RangeServer
-    ) -> None:
+    def test_newest_first_until_one_runs_and_once(self, server: RangeServer) -> None:
         assert {b.verdict for b in self.read(server).values()} == {"unknown"}
         watched: list[str] = []
 
@@ -286,6 +286,23 @@ class TestInspect:
             assert self.read(server)["2.0"].verdict == "unknown"
             assert self.read(server, inspect=True)["2.0"].verdict == "runs"
             assert self.read(hostile)["2.0"].verdict == "cannot"
+
+    @pytest.mark.parametrize("days", [29, 31])
+    def test_a_server_that_has_lied_once(self, days: int, tmp_path: Path) -> None:
+        """Ranges of a wheel cannot be compared with the hash of the whole wheel."""
+        answers = server_answers(tmp_path, {"2.0": ["80_real"]})
+        lies = server_answers(tmp_path / "lies", {"2.0": ["90_real"]})
+        (path,) = (path for path in lies if path.endswith(".whl"))
+        honest, lie = answers[path], replace(answers[path], parts=lies[path].body)
+        with serve_answers(answers) as server:
+            answers[path] = lie
+            assert self.read(server, inspect=True)["2.0"].verdict == "cannot"
+            answers[path] = honest
+            cache = Path(os.environ["XDG_CACHE_HOME"], "nvidia-variant-provider")
+            (record,) = (cache / "inspected").iterdir()
+            os.utime(record, (time.time() - days * 24 * 3600,) * 2)
+            verdict = "cannot" if days < 30 else "runs"
+            assert self.read(server, inspect=True)["2.0"].verdict == verdict
 
     @pytest.mark.slow
     def test_a_damaged_record_and_no_cache(

@@ -8,9 +8,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.builds import machine
+from support.builds import gpu_build, machine, metadata
 from support.loopback import answers_of, ask, start
-from support.range_server import serve_answers
+from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
 pytestmark = pytest.mark.usefixtures("no_noise")
@@ -82,3 +82,16 @@ def test_a_page_of_links(tmp_path: Path, unchecked: bool) -> None:
     assert "other-1.0" in text
     assert "xpu" not in text
     assert text.count("data-yanked") == 1
+
+
+def test_a_wheel_that_is_replaced_on_the_page(tmp_path: Path) -> None:
+    """Without a metadata file, the server may run for weeks with those of wheels."""
+    answers: dict[str, Answer] = {}
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        for number, (bound, shown) in enumerate((("13.0", 0), ("12.0", 1))):
+            folder = tmp_path / str(number) / "kern"
+            build = gpu_build(bound, "90_real")
+            stub_wheel(folder, "kern", "1.0", "a", variant_json=metadata({"a": build}))
+            write_page(folder)
+            answers |= answers_of(folder.parent, "kern")
+            assert len(running.page("kern").files) == shown

@@ -42,8 +42,9 @@ FOREVER = math.inf
 LONGEST = 4 * 1024 * 1024
 """The maximum size of METADATA, and of an inspection result, in bytes."""
 
-_LIFE = 30 * 24 * 3600.0
-"""Seconds for which METADATA is cached."""
+LIFE = 30 * 24 * 3600.0
+"""Seconds for which METADATA and inspections are cached. A server may have sent wrong
+bytes, which are compared only with wheels that are downloaded."""
 
 _REMEMBERED = 256
 """The maximum number of wheels whose METADATA is cached in memory."""
@@ -154,7 +155,7 @@ class MetadataStore:
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
         # The keys are the SHA-256 and the location of the wheel.
-        self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, _LIFE, clock)
+        self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, LIFE, clock)
         # The keys are URLs of files without a hash; such a file may change.
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
         # The keys are the location and the name of the wheel, because the name may be
@@ -175,7 +176,7 @@ class MetadataStore:
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
         path = kept_path(self._folder, file, "metadata")
-        head, _, rest = (load(path, 2 * LONGEST, _LIFE) or b"").partition(b"\n")
+        head, _, rest = (load(path, 2 * LONGEST, LIFE) or b"").partition(b"\n")
         # Verify the hash first, because a system crash can leave a truncated file.
         if head != _sha256_of(rest):
             return None

@@ -41,7 +41,7 @@ from ..http.urls import (
     path_of_file_url,
     with_suffix,
 )
-from .kept import FRESH, LONGEST, Aging, Kept, MetadataStore, kept_path
+from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 logger = logging.getLogger(__name__)
@@ -357,7 +357,7 @@ class Reader:
         return needs
 
     def _load_needs(self, file: model.File) -> Needs | None:
-        content = load(kept_path(self._inspected, file, "json"), LONGEST)
+        content = load(kept_path(self._inspected, file, "json"), LONGEST, LIFE)
         try:
             return (
                 None

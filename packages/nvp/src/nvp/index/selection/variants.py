@@ -63,7 +63,7 @@ _TOO_OLD = f"only the variants of the newest {_REMEMBERED:,} releases are read"
 class ReleaseReader:
     """Reads the variants of releases from a repository.
 
-    The cache key is the hash of a metadata file, or the names of the wheels.
+    The cache key is the hash of a metadata file, or what the page says of the wheels.
     """
 
     def __init__(self, index: SimpleRepository, reader: Reader) -> None:
@@ -71,6 +71,7 @@ class ReleaseReader:
         self._reader = reader
         self._documents: Aging[str, tuple[VariantsMetadata, int]]
         self._documents = Aging(_REMEMBERED, FOREVER)
+        self._combined: Aging[str, tuple[VariantsMetadata, int]] = Aging(_REMEMBERED)
 
     async def read(
         self,
@@ -88,7 +89,7 @@ class ReleaseReader:
         async with room.turns:
             room.check()
             if release.metadata is None:
-                return await self._combine(project, release, room)
+                return await self._combine(project, release, files, room)
             return await self._read(project, files[release.metadata], room)
 
     async def _read(
@@ -114,26 +115,25 @@ class ReleaseReader:
         return metadata
 
     async def _combine(
-        self, project: str, release: Release, room: Room
+        self,
+        project: str,
+        release: Release,
+        files: Mapping[str, model.File],
+        room: Room,
     ) -> VariantsMetadata:
         from ...wheels.variant_json import combine
 
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
         # same label declare the same properties.
         first = {w.parts.label or "": w for w in reversed(release.labelled)}
-        key = "\n".join(sorted(wheel.file_name for wheel in first.values()))
-        if (known := self._documents.get(key)) is not None:
+        key = "\n".join(sorted(repr(files[w.file_name]) for w in first.values()))
+        if (known := self._combined.get(key)) is not None:
             room.add(key, known[1])
             return known[0]
         if len(first) > _MOST_LABELS:
             message = f"there is no metadata file, and wheels of {len(first)} labels"
             raise InputError(message, hint="ask the index for the metadata file")
-        logger.info(
-            "%s %s has no metadata file: reading %d wheels",
-            project,
-            release.version,
-            len(first),
-        )
+        logger.info("%s %s: reading %d wheels", project, release.version, len(first))
         parts = await asyncio.gather(
             *(self._read_wheel(project, wheel, room) for wheel in first.values())
         )
@@ -141,7 +141,7 @@ class ReleaseReader:
         for problem in problems:
             raise problem
         size = sum(room.sizes[wheel.file_name] for wheel in first.values())
-        self._documents.put(key, (merged, size))
+        self._combined.put(key, (merged, size))
         return merged
 
     async def _read_wheel(
