@@ -206,6 +206,24 @@ def test_control_characters_of_file_names_are_not_printed(
     assert "\x1b" not in outcome.out
 
 
+@pytest.mark.parametrize(
+    "name", ["::set-output name=a::b.so", "a##[add-mask]b.so", "::error file=a::b.so"]
+)
+def test_names_of_libraries_are_no_commands_of_a_ci_service(
+    name: str, inspect: Run, tmp_path: Path
+) -> None:
+    path = stub_wheel(tmp_path, "demo", "1.0", tag=TAG, members={name: PLAIN})
+    outcome = inspect(path)
+    assert outcome.code == 0
+    assert name.strip("#:") in outcome.out.replace(r"\u0023#", "##")
+    for line in (outcome.out + outcome.err).splitlines():
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+    report = inspect(path, "--json")
+    assert "##[" not in report.out
+    assert report.data["files"][0]["libraries"][0]["path"] == name
+
+
 def test_each_wheel_of_a_folder_is_judged_on_its_own(
     inspect: Run, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from nvp import api
 from nvp.cli import main
 from nvp.findings import SEVERITIES
 from nvp.lint.findings import Finding
-from nvp.lint.output import as_github, as_text
+from nvp.lint.output import as_github, as_sarif, as_text
 from nvp.lint.runner import selected
 
 CLEAN = "clean.json"
@@ -273,6 +273,13 @@ def test_github_message_is_escaped_once(text: str, escaped: str) -> None:
 def test_github_properties_escape_their_separators() -> None:
     (line,) = as_github([finding("x", path="a:b,c%2Cd")])
     assert line.startswith("::error file=a%3Ab%2Cc%252Cd,title=NV304::")
+
+
+def test_a_sarif_message_has_no_links_of_strangers() -> None:
+    (item,) = json.loads(
+        "\n".join(as_sarif([finding("x", message="'[a](https://b.test)' is wrong")]))
+    )["runs"][0]["results"]
+    assert item["message"]["text"] == "'[a] (https://b.test)' is wrong; x"
 
 
 def _unescaped(text: str) -> str:

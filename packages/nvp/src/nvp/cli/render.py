@@ -38,6 +38,9 @@ _COMMAND = re.compile(
 )
 """Matches a line that is a command, maybe after ``#`` or the name of what it is for."""
 
+_ANNOTATIONS = ("::error file=", "::warning file=", "::notice file=")
+"""The starts of the lines that ``--format github`` prints as commands."""
+
 _GAP = 2
 """Columns between two cells of a table."""
 
@@ -106,7 +109,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             "data": result.data,
             "errors": [error.to_dict() for error in result.errors],
         }
-        print(json.dumps(report, indent=2), flush=True)
+        print(_harmless(json.dumps(report, indent=2)), flush=True)
         return
     width = terminal_width(sys.stdout)
     for block in result.text:
@@ -114,9 +117,12 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             _print_table(block, width)
         else:
             wrapped = None if result.verbatim else width
-            print("\n".join(_lines(printable(block), wrapped)))
+            is_ours = result.verbatim and block.startswith(_ANNOTATIONS)
+            line = printable(block) if is_ours else _harmless(printable(block))
+            print("\n".join(_lines(line, wrapped)))
     if result.following is not None:
-        print("\n".join(_lines(printable(f"Next: {result.following}"), width)))
+        line = _harmless(printable(f"Next: {result.following}"))
+        print("\n".join(_lines(line, width)))
     sys.stdout.flush()
     for line in result.asides:
         complain(line, wraps=False)
@@ -135,7 +141,8 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
     """
     stream = sys.stderr if aside else sys.stdout
     width = terminal_width(stream)
-    printed = [part for line in lines for part in _lines(printable(line), width)]
+    shown = (_harmless(printable(line)) for line in lines)
+    printed = [part for line in shown for part in _lines(line, width)]
     text = "".join(f"{line}\n" for line in printed)
     waiting_line.clear()
     with contextlib.suppress(OSError):
@@ -154,8 +161,18 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     # RuntimeError: Python cannot print in a signal handler that interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
         waiting_line.clear()
-        lines = _lines(printable(sentence), width)
+        lines = _lines(_harmless(printable(sentence)), width)
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _harmless(text: str) -> str:
+    """Escape what a runner of GitHub reads as a command, in the form of JSON.
+
+    The runner looks for ``::`` at the start of a line, and for ``##[`` in all of it.
+    """
+    text = text.replace("##[", "\\u0023#[")
+    is_command = text.lstrip().startswith("::")
+    return text.replace(":", "\\u003a", 1) if is_command else text
 
 
 def _lines(line: str, width: int | None) -> list[str]:
@@ -222,7 +239,10 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
 
 def _print_table(table: Table, width: int | None) -> None:
     """Print a table, or its cells below each other if it does not fit."""
-    rows = [[printable(cell) for cell in row] for row in (table.header, *table.rows)]
+    rows = [
+        [_harmless(printable(cell)) for cell in row]
+        for row in (table.header, *table.rows)
+    ]
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in columns]
     if width is None:

@@ -134,11 +134,13 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     location: dict[str, Any] = {"physicalLocation": physical}
     if place:
         location["logicalLocations"] = [{"fullyQualifiedName": place}]
+    text = f"{finding.message}; {finding.hint}"
     return {
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": finding.severity,
-        "message": {"text": f"{finding.message}; {finding.hint}"},
+        # Viewers show "[text](URL)" as a link (SARIF 2.1.0, section 3.11.6).
+        "message": {"text": text.replace("](", "] (")},
         "locations": [location],
     }
 
