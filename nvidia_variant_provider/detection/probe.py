@@ -157,7 +157,8 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
     left = end - time.monotonic()
     if left <= 0:
         return Environment(reason=reasons.TIMEOUT)
-    if not sys.executable:
+    # In a program of PyInstaller and similar tools, the executable is that program.
+    if not sys.executable or getattr(sys, "frozen", False):
         return Environment(reason=reasons.PROBE_FAILED)
     seconds = str(int(left) + 2)
     # -B: do not write bytecode into the installed packages.

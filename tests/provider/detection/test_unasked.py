@@ -322,6 +322,18 @@ def test_a_read_only_file_system(tmp_path: Path, variables: dict[str, str]) -> N
     assert not (tmp_path / "cache").exists()
 
 
+def test_an_application_is_not_started(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    # PyInstaller and similar tools set `sys.frozen`; the executable is the application.
+    app = tmp_path / "app"
+    app.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    app.chmod(0o700)
+    code = f"{ANSWER}\nsys.frozen, sys.executable = True, {str(app)!r}\nprint(answer())"
+    assert run(code, variables=variables).stdout == "[]\n"
+    assert not (tmp_path / "started").exists()
+
+
 THREADS = """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(8) as pool:
