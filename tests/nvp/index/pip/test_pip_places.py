@@ -247,3 +247,29 @@ def test_arguments_after_two_dashes_are_no_options(
     assert done.code == 1
     assert "Invalid requirement: '-" in done.err
     assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.parametrize(
+    "given", ["a z", pytest.param("z a", marks=pytest.mark.slow), "a file", "page a"]
+)
+def test_several_directories_have_the_order_of_pip(
+    given: str, pip: Pip, links: Path, tmp_path: Path
+) -> None:
+    """pip sorts the files of all directories, and prefers those of pages."""
+    for name in ("a", "page", "z"):
+        stub_wheel(tmp_path / name, "helper", "1.0")
+    write_page(tmp_path / "page")
+    links.rename(tmp_path / "y")
+    (tmp_path / "more.txt").write_text("--find-links z\n--find-links y\n")
+    with serve(tmp_path / "page") as page:
+        places = {"page": page, "file": tmp_path / "z/helper-1.0-py3-none-any.whl"}
+        words = ["--no-index", "-r", tmp_path / "more.txt", "--target", tmp_path / "it"]
+        for place in given.split():
+            words += ["--find-links", places.get(place, tmp_path / place)]
+        done = pip("install", *words, "helper", "linked")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it")["linked"] == "1.0 cu128"
+    taken = "page" if "page" in given else "a"
+    assert ("Processing " not in done.out) == (taken == "page"), done.out
+    if taken == "a":
+        assert f"Processing {tmp_path / 'a'}" in done.out

@@ -329,13 +329,33 @@ def test_encodings(data: bytes, files: Files) -> None:
     assert files.check(path) != path
 
 
+@pytest.mark.parametrize("value", ["${HOME}", "a #b", "#b", "a\t#${HOME}'", "$${HOME}"])
+def test_a_value_of_a_variable_is_not_expanded_again(value: str, files: Files) -> None:
+    path = files.write(
+        "a.txt", f'-i {URL} --trusted-host "${{VALUE}}"\n-f "${{VALUE}}"'
+    )
+    with patch.dict(os.environ, {"VALUE": value}):
+        files.check(path)
+
+
 _WORDS = st.sampled_from(
     [
         *("-i", "-f", "-r", "-c", "--index-url", "--extra-index-url=", "--find-links"),
         *("--trust", "--no-binary", "-e./x", "https://j.example/ -i", "-f=x"),
         *("--pre", "--no-index", "--ind=", "--require", "a==1", "-e", "--hash=md5:ab"),
         *("https://h.example/", "b.txt", "wheels", "#", "# x", " ", "\\\n", "\n", "\n"),
-        *("'", '"', "\\", "${A}", "${B}", "-", "--", "=", "-ihttps://i.example/"),
+        *(
+            "'",
+            '"',
+            "\\",
+            "${A}",
+            "${B}",
+            "${C}",
+            "-",
+            "--",
+            "=",
+            "-ihttps://i.example/",
+        ),
     ]
 )
 
@@ -348,7 +368,7 @@ def test_any_file(
     files = Files(tmp_path_factory.mktemp("any"))
     (files.folder / "wheels").mkdir()
     files.write("b.txt", f"-i {URL}\n")
-    with patch.dict(os.environ, {"A": "a"}):
+    with patch.dict(os.environ, {"A": "a", "C": "'${A} #'"}):
         path = files.write("requirements.txt", gap.join(words))
         new = files.rewrite(path)
         try:

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from configparser import RawConfigParser
 from dataclasses import dataclass, field
 from itertools import islice
@@ -68,6 +68,7 @@ _KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
 """The options in requirements files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_SPECIAL = re.compile(r"(?<=\$)(?=\{)|(?<=\s)(?=#)")
 _COMMENT = re.compile(r"(^|(?<!\s)\s+)#.*$")  # in linear time
 _SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
 _MARKS = (
@@ -105,7 +106,6 @@ def redirect(
     credentials = command.credentials
     indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
     indexes += [] if command.options.no_index else local_index.add_vendors()
-    links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
     files = FileCopies(
         folder=folder,
         index=local_index.add_index,
@@ -113,6 +113,13 @@ def redirect(
         environ=environ,
         copied=copied,
     )
+    options = command.options
+    named = (*options.requirements, *options.constraints, *options.build_constraints)
+    joined = local_index.join_links([*command.find_links, *files.find_links(named)])
+    links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
+    if joined is not None:
+        # pip prefers the files of all pages to those of directories: the last counts.
+        links = [joined, *(link for link in links if link != joined)]
 
     def replaced_file(text: str) -> str:
         copy = copies.add(text) if copies is not None else None
@@ -241,7 +248,7 @@ class FileCopies:
         if path in self.copied:
             return self.copied[path]
         # A pipe can be read only once, so pip needs a copy of its content.
-        if not self._has_places(path, set()) and (
+        if not any(self._places(path, set())) and (
             path in self._unread or not _is_pipe(path)
         ):
             return path
@@ -256,20 +263,30 @@ class FileCopies:
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
         return str(copy)
 
-    def _has_places(self, path: str, seen: set[str]) -> bool:
-        """Return whether a file or an included file sets indexes or links."""
+    def find_links(self, paths: Iterable[str]) -> list[str]:
+        """Return the locations of ``--find-links`` in files, and in included files."""
+        seen: set[str] = set()
+        return [
+            place
+            for path in paths
+            if not path.partition("[")[0].endswith(".toml")
+            for option, place in self._places(path, seen)
+            if option in _LINKS
+        ]
+
+    def _places(self, path: str, seen: set[str]) -> Iterator[tuple[str, str]]:
+        """Yield the options for indexes and links in a file, and in included files."""
         if path in seen:
-            return False
+            return
         seen.add(path)
         for line in self._read(path):
             for option, text in self._options(line):
-                if option in (*_INDEX, *_LINKS):
-                    return True
-                if option in _NAMED_FILES and self._has_places(
-                    _resolve(path, text or ""), seen
-                ):
-                    return True
-        return False
+                if option in _INDEX:
+                    yield option, text or ""
+                elif option in _LINKS:
+                    yield option, _resolve_links(path, text or "")
+                elif option in _NAMED_FILES:
+                    yield from self._places(_resolve(path, text or ""), seen)
 
     def _read(self, path: str) -> list[str]:
         """Return the joined lines of a file; empty if it cannot be read."""
@@ -299,13 +316,11 @@ class FileCopies:
             elif option in _INDEX:
                 words.append(self.index(text) if text else "")
             elif option in _LINKS:
-                # Like pip, try a path relative to the file first.
-                inner = _resolve(path, text)
-                is_inner = not _SCHEME.match(inner) and os.path.exists(inner)
-                words.append(self.links(inner if is_inner else text))
+                words.append(self.links(_resolve_links(path, text)))
             elif text:
                 words.append(text)
-        return shlex.join(words)
+        # Quotes keep pip from expanding an expanded value again, or taking a comment.
+        return _SPECIAL.sub("''", shlex.join(words))
 
     def _options(self, line: str) -> list[tuple[str, str | None]]:
         """Return ``(word, value)`` pairs; only words in `_HERE` have a value.
@@ -315,8 +330,10 @@ class FileCopies:
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
             return []
-        environ = self.environ
-        text = _VARIABLE.sub(lambda match: environ.get(match[1]) or match[0], text)
+        # Like pip, also replace a variable in the value of an earlier one.
+        for name in _VARIABLE.findall(text):
+            if value := self.environ.get(name):
+                text = text.replace(f"${{{name}}}", value)
         try:
             words = iter(shlex.split(text))
         except ValueError:
@@ -368,6 +385,12 @@ def _resolve(path: str, text: str) -> str:
     if _SCHEME.match(text):
         return text
     return os.path.abspath(os.path.join(os.path.dirname(path), text))
+
+
+def _resolve_links(path: str, text: str) -> str:
+    """Return a location of ``--find-links``; like pip, first try it beside the file."""
+    inner = _resolve(path, text)
+    return inner if not _SCHEME.match(inner) and os.path.exists(inner) else text
 
 
 def _split(word: str) -> tuple[str, str | None]:

@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from mimetypes import guess_type
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -31,6 +33,7 @@ from .responses import Access, Source
 from .server import Server
 from .upstream import (
     LinksUpstream,
+    LocalLinksUpstream,
     Upstream,
     local_path,
     make_upstream,
@@ -134,7 +137,10 @@ class LocalIndex:
     @property
     def places(self) -> dict[str, str]:
         """``{local URL: URL of the index behind it}``, without credentials."""
-        return {here: redacted(url) for (url, _), here in self._urls.items()}
+        behind: dict[str, list[str]] = {}
+        for (url, _), here in self._urls.items():
+            behind.setdefault(here, []).append(redacted(url))
+        return {here: " and ".join(urls) for here, urls in behind.items()}
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Add an index, and return its local URL.
@@ -149,20 +155,34 @@ class LocalIndex:
         """Add a page of links, and return its local URL.
 
         :param location: the value of pip's ``--find-links``: a directory, a file or a
-            URL. A directory without builds is returned unchanged.
+            URL. A path is returned unchanged unless `join_links` has added it.
         """
         if not is_http(location):
-            try:
-                names = os.listdir(local_path(location))
-            except (OSError, ValueError):
-                names = []
-            judges = not self._selection.unchecked
-            if not any(
-                find_label(name) is not None or (judges and may_be_build(name))
-                for name in names
-            ):
-                return location
+            return self._urls.get((location, True), location)
         return self._add(location, pair, links=True)
+
+    def join_links(self, locations: Iterable[str]) -> str | None:
+        """Add the paths among the values of ``--find-links``, as one page.
+
+        Several pages would not have pip's order of their files.
+
+        :returns: the local URL; ``None`` if no directory has builds, so that pip reads
+            the paths itself.
+        """
+        paths = {x: path for x in locations if (path := _find_links_path(x))}
+        names = (
+            name for path in paths.values() if path.is_dir() for name in _names(path)
+        )
+        judges = not self._selection.unchecked
+        if not any(
+            find_label(name) is not None or (judges and may_be_build(name))
+            for name in names
+        ):
+            return None
+        upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
+        here = self._place(next(iter(paths)), upstream, links=True)
+        self._urls |= {(location, True): here for location in paths}
+        return here
 
     def add_vendors(self) -> list[str]:
         """Add the indexes of vendors, if requested, and return their local URL."""
@@ -378,3 +398,25 @@ class LocalIndex:
         if not any(page.releases for page in known):
             known = self.find_shown(project)
         return next((page.releases for page in known if page.releases), {})
+
+
+def _find_links_path(location: str) -> Path | None:
+    """Return the path of a value of ``--find-links``, as pip finds it; or ``None``."""
+    if is_http(location):
+        return None
+    try:
+        text = os.fspath(local_path(location))
+        if location.startswith("~"):
+            text = os.path.realpath(os.path.expanduser(location))
+        path = Path(os.path.abspath(text))
+        is_page = guess_type(path.name)[0] == "text/html"
+        return path if path.is_dir() or (path.is_file() and not is_page) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # pip reports the error

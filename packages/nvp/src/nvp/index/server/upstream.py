@@ -15,7 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
+from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -269,7 +270,7 @@ class LinksUpstream(Upstream):
         note(0.0)
         path = local_path(self.location)
         if path.is_dir():
-            return await asyncio.to_thread(_list_folder, path, "links")
+            return await asyncio.to_thread(_list_folder, path.resolve(), "links")
         body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
         return parse_page(body, "text/html", path.resolve().as_uri(), "links")
 
@@ -284,6 +285,29 @@ class LinksUpstream(Upstream):
         own = takewhile(lambda item: item[0].startswith(start), later)
         files = tuple(page.files[number] for number in sorted(n for _, n in own))
         return replace(page, name=project, files=files)
+
+
+class LocalLinksUpstream(LinksUpstream):
+    """The directories and files of ``--find-links`` on one page, in pip's order.
+
+    Of files that differ only in their paths, pip prefers the one with the first path.
+    """
+
+    def __init__(self, paths: Sequence[Path], client: Client) -> None:
+        super().__init__(str(paths[0]), client)
+        self._paths = paths
+
+    async def _read_whole(self) -> model.ProjectDetail:
+        note(0.0)
+        return await asyncio.to_thread(self._list)
+
+    def _list(self) -> model.ProjectDetail:
+        files: dict[str, model.File] = {}
+        found = [_list_folder(path, "links").files for path in self._paths]
+        for file in sorted(chain(*found), key=attrgetter("url")):
+            files.setdefault(file.filename, file)
+        last = tuple(reversed(files.values()))  # pip prefers the last of equal files
+        return model.ProjectDetail(meta=model.Meta("1.0"), name="links", files=last)
 
 
 class ListedUpstream(Upstream):
@@ -380,7 +404,7 @@ def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
         return parse_page(body, "text/html", page.as_uri(), project)
     if not os.path.isdir(folder):
         raise errors.PackageNotFoundError(project)
-    return _list_folder(folder, project)
+    return _list_folder(folder.resolve(), project)
 
 
 def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
@@ -392,7 +416,7 @@ def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
                 hashes={},
                 size=path.stat().st_size,
             )
-            for path in sorted(folder.resolve().iterdir())
+            for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder])
             if path.is_file() and _is_utf_8(path.name)
         )
     except OSError as error:
