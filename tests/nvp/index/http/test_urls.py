@@ -17,6 +17,7 @@ from nvp.index.http.urls import (
     is_http,
     is_loopback,
     nearest_url,
+    path_of_file_url,
     server_of,
     split_credentials,
     with_user,
@@ -28,6 +29,21 @@ URL = "https://index.example:8443/simple/?a=b#c"
 def test_overlong_url_is_not_resolved() -> None:
     assert absolute_url("../" * 2 + "a", URL) == "https://index.example:8443/a"
     assert absolute_url("../" * 100_000 + "a", URL) is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "url",
+    ["////h/s/a", "/////h/s/a", "///%5C%5Ch/s/a", "///%2Fh/s/a", "//%5C%2Fh/s/a"],
+)
+def test_pages_name_no_servers_of_windows(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = pytest.importorskip("nturl2path")
+    monkeypatch.setattr("urllib.request.url2pathname", windows.url2pathname)
+    path = path_of_file_url(f"file:{url}")
+    assert path[1:2] not in ("/", "\\")
+    assert path_of_file_url("file:///C:/a/b.whl") == "C:\\a\\b.whl"
 
 
 @given(st.text(), st.text())

@@ -199,10 +199,16 @@ def with_suffix(url: str, suffix: str) -> str:
 
 
 def path_of_file_url(url: str) -> str:
-    """Convert a ``file:`` URL to a path of this operating system."""
+    """Convert a ``file:`` URL to a path of this operating system.
+
+    The path is on this machine: to open a network path (UNC) would make Windows send a
+    hash of the user's password to a server that a page names.
+    """
     from urllib.request import url2pathname
 
-    return url2pathname(urlsplit(url).path)
+    path = url2pathname(urlsplit(url).path)
+    rest = path.lstrip("/\\")
+    return path if len(path) - len(rest) < 2 else path[0] + rest
 
 
 def is_loopback(host: str) -> bool:
