@@ -150,10 +150,31 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     assert other.read(wheel) == Kept(b"second", second)
     other.hand_out(wheel)
     signed = f"{wheel.url}?signature=1"
-    assert other.find_unverified(signed, NAME) == (wheel, second)
+    assert other.find_unverified(signed, NAME) == (wheel, (second,))
     other.settle(wheel, [second], None)
     assert other.find_unverified(wheel.url, NAME) is None
     assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"second")
+
+
+def test_what_another_client_got_does_not_count() -> None:
+    """A server may run for weeks, and forgets METADATA of the wheels read first."""
+    store = MetadataStore(None, time.monotonic)
+    wheel, lie, truth = file("a"), Parts(), Parts()
+    lie.add(0, b"false", 9)
+    truth.add(0, b"right", 9)
+    for parts in (lie, truth, truth):
+        store.keep(wheel, Kept(b"", parts))
+        store.hand_out(wheel)
+    assert store.find_parts(wheel) == [lie, truth]
+    store.settle(wheel, [truth], None)
+    assert store.find_parts(wheel) == [lie, truth]
+    # A file without a hash may have changed.
+    changing = replace(wheel, hashes={})
+    store.settle(wheel, [lie, truth], None)
+    for parts in (lie, truth):
+        store.keep(changing, Kept(b"", parts))
+        store.hand_out(changing)
+    assert store.find_parts(changing) == [truth]
 
 
 def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
@@ -169,7 +190,7 @@ def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
         store.hand_out(wheel)
         wheels.append((wheel, parts))
     for wheel, parts in wheels:
-        assert store.find_unverified(wheel.url, wheel.filename) == (wheel, parts)
+        assert store.find_unverified(wheel.url, wheel.filename) == (wheel, (parts,))
     (lying, parts), (honest, _) = wheels
     store.settle(lying, [parts], ChangedFileError("another one"))
     assert store.is_refused(lying)

@@ -49,8 +49,9 @@ bytes, which are compared only with wheels that are downloaded."""
 _REMEMBERED = 256
 """The maximum number of wheels whose METADATA is cached in memory."""
 
-_NOTED = 20_000
-"""The maximum number of wheels that are recorded for verification."""
+_NOTED, _MOST_PARTS = 20_000, 8
+"""The maximum number of wheels that are recorded for verification, and the maximum
+number of times that METADATA of a wheel was read."""
 
 
 _MOST_METADATA, _AT_ONCE = 32 * 1024 * 1024, 8
@@ -160,7 +161,7 @@ class MetadataStore:
         self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
         # The keys are the location and the name of the wheel, because the name may be
         # only in the query of the URL.
-        self._unverified: Aging[tuple[str, str], tuple[model.File, Parts]]
+        self._unverified: Aging[tuple[str, str], tuple[model.File, tuple[Parts, ...]]]
         self._unverified = Aging(_NOTED, math.inf)
         self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)
         self.refusals: list[str] = []
@@ -209,13 +210,18 @@ class MetadataStore:
 
         :raises UpstreamError: the wheel recently failed its verification.
         """
-        self.find_unverified(file.url, file.filename)
+        noted = self.find_unverified(file.url, file.filename)
         kept = self.find(file)
         if kept is not None and kept.parts is not None:
+            # Another client may have METADATA that was read from other parts.
+            others = noted[1] if noted is not None and file.hashes else ()
+            parts = *(item for item in others if item != kept.parts), kept.parts
             key = place_of(file.url), file.filename
-            self._unverified.put(key, (file, kept.parts))
+            self._unverified.put(key, (file, parts[-_MOST_PARTS:]))
 
-    def find_unverified(self, url: str, name: str) -> tuple[model.File, Parts] | None:
+    def find_unverified(
+        self, url: str, name: str
+    ) -> tuple[model.File, tuple[Parts, ...]] | None:
         """Return an unverified file, and the parts to compare it with; or ``None``.
 
         :param name: the name of the wheel on the index.
@@ -230,7 +236,7 @@ class MetadataStore:
     def find_parts(self, file: model.File) -> list[Parts]:
         """Return the parts to compare a wheel with, like `find_unverified`."""
         found = self.find_unverified(file.url, file.filename)
-        return [] if found is None else [found[1]]
+        return [] if found is None else [*found[1]]
 
     def is_refused(self, file: model.File) -> bool:
         """Return whether the wheel failed its verification in the last ten minutes."""
@@ -247,7 +253,7 @@ class MetadataStore:
         """
         place, digest = place_of(file.url), file.hashes.get("sha256", "")
         noted = self._unverified.get((place, file.filename))
-        if noted is not None and noted[1] in parts:
+        if noted is not None and all(item in parts for item in noted[1]):
             self._unverified.drop((place, file.filename))
         if error is None:
             kept = self.find(file) or self.read(file)

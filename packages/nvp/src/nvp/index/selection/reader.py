@@ -238,7 +238,7 @@ class Reader:
             return resource
         parts: tuple[Parts, ...] = ()
         if (unverified := self.metadata.find_unverified(url, name)) is not None:
-            noted, parts = unverified[0], unverified[1:]
+            noted, parts = unverified
             # Another index may give this wheel other hashes, or none.
             file = file or noted
         if file is None:
