@@ -205,10 +205,7 @@ def bindings_folder() -> str | None:
     """Return the directory of nvidia-ml-py, without importing nvidia-ml-py here."""
     from importlib.machinery import PathFinder
 
-    # Skip the current directory, wherever it is in the list: its files are not meant
-    # for this process, unless this package itself comes from there.
-    skipped = {"", ".", _working_folder()} - {PARENT_OF_PACKAGE}
-    path = [folder for folder in sys.path if folder not in skipped]
+    path = [folder for folder in sys.path if _may_have_bindings(folder)]
     spec = PathFinder.find_spec("pynvml", path)
     if spec is None or spec.origin is None:
         return None
@@ -217,8 +214,17 @@ def bindings_folder() -> str | None:
     return os.path.dirname(folder) if spec.submodule_search_locations else folder
 
 
-def _working_folder() -> str | None:
+def _may_have_bindings(folder: object) -> bool:
+    """Return whether to search an entry of ``sys.path``, such as a directory.
+
+    The current directory is skipped, however it is written: its files are not meant for
+    this process, unless this package itself comes from there.
+    """
+    if not isinstance(folder, str):  # Python ignores such an entry
+        return False
     try:
-        return os.getcwd()
-    except OSError:  # the current directory has been removed
-        return None
+        return folder == PARENT_OF_PACKAGE or not os.path.samefile(folder or ".", ".")
+    except OSError:  # a part of a zip file, or the name of an import hook
+        return True
+    except ValueError:  # a NUL byte, for which Python's search would fail
+        return False

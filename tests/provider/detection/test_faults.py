@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.faults import FAULTS, Fault
@@ -217,13 +218,16 @@ class TestFiles:
         assert (detected.source, gpus(detected)) == (library, ("9.0",))
 
     def test_bindings_in_the_working_folder_are_not_found(
-        self, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         Path("pynvml.py").touch()
+        (tmp_path / "link").symlink_to(os.getcwd())
         found = bindings_folder()
-        for folder in ("", ".", os.getcwd()):
+        here = ("", ".", "./", os.getcwd(), f"{os.getcwd()}/", str(tmp_path / "link"))
+        others: tuple[Any, ...] = ("/nowhere", "\0", [], None, b"x")
+        for folder in (*here, *others):
             monkeypatch.setattr(sys, "path", ["/nowhere", folder, *sys.path])
-            assert bindings_folder() == found != os.getcwd()
+            assert bindings_folder() == found not in here
 
 
 def test_nvml_gets_only_the_calls_that_are_needed(
