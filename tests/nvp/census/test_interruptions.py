@@ -25,6 +25,8 @@ from support.dask_cluster import Cluster, dask_cluster
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
+from nvp.census.store import Store
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="it needs POSIX signals")
 
 COUNT = 40
@@ -142,6 +144,37 @@ def test_two_processes_write_the_same_rows(
     store = tmp_path / "census.sqlite"
     assert census(index, store, {"jobs": 2}) == (0, COUNT)
     assert contents(store) == expected
+
+
+def test_a_store_that_another_census_makes_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, look = str(tmp_path / "census.sqlite"), Store._pragma
+    other = threading.Thread(target=lambda: Store(path).close())
+
+    def pragma(store: Store, name: str) -> int:
+        value = look(store, name)
+        if name == "application_id" and not other.ident:
+            other.start()
+            other.join(0.5)
+        return value
+
+    monkeypatch.setattr(Store, "_pragma", pragma)
+    Store(path).close()
+    other.join()
+    Store(path, create=False).close()
+
+
+def test_a_new_store_waits_for_its_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "census.sqlite")
+    with closing(
+        sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    ) as other:
+        other.execute("BEGIN IMMEDIATE")
+        timer = threading.Timer(0.3, other.execute, ["COMMIT"])
+        timer.start()
+        Store(path).close()
+        timer.join()
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -210,10 +210,13 @@ class Store:
 
     def _prepare(self) -> None:
         with self._errors():
+            # Another process may be making the store: look at one state of it.
+            self._connection.execute("BEGIN")
             version = self._pragma("user_version")
             application = self._pragma("application_id")
             tables = self._value("SELECT count(*) FROM sqlite_master")
             strange = self._value(_STRANGE)
+            self._connection.execute("COMMIT")
         if application != APPLICATION and (version or tables):
             raise InputError("it is not a store", path=self._path, hint=_HINT)
         if strange:
@@ -231,7 +234,8 @@ class Store:
             self._connection.execute("PRAGMA synchronous = NORMAL")
             if version == VERSION:
                 return
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            with suppress(sqlite3.OperationalError):  # another process is doing it
+                self._connection.execute("PRAGMA journal_mode = WAL")
             with self._transaction():
                 # Another process may have migrated the store since the first look.
                 version = self._pragma("user_version")
