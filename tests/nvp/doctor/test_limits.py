@@ -359,6 +359,28 @@ def test_symbols_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "only 1,000 symbols of libraries (or as much work)" in found
 
 
+@pytest.mark.parametrize("where", ["torch", "extension"])
+def test_the_parsing_of_names_is_bounded(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file of 90 KB has 1,000 such names, because symbols can share their bytes.
+    def rows(distribution: Distribution, _: str) -> list[Symbol]:
+        is_torch = distribution.name == "torch"
+        if is_torch != (where == "torch"):
+            return [Symbol(b"_ZN2at3oldERKSs", is_torch)]
+        long = b"_ZN2at" * 10_000 + b"2Ss"
+        return [Symbol(b"_ZN2at%d%b" % (n, long), is_torch) for n in range(100)]
+
+    monkeypatch.setattr(abi, "read_library", rows)
+    lower(monkeypatch, SYMBOLS=50_000)
+    parsed = Counter(monkeypatch, abi, "_has_old_string")
+    torch = Installed(name="torch", files={"torch/lib/libc10.so": linked("libm.so")})
+    user = Installed(files={"demo/_C.so": linked("libc10.so")})
+    found = notes_of(diagnose(make_stack(tmp_path, torch, user, environment=HERE)))
+    assert "only 50,000 symbols of libraries (or as much work)" in found
+    assert parsed.calls < 6
+
+
 def test_symbols_that_cannot_be_seeked_to(tmp_path: Path) -> None:
     data = bytearray(binary("plain.so"))
     sections = int.from_bytes(data[40:48], "little")
