@@ -20,7 +20,7 @@ from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 from nvp.index.releases.pinned import _Wheels
-from nvp.index.selection.kept import Kept, MetadataStore, kept_path
+from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path
 from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.upstream import ListedUpstream
@@ -29,7 +29,7 @@ NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"
 
 
-def file(wheel: str = "a", metadata: bool | dict[str, str] = True) -> model.File:
+def file(wheel: str = "a", metadata: bool | dict[str, str] = False) -> model.File:
     return model.File(
         filename=NAME,
         url=f"https://files.example/{wheel}/{NAME}",
@@ -246,7 +246,7 @@ def test_one_name_twice_on_a_page(before: bool, local: bool, tmp_path: Path) -> 
     }
     with serve_answers(answers) as server:
         own = replace(
-            file(metadata=False),
+            file(),
             url=f"{server.url}/a/{NAME}",
             hashes={"sha256": digest},
         )
@@ -314,10 +314,25 @@ def test_announced_metadata_is_not_for_other_pages(tmp_path: Path) -> None:
     digest = {"sha256": hashlib.sha256(b"").hexdigest()}
     for folder in (None, tmp_path):
         metadata, _ = reader(TEXT, folder)
-        assert metadata.read(file()) == TEXT.encode()
-        for own in (file(metadata=False), file(metadata=digest)):
+        announced = file(metadata=True)
+        assert metadata.read(announced) == TEXT.encode() == metadata.find(announced)
+        for own in (file(), file(metadata=digest)):
             assert metadata.find(own) is None
             assert metadata.reader.metadata.read(own) is None
+
+
+@pytest.mark.parametrize("announced", [True, {"blake2b": "00"}])
+def test_metadata_that_cannot_be_compared_does_not_stay(
+    announced: bool | dict[str, str], tmp_path: Path
+) -> None:
+    """A server of files that sends wrong METADATA once decides about one run."""
+    wheel = file(metadata=announced)
+    reader(f"{TEXT}Requires-Dist: evil\n", tmp_path)[0].read(wheel)
+    assert reader(TEXT, tmp_path)[0].read(wheel) == TEXT.encode()
+    times = [0.0, FRESH]
+    store = MetadataStore(None, lambda: times.pop(0))
+    store.keep(wheel, Kept(b""))
+    assert store.find(wheel) is None
 
 
 @pytest.mark.parametrize("same", [False, True])
@@ -325,7 +340,7 @@ def test_metadata_of_a_copy(same: bool, tmp_path: Path) -> None:
     """The copy may be of a download for an index that gives no hash."""
     data = stub_wheel(tmp_path, "demo", "1.0").read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    own = file(metadata=False)
+    own = file()
     own = replace(own, hashes={"sha256": digest}) if same else own
     reader = Reader(Client())
     reader._copies.put(own.url, copied_wheel(data, own.url))

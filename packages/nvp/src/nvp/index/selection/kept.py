@@ -26,7 +26,12 @@ from nvidia_variant_provider.errors import InputError
 
 from ...files import load, store
 from ..http.ranges import ChangedFileError, Parts
-from ..http.urls import UpstreamError, identifying_query, split_credentials
+from ..http.urls import (
+    ALGORITHMS,
+    UpstreamError,
+    identifying_query,
+    split_credentials,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -155,10 +160,9 @@ class MetadataStore:
 
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
-        # The keys are the SHA-256 and the location of the wheel.
+        # The keys are those of `_key_of`. Files without a hash may change.
         self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, LIFE, clock)
-        # The keys are URLs of files without a hash; such a file may change.
-        self._passing: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
+        self._passing: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, FRESH, clock)
         # The keys are the location and the name of the wheel, because the name may be
         # only in the query of the URL.
         self._unverified: Aging[tuple[str, str], tuple[model.File, tuple[Parts, ...]]]
@@ -169,14 +173,11 @@ class MetadataStore:
 
     def find(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from memory."""
-        digest = file.hashes.get("sha256")
-        if not digest:
-            return self._passing.get(file.url)
-        return self._lasting.get((digest, _source_of(file)))
+        return self._memory_of(file).get(_key_of(file))
 
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
-        path = kept_path(self._folder, file, "metadata")
+        path = self._path_of(file)
         head, _, rest = (load(path, 2 * LONGEST, LIFE) or b"").partition(b"\n")
         # Verify the hash first, because a system crash can leave a truncated file.
         if head != _sha256_of(rest):
@@ -186,7 +187,7 @@ class MetadataStore:
             kept = Kept(content, _parse_parts(json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        self._remember(file, kept)
+        self._memory_of(file).put(_key_of(file), kept)
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
@@ -195,15 +196,15 @@ class MetadataStore:
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
-        path = kept_path(self._folder, file, "metadata")
-        store(path, _sha256_of(rest) + b"\n" + rest)
-        self._remember(file, kept)
+        store(self._path_of(file), _sha256_of(rest) + b"\n" + rest)
+        self._memory_of(file).put(_key_of(file), kept)
 
-    def _remember(self, file: model.File, kept: Kept) -> None:
-        if digest := file.hashes.get("sha256"):
-            self._lasting.put((digest, _source_of(file)), kept)
-        else:
-            self._passing.put(file.url, kept)
+    def _memory_of(self, file: model.File) -> Aging[tuple[str, str], Kept]:
+        return self._lasting if _is_verifiable(file) else self._passing
+
+    def _path_of(self, file: model.File) -> Path | None:
+        folder = self._folder if _is_verifiable(file) else None
+        return kept_path(folder, file, "metadata")
 
     def hand_out(self, file: model.File) -> None:
         """Record that METADATA is sent to an installer, to verify the wheel later.
@@ -251,7 +252,7 @@ class MetadataStore:
 
         :param error: the difference; ``None`` if the wheel has these parts.
         """
-        place, digest = place_of(file.url), file.hashes.get("sha256", "")
+        place = place_of(file.url)
         noted = self._unverified.get((place, file.filename))
         if noted is not None and all(item in parts for item in noted[1]):
             self._unverified.drop((place, file.filename))
@@ -263,10 +264,8 @@ class MetadataStore:
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)
         self._refused.put((place, file.filename), error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
-        self._lasting.drop((digest, _source_of(file)))
-        self._passing.drop(file.url)
-        path = kept_path(self._folder, file, "metadata")
-        if path is not None:
+        self._memory_of(file).drop(_key_of(file))
+        if (path := self._path_of(file)) is not None:
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -287,6 +286,19 @@ def place_of(url: str) -> str:
     """Return a URL without credentials, query and fragment, which may vary."""
     bare = split_credentials(url)[0] if "@" in url else url
     return bare.partition("?")[0].partition("#")[0]
+
+
+def _key_of(file: model.File) -> tuple[str, str]:
+    return file.hashes.get("sha256") or file.url, _source_of(file)
+
+
+def _is_verifiable(file: model.File) -> bool:
+    """Return whether METADATA of a file can be compared with a hash, now or later."""
+    announced = file.dist_info_metadata
+    if announced is True:
+        return False
+    hashed = not announced or any(map(announced.get, ALGORITHMS))
+    return hashed and bool(file.hashes.get("sha256"))
 
 
 def _source_of(file: model.File) -> str:
