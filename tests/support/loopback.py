@@ -182,6 +182,8 @@ def start(
         on_wait=waits.append,
     )
     add = local_index.add_links if links else local_index.add_index
+    if links:
+        local_index.join_links(upstreams)
     urls = [add(url) for url in upstreams]
     urls += local_index.add_vendors()
     if prepare is not None:
