@@ -43,6 +43,8 @@ def add(
     label: str | None = None,
     platform: str = PLATFORM,
     project: str = "demo",
+    host: str = "example.com",
+    hashed: bool = False,
 ) -> None:
     """Add a wheel with some of the small binaries in it."""
     libraries = [api.inspect(BINARIES / name).libraries[0] for name in binaries]
@@ -53,12 +55,13 @@ def add(
         version=version,
         filename=filename,
         tags=f"cp312-cp312-{platform}",
-        url=f"https://example.com/{filename}",
+        url=f"https://{host}/{filename}",
         label=label,
         sha256=hashlib.sha256(filename.encode()).hexdigest(),
     )
     report = WheelReport(path=filename, kind="wheel", libraries=tuple(libraries))
-    store.add(Outcome(wheel=wheel, status="inspected", report=report, cuda="13.0"))
+    outcome = Outcome(wheel=wheel, status="inspected", report=report, cuda="13.0")
+    store.add(replace(outcome, hashed=hashed))
 
 
 @pytest.fixture
@@ -137,6 +140,18 @@ def test_the_table_of_builds_says_what_the_wheels_need(store: Store) -> None:
     assert expected is not None
     assert labelled.needs.pieces == expected.pieces
     assert labelled.needs.cuda == expected.cuda
+
+
+def test_the_table_has_no_claims_of_another_index(store: Store) -> None:
+    """The hash of a wheel that was read in parts is that of any page."""
+    before = build_table(store)
+    add(store, "1.1", "plain.so", label="cu130", host="mirror.example")
+    assert build_table(store) == before
+    for host in ("a.example", "other.example", "zzz.example"):
+        add(store, "1.1", "ptx-only.so", label="cu130", host=host)
+    assert build_table(store) == before[:1]
+    add(store, "1.1", "plain.so", label="cu130", host="zzz.example", hashed=True)
+    assert build_table(store) == before
 
 
 def test_the_table_is_that_of_the_package(store: Store, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from nvidia_variant_provider.errors import MissingExtraError, UsageError, listed
 from ..builds.needs import needs_of_report
 from ..files import replacing
 from ..gpu_code.report import target_key
-from ..knowledge.builds import BuildRecord, needs_in_table
+from ..knowledge.builds import BuildRecord, Needs, needs_in_table
 from ..matrix.style import as_csv, as_html, as_legend, as_page
 from ..wheels.archive import platform_of
 from .store import Store
@@ -400,15 +400,28 @@ def build_table(store: Store) -> list[BuildRecord]:
     """Return the table of builds, from regular wheels that were read completely.
 
     Variant wheels are left out, because a release's variants.json has more facts.
-    If a build has several wheels, the wheel with the last file name represents it.
+    If a build has several wheels, the wheel with the last file name represents it. A
+    wheel that differs between two indexes is left out, unless its hash was verified.
     """
     records: dict[tuple[str, Version, str, str], BuildRecord] = {}
+    firsts: dict[tuple[str, str | None], Needs] = {}
+    doubtful = set()
     with store.intact():
         for row in store.wheels("status = 'inspected' AND complete"):
             record = _record(store, row)
-            if record is not None:
-                version, label = Version(record.version), record.label or ""
-                records[record.project, version, label, record.platform] = record
+            if record is None:
+                continue
+            version, label = Version(record.version), record.label or ""
+            build = record.project, version, label, record.platform
+            file = row["filename"], row["sha256"]
+            needs = replace(record.needs, source="")
+            # Of the rows of a file, that with a verified hash is the last one.
+            if firsts.setdefault(file, needs) != needs:
+                doubtful.add(file)
+            if row["hashed"] or file not in doubtful:
+                records[build] = record
+            elif build in records and records[build].wheels == record.wheels:
+                del records[build]
         return [records[key] for key in sorted(records)]
 
 
