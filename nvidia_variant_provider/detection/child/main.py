@@ -38,6 +38,10 @@ def main(library: str, seconds: int) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.alarm(seconds)
+        import resource
+
+        # A driver that crashes must leave no core file in the current directory.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Native libraries print to descriptor 1. Keep the pipe to the parent under
     # another number, and let descriptor 1 point to stderr, which is discarded.
     pipe = os.dup(1)

@@ -223,6 +223,26 @@ def test_what_it_touches(tmp_path: Path, variables: dict[str, str]) -> None:
     assert (again.written, again.sockets, len(again.started)) == ([], [], 1)
 
 
+CRASH = f"""
+import resource
+most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+{ANSWER}
+answer()
+"""
+
+
+def test_a_driver_that_crashes_leaves_no_core_file(
+    tmp_path: Path, variables: dict[str, str]
+) -> None:
+    crash = {"behaviour.nvmlInitWithFlags": "segv"}
+    machine("9.0").but(nvml=crash).write(tmp_path / "scenario")
+    (tmp_path / "here").mkdir()
+    words = [sys.executable, "-B", "-c", CRASH]
+    subprocess.run(words, env=variables, cwd=tmp_path / "here", check=True)
+    assert not list((tmp_path / "here").iterdir())
+
+
 @needs_strace
 def test_without_a_driver_it_only_looks(tmp_path: Path) -> None:
     code = ANSWER + "\nprint(answer())"
