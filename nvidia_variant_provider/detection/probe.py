@@ -46,6 +46,9 @@ _OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
 _OF_TOOLS = ("CUDA_COREDUMP", "CUDA_ENABLE_", "CUDA_INJECTION", "CUDA_LOG_FILE")
 """The prefixes of variables with which these libraries load tools and write files."""
 
+_SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
+"""Parts of names of variables that no library needs, such as ``NVIDIA_API_KEY``."""
+
 _PENDING = "pending"
 _PRECISE = (
     reasons.COMPAT_NOT_SUPPORTED,
@@ -123,6 +126,7 @@ def child_variables(
         and "=" not in name
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))
+        and (complete or not any(part in name for part in _SECRET))
     }
     # This variable hides GPUs from one process, but other processes use the build too.
     variables.pop("CUDA_VISIBLE_DEVICES", None)

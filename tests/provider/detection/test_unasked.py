@@ -39,6 +39,8 @@ WRITE = f"{ANSWER}\nwith open(sys.argv[1], 'a') as file: file.write(f'{{answer()
 
 SECRETS = {
     "AWS_SECRET_ACCESS_KEY": "secret",
+    "NVIDIA_API_KEY": "secret",
+    "NV_PASSWORD": "secret",
     "PIP_INDEX_URL": "https://user:secret@host/simple",
     "PYTHONSTARTUP": "/secret.py",
     "LD_PRELOAD": "",
