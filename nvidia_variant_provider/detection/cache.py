@@ -18,7 +18,7 @@ import time
 from ..light import dumps, loads
 from ..machine import reasons
 from ..machine.environment import Environment, detection_timeout
-from .presence import kernel_driver_version, library_path
+from .presence import kernel_driver_version, library_path, system_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,13 +70,21 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
         mounts = os.readlink(_MOUNTS)
     except (OSError, ValueError):
         return None
+    # The next container may have the same namespace number, but with other libraries it
+    # has another cache of the loader. There is none with musl.
+    try:
+        status = os.stat(os.path.join(system_root(environ), "etc/ld.so.cache"))
+        times = f"{status.st_mtime_ns} {status.st_ctime_ns}"
+        loader = f"{status.st_dev} {status.st_ino} {times}"
+    except OSError:
+        loader = ""
     kernel = kernel_driver_version(environ) or ""
     # A result may be a timeout, which a longer deadline could avoid.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
-    return [version, boot, mounts, kernel, seconds, libraries, *traces]
+    return [version, boot, mounts, loader, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:

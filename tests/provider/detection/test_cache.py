@@ -123,6 +123,16 @@ def test_another_boot_makes_the_result_void(
     assert node.times_asked() == 1
 
 
+def test_the_libraries_of_another_container_make_the_result_void(node: Machine) -> None:
+    """The kernel gives the number of a mount namespace again when it has ended."""
+    (node.root / "etc").mkdir(exist_ok=True)
+    for _ in range(2):
+        (node.root / "etc/new").touch()
+        (node.root / "etc/new").replace(node.root / "etc/ld.so.cache")
+        assert node.times_asked() == 1
+        assert node.times_asked() == 0
+
+
 def test_another_library_path_makes_the_result_void(
     node: Machine, tmp_path: Path
 ) -> None:
