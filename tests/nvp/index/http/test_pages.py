@@ -160,6 +160,7 @@ class TestJson:
         "changes",
         [
             {"url": None},
+            {"url": f"{NAME} "},
             {"hashes": {"sha256": ""}},
             {"hashes": {"sha256": 5, "md5": "aa"}},
             {"hashes": []},
@@ -297,10 +298,13 @@ class TestHtml:
 
     @pytest.mark.parametrize(
         "href",
-        ["https://[bad/x.whl", f"{NAME}#blake2b=00", f"{NAME}#sha256%3D00"],
+        [
+            *("https://[bad/x.whl", f" {NAME}", f"{NAME}\n"),
+            *(f"{NAME}#blake2b=00", f"{NAME}#sha256%3D00"),
+        ],
     )
     def test_what_installers_go_by_is_not_lost(self, href: str) -> None:
-        """uv checks both hashes, and pip checks neither."""
+        """uv checks both hashes, and strips a URL; pip does neither."""
         body = f'<a href="{NAME}">x</a><a href="{href}">x</a>'.encode()
         with pytest.raises(UpstreamError, match="not for all installers"):
             parse_page(body, "text/html", URL, "torch", exact=True)

@@ -118,6 +118,7 @@ FAULTS: dict[str, Answer | None] = {
         body=html_page(INNER).replace(b"<a ", b"<a data-yanked "), kind="text/html"
     ),
     "a link of an egg": odd_link(f"#egg=kern&sha256={'0' * 64}"),
+    "a blank after a link": odd_link(" "),
     "an open title": Answer(body=b"<title>" + html_page(INNER), kind="text/html"),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),
