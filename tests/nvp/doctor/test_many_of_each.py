@@ -11,7 +11,7 @@ from support.containers import linked
 from support.stacks import Installed, machine, make_environment, make_stack, run_checks
 
 from nvp.doctor import commands, installation, loader, system
-from nvp.doctor.checks import replacing
+from nvp.doctor.checks import agreement, replacing
 from nvp.doctor.commands import Command, merge
 from nvp.doctor.model import MOST_FINDINGS, Finding
 from nvp.doctor.runner import diagnose
@@ -119,6 +119,18 @@ def test_libraries_that_are_loaded_again_for_each_program(
         (tmp_path / f"user{number}.so").write_bytes(user)
         process.load(str(tmp_path / f"user{number}.so"))
     assert len(calls) < 100_000
+
+
+def test_a_file_of_many_distributions(tmp_path: Path) -> None:
+    most = agreement._MOST_SHARING
+    installed = [
+        Installed(name=f"demo{n:02}", files={"shared/lib.so": b"%d" % n})
+        for n in range(most + 9)
+    ]
+    found = run_checks(make_stack(tmp_path, *installed, environment=HERE))
+    (finding,) = of_code(found, "ND306")
+    assert finding.message.count("demo") == most
+    assert finding.hint.count("demo") == most + 1
 
 
 def test_libraries_that_are_all_missing(tmp_path: Path) -> None:

@@ -42,6 +42,10 @@ _MOST_HASHED = 4
 """The maximum number of hashed files for each set of distributions that share files."""
 
 
+_MOST_SHARING = 20
+"""The maximum number of compared distributions with a file; usually there are two."""
+
+
 @check("ND304", "error")
 def find_wrong_libraries(stack: Stack) -> Iterator[Finding]:
     """An NVIDIA distribution is not the version that METADATA requires."""
@@ -163,7 +167,9 @@ def find_shared_files(stack: Stack) -> Iterator[Finding]:
         listed = (x for x in distribution.files if x.digest and _is_library(x))
         own = {distribution.locate(item.path): item for item in listed}
         for path, item in own.items():
-            owners.setdefault(path, []).append((distribution, item))
+            pairs = owners.setdefault(path, [])
+            if len(pairs) < _MOST_SHARING:
+                pairs.append((distribution, item))
     shared: dict[tuple[str, ...], dict[str, list[tuple[Distribution, RecordedFile]]]]
     shared = {}
     for path, pairs in owners.items():
