@@ -39,6 +39,8 @@ _AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MOUNTS = "/proc/self/ns/mnt"
+_JOBS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID")
+"""The variables with which Slurm, PBS and LSF identify a job."""
 
 
 def cache_file(environ: Mapping[str, str]) -> str | None:
@@ -82,9 +84,11 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     # A result may be a timeout, which a longer deadline could avoid.
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
+    # A batch system gives each job other GPUs, although all device nodes are visible.
+    job = " ".join(environ.get(name, "") for name in _JOBS)
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
-    return [version, boot, mounts, loader, kernel, seconds, libraries, *traces]
+    return [version, boot, mounts, loader, job, kernel, seconds, libraries, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
