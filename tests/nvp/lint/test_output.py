@@ -16,7 +16,8 @@ from support.lint_cases import lint_document, write_case
 from nvp import api
 from nvp.cli import main
 from nvp.findings import SEVERITIES
-from nvp.lint.findings import Finding
+from nvp.lint.documents import check_text
+from nvp.lint.findings import Collector, Finding
 from nvp.lint.output import as_github, as_sarif, as_text
 from nvp.lint.runner import selected
 
@@ -343,3 +344,11 @@ def test_the_command_of_a_hint_names_the_file(fixtures: Path, tmp_path: Path) ->
     path.write_bytes(old.read_bytes())
     (found,) = [x for x in api.validate([path]) if x.code == "NV106"]
     assert found.hint == f"rewrite it: nvp upgrade '{path}'"
+
+
+def test_the_command_of_a_hint_quotes_a_name_of_a_page(fixtures: Path) -> None:
+    old = fixtures / "variants-json" / "torch-2.8.0-variants.json"
+    collector = Collector("https://index.test/$(id)-variants.json")
+    check_text(old.read_bytes(), collector)
+    (found,) = [x for x in collector.findings if x.code == "NV106"]
+    assert found.hint.endswith(": nvp upgrade '$(id)-variants.json'")

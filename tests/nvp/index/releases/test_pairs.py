@@ -146,6 +146,8 @@ def test_metadata_says_what_the_table_does_not_know(run: Run, tmp_path: Path) ->
         (["matrix", "torch==9.9"], 3, "no index has torch 9.9"),
         (["matrix", "torch>=2.0"], 2, "is not a project, or a project with one"),
         (["diff", "torch==2.15.0", "missing"], 3, "no index has a project missing"),
+        (["diff", "missing", "torch==2.15.0"], 3, "no index has a project missing"),
+        (["matrix", "missing==1.0"], 3, "no index has a project missing"),
         (["matrix", "torch==2.15.0", "--assume", "intel"], 2, "--assume: regular"),
     ],
 )

@@ -197,7 +197,8 @@ def _rewrite(document: Document) -> str:
     if path.endswith(".whl"):
         return "build the wheel again, with metadata of a newer version"
     if "://" in path:
-        return f"download it, and rewrite it: nvp upgrade {path.rpartition('/')[2]}"
+        name = shlex.quote(path.rpartition("/")[2])
+        return f"download it, and rewrite it: nvp upgrade {name}"
     return f"rewrite it: nvp upgrade {'-' if path == 'stdin' else shlex.quote(path)}"
 
 

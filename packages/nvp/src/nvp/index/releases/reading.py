@@ -168,8 +168,12 @@ def read_tables(
         readers = [_Reader(project, sources, selection) for selection in selections]
         try:
             if sources.most < math.inf:
-                listed = [await x.get_project_page(project) for x in sources.indexes]
-                count = sum(len(page.files) for page in listed)
+                listed = await asyncio.gather(
+                    *(item.get_project_page(project) for item in sources.indexes),
+                    return_exceptions=True,  # the readers report the errors
+                )
+                pages = (x for x in listed if isinstance(x, model.ProjectDetail))
+                count = sum(len(page.files) for page in pages)
                 if count * len(readers) > sources.most:
                     message = (
                         f"{count:,} files are too many for {len(readers)} machines"
