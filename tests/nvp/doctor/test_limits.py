@@ -182,6 +182,19 @@ def test_a_requirement_counts_by_its_length(
     assert parsed.calls == 0
 
 
+def test_a_marker_counts_by_its_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower(monkeypatch, MARKERS=1000)
+    marker = " or ".join(['python_version < "3"'] * 500)
+    extras = ",".join(f"e{number}" for number in range(90))
+    requires = [f"demo[{extras}]", "torch", f"demo; {marker}"]
+    evaluated = Counter(monkeypatch, distributions, "holds")
+    stack = make_stack(tmp_path, Installed(requires=requires), environment=HERE)
+    assert "only 1,000 comparisons" in notes_of(diagnose(stack))
+    assert evaluated.calls < 30
+
+
 def test_a_folder_that_is_proposed_is_one_word(tmp_path: Path) -> None:
     libraries = {"nvidia/cublas/lib/libcublas.so.13": linked(soname="libcublas.so.13")}
     installed = [

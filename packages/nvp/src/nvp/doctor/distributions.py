@@ -356,18 +356,18 @@ def find_needs(
     extras: dict[str, set[str]] = {name: {""} for name in distributions}
     waiting = [(name, "") for name in distributions if name in leading]
     seen: set[tuple[str, str, str]] = set()
-    parsed: dict[str, list[Requirement]] = {}
+    parsed: dict[str, list[tuple[Requirement, int]]] = {}
     while waiting:
         user_name, extra = waiting.pop()
         user = distributions[user_name]
         if user_name not in parsed:
             counting = parse_requirements(user, leading.__contains__)
-            parsed[user_name] = list(counting)
-        for requirement in parsed[user_name]:
+            parsed[user_name] = [(x, cost_of(str(x.marker))) for x in counting]
+        for requirement, cost in parsed[user_name]:
             # A requirement without a marker was already yielded, for the empty extra.
             if requirement.marker is None and extra:
                 continue
-            if not user.limits.take(MARKERS, of=user_name):
+            if not user.limits.take(MARKERS, cost, of=user_name):
                 break
             if not holds(requirement, {**variables, "extra": extra}):
                 continue
@@ -417,7 +417,7 @@ def parse_requirements(
 
 
 def cost_of(text: str) -> int:
-    """Return the cost of parsing a requirement, which can be a megabyte long."""
+    """Return the cost of parsing a requirement, or of evaluating its marker."""
     return 1 + len(text) // 200
 
 
