@@ -17,6 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
 from packaging.utils import canonicalize_version
@@ -126,7 +127,11 @@ class ReleaseReader:
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
         # same label declare the same properties.
         first = {w.parts.label or "": w for w in reversed(release.labelled)}
-        key = "\n".join(sorted(repr(files[w.file_name]) for w in first.values()))
+        listed = sorted(
+            (files[w.file_name] for w in first.values()), key=attrgetter("url")
+        )
+        # This program itself announces METADATA of some files.
+        key = repr([(x.url, x.hashes, x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
             room.add(key, known[1])
             return known[0]
