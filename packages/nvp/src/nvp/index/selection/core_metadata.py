@@ -31,6 +31,7 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
+from .kept import METADATA_KEY
 from .pieces import ComparedWheel, CopiedWheel, Settle, location_of
 from .reader import UNAVAILABLE, Reader, find_own
 from .renaming import find_label
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
     from ...wheels.rewriting import RewritePlan
 
 logger = logging.getLogger(__name__)
-
-METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""The key that marks a file whose METADATA is from this server, not the upstream."""
 
 
 class Announcer:

@@ -41,6 +41,9 @@ V = TypeVar("V")
 FRESH = 600.0
 """Seconds for which facts from an index are cached: the lifetime of PyPI's pages."""
 
+METADATA_KEY = "_nvidia_variant_provider_metadata"
+"""The key that marks a file whose METADATA is from this server, not the upstream."""
+
 FOREVER = math.inf
 """The age limit of entries that never expire."""
 
@@ -294,11 +297,17 @@ def _key_of(file: model.File) -> tuple[str, str]:
 
 def _is_verifiable(file: model.File) -> bool:
     """Return whether METADATA of a file can be compared with a hash, now or later."""
-    announced = file.dist_info_metadata
+    announced = _announced(file)
     if announced is True:
         return False
     hashed = not announced or any(map(announced.get, ALGORITHMS))
     return hashed and bool(file.hashes.get("sha256"))
+
+
+def _announced(file: model.File) -> bool | dict[str, str] | None:
+    """Return the METADATA that the page of the index announces (PEP 658)."""
+    ours = METADATA_KEY in file.private_metadata
+    return None if ours else file.dist_info_metadata
 
 
 def _source_of(file: model.File) -> str:
@@ -307,7 +316,7 @@ def _source_of(file: model.File) -> str:
     METADATA that one page announces (PEP 658) is not for pages without, or with another
     hash of it: there, it must be compared with the wheel, or with that hash.
     """
-    given = file.dist_info_metadata
+    given = _announced(file)
     announced = f"#{sorted(given.items()) if isinstance(given, dict) else given}"
     query = identifying_query(file.url, file.filename)
     place = "?".join(filter(None, (place_of(file.url), query)))

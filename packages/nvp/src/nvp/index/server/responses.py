@@ -44,7 +44,7 @@ from ..http.urls import (
     is_loopback,
 )
 from ..selection.component import VariantRepository
-from ..selection.core_metadata import METADATA_KEY
+from ..selection.kept import METADATA_KEY
 from .kept_pages import KeptPages
 from .upstream import LinksUpstream, local_path
 
