@@ -118,10 +118,10 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         else:
             wrapped = None if result.verbatim else width
             is_ours = result.verbatim and block.startswith(_ANNOTATIONS)
-            line = printable(block) if is_ours else _harmless(printable(block))
+            line = printable(block) if is_ours else _safe(block)
             print("\n".join(_lines(line, wrapped)))
     if result.following is not None:
-        line = _harmless(printable(f"Next: {result.following}"))
+        line = _safe(f"Next: {result.following}")
         print("\n".join(_lines(line, width)))
     sys.stdout.flush()
     for line in result.asides:
@@ -141,7 +141,7 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
     """
     stream = sys.stderr if aside else sys.stdout
     width = terminal_width(stream)
-    shown = (_harmless(printable(line)) for line in lines)
+    shown = (_safe(line) for line in lines)
     printed = [part for line in shown for part in _lines(line, width)]
     text = "".join(f"{line}\n" for line in printed)
     waiting_line.clear()
@@ -161,8 +161,13 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     # RuntimeError: Python cannot print in a signal handler that interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
         waiting_line.clear()
-        lines = _lines(_harmless(printable(sentence)), width)
+        lines = _lines(_safe(sentence), width)
         print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _safe(text: str) -> str:
+    """Return text with control characters and commands of GitHub escaped."""
+    return _harmless(printable(text))
 
 
 def _harmless(text: str) -> str:
@@ -239,10 +244,7 @@ def wrap_line(line: str, width: int, *, hang: str = "  ") -> list[str]:
 
 def _print_table(table: Table, width: int | None) -> None:
     """Print a table, or its cells below each other if it does not fit."""
-    rows = [
-        [_harmless(printable(cell)) for cell in row]
-        for row in (table.header, *table.rows)
-    ]
+    rows = [[_safe(cell) for cell in row] for row in (table.header, *table.rows)]
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len, cells)) for cells in columns]
     if width is None:

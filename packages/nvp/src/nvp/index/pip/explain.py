@@ -5,7 +5,6 @@ pip itself cannot report the requirements of builds, or why a build is hidden.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -32,14 +31,13 @@ from ...knowledge.builds import PROJECTS, required_projects
 from ...metadata.requirements import holds, parse_requirement
 from ...pins.documents import version_of
 from ...wheels.archive import parse_wheel_name, without_gpu
+from ..selection.kept import given_sha256
 from ..selection.options import Pins
 from ..selection.shown import ShownPage
 from ..selection.visibility import PageVerdicts
 from ..server.local_index import LocalIndex
 from .command import Asked, find_hashes
 from .installed import Installed, PipRun
-
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 _MOST = 16
 """The maximum number of projects whose pages are read before pip starts."""
@@ -358,11 +356,11 @@ def explain_hashes(
     :returns: ``None`` if a matching file is shown, or if no file has any of the hashes.
     """
     for page in pages:
-        if any(_digest(file) in hashes for file in page.shown):
+        if any(given_sha256(file) in hashes for file in page.shown):
             return None
     for page in pages:
         for file in page.files:
-            if _digest(file) in hashes:
+            if given_sha256(file) in hashes:
                 return _explain_hash(project, file, page)
     return None
 
@@ -421,19 +419,13 @@ def _sentence(
     # Prefer the wheel for the same interpreter and platform.
     tags = file.filename.split("-")[-4:-1] if "-any" not in file.filename else []
     same = [name for name in others if all(tag in name for tag in tags)]
-    instead = next(
-        (name for name in [*same, *others] if _digest(files[name]) is not None), None
-    )
+    hashed = (name for name in [*same, *others] if given_sha256(files[name]))
+    instead = next(hashed, None)
     end = "no build of this release is for this machine"
     if instead is not None:
-        end = f"pin that of {instead}: --hash=sha256:{_digest(files[instead])}"
-    digest = _digest(file) or ""
+        end = f"pin that of {instead}: --hash=sha256:{given_sha256(files[instead])}"
+    digest = given_sha256(file) or ""
     return (
         f"the hash sha256:{digest[:12]}... that you give is that of {what} "
         f"({file.filename}), which {why}; {end}"
     )
-
-
-def _digest(file: model.File) -> str | None:
-    digest = file.hashes.get("sha256", "").lower()
-    return digest if _SHA256.fullmatch(digest) else None

@@ -41,9 +41,6 @@ V = TypeVar("V")
 FRESH = 600.0
 """Seconds for which facts from an index are cached: the lifetime of PyPI's pages."""
 
-METADATA_KEY = "_nvidia_variant_provider_metadata"
-"""The key that marks a file whose METADATA is from this server, not the upstream."""
-
 FOREVER = math.inf
 """The age limit of entries that never expire."""
 
@@ -53,6 +50,9 @@ LONGEST = 4 * 1024 * 1024
 LIFE = 30 * 24 * 3600.0
 """Seconds for which METADATA and inspections are cached. A server may have sent wrong
 bytes, which are compared only with wheels that are downloaded."""
+
+METADATA_KEY = "_nvidia_variant_provider_metadata"
+"""The key that marks a file whose METADATA is from this server, not the upstream."""
 
 _REMEMBERED = 256
 """The maximum number of wheels whose METADATA is cached in memory."""
@@ -278,11 +278,17 @@ def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
 
     :returns: ``None`` without a cache directory or a hash on the page.
     """
-    digest = file.hashes.get("sha256", "").lower()
-    if folder is None or not re.fullmatch("[0-9a-f]{64}", digest):
+    digest = given_sha256(file)
+    if folder is None or digest is None:
         return None
     mark = hashlib.sha256(_source_of(file).encode()).hexdigest()[:16]
     return folder / f"{digest}-{mark}.{kind}"
+
+
+def given_sha256(file: model.File) -> str | None:
+    """Return the SHA-256 that the page gives for a file, if it is valid."""
+    digest = file.hashes.get("sha256", "").lower()
+    return digest if re.fullmatch("[0-9a-f]{64}", digest) else None
 
 
 def place_of(url: str) -> str:
