@@ -72,8 +72,8 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
         mounts = os.readlink(_MOUNTS)
     except (OSError, ValueError):
         return None
-    # The next container may have the same namespace number, but with other libraries it
-    # has another cache of the loader. There is none with musl.
+    # The next container may have the same namespace number. If its libraries differ,
+    # its loader has another cache. The loader of musl has no cache.
     try:
         status = os.stat(os.path.join(system_root(environ), "etc/ld.so.cache"))
         times = f"{status.st_mtime_ns} {status.st_ctime_ns}"

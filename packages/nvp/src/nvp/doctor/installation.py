@@ -198,7 +198,7 @@ def _folders_in(prefix: str, version: str | None) -> list[str]:
         pattern = os.path.join(glob.escape(prefix), *name.split("/"))
         for folder in sorted(glob.glob(pattern)):
             # Keep one path for each directory, because lib64 is often a link to lib.
-            # A chain of links that Linux does not follow is too long for `realpath`.
+            # `realpath` fails for a chain of links that is too long for Linux.
             if os.path.isdir(folder):
                 folders.setdefault(os.path.realpath(folder), folder)
     return list(folders.values())

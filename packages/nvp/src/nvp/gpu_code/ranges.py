@@ -119,7 +119,7 @@ def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
     wanted = next(reader)
     try:
         while True:
-            # Only the names of linked libraries are more than two ranges.
+            # Only the names of linked libraries take more than two ranges at once.
             budget.names -= max(0, len(wanted) - 2)
             data: tuple[bytes, ...] = ()
             if budget.names > 0:

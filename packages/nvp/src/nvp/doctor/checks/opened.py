@@ -200,7 +200,7 @@ def _places(stack: Stack, library: Library, wanted: str, place: str) -> Iterator
 def _in(root: str, folder: str, library: Library) -> Iterator[str]:
     start = os.path.join(glob.escape(root), *folder.split("/"))
     pattern = os.path.join(start, f"lib{glob.escape(library.name)}.so*")
-    # A chain of links that Linux does not follow is too long for `realpath`.
+    # `realpath` fails for a chain of links that is too long for Linux.
     yield from filter(os.path.exists, sorted(glob.glob(pattern), reverse=True))
 
 

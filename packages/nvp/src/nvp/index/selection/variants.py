@@ -124,7 +124,7 @@ class ReleaseReader:
         listed = sorted(
             (files[w.file_name] for w in first.values()), key=attrgetter("url")
         )
-        # This program itself announces METADATA of some files.
+        # Not the announced METADATA, which this program itself adds to some files.
         key = repr([(x.url, x.hashes, x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
             room.add(key, known[1])
