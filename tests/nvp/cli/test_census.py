@@ -129,6 +129,13 @@ def test_an_index_that_does_not_respond(run: Run, store: Path) -> None:
     assert "secret" not in outcome.err
 
 
+def test_an_index_that_is_no_url(run: Run, store: Path) -> None:
+    outcome = run("census", "http://user:secret@[::1/", "-o", store)
+    assert outcome.code == 2
+    assert "http://****@[::1/: is not a URL: Invalid IPv6 URL" in outcome.err
+    assert "secret" not in outcome.err
+
+
 def test_enough_is_read(run: Run, store: Path) -> None:
     outcome = run("census", INDEX, "-o", store, "--jobs", 1, "--max-bytes", "1K")
     assert outcome.code == 0

@@ -12,9 +12,12 @@ import httpx
 import pytest
 from support.range_server import Answer, RangeServer, serve_answers
 
+from nvp.census.model import Wheel
+from nvp.census.worker import Task, read_wheel
 from nvp.index.http import connecting, replies
-from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.blocking import BlockingClient, RemotePage
 from nvp.index.http.client import Client
+from nvp.index.http.connecting import Nearness
 from nvp.index.http.urls import Settings, UpstreamError
 
 FAR = "203.0.113.7"
@@ -143,6 +146,45 @@ def test_a_name_that_moved_nearer_stays_refused(
     assert connected == []
 
 
+@pytest.mark.parametrize("host", ["files.example", "127.0.0.1"])
+def test_a_worker_of_a_census_uses_the_location_that_its_parent_found(
+    inner: RangeServer, resolver: Resolver, host: str
+) -> None:
+    """The process resolves the name of the page again."""
+    resolver.answers["files.example"] = ["127.0.0.1"]
+    name = "demo-1.0-py3-none-any.whl"
+    wheel = Wheel(
+        project="demo",
+        version="1.0",
+        filename=name,
+        tags="py3-none-any",
+        url=f"{inner.url.replace('127.0.0.1', host)}/{name}",
+        page=f"{inner.url.replace('127.0.0.1', 'files.example')}/simple/demo/",
+        near=Nearness.ELSEWHERE,
+    )
+    outcome = read_wheel(Task(wheel=wheel, deadline=20))
+    assert "the page that names the file is elsewhere" in str(outcome.reason)
+    assert inner.requests == []
+
+
+def test_a_page_tells_where_its_server_is(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name in a private network may have another address for another process."""
+    monkeypatch.setattr(connecting, "_of_address", lambda _: Nearness.NETWORK)
+    resolver.answers["files.example"] = ["127.0.0.1"]
+    body = b'<a href="demo-1.0-py3-none-any.whl">x</a>'
+    with serve_answers({"/": Answer(body=body, kind="text/html")}) as server:
+        url = server.url.replace("127.0.0.1", "files.example")
+        settings = Settings(timeout=5, trust_env=False, plain_http=True)
+        with BlockingClient(lambda: Client(settings)) as client:
+            (file,) = client.read_page(f"{url}/").files
+            ((_, page),) = client.read_pages([f"{url}/"], at_once=1)
+    assert isinstance(page, RemotePage)
+    assert page.files == [file]
+    assert file.near == Nearness.NETWORK
+
+
 def test_a_name_that_moves_nearer_leads_no_nearer(
     inner: RangeServer, resolver: Resolver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +205,7 @@ def test_a_name_that_moves_nearer_leads_no_nearer(
             read(f"{url}/moved", page=f"https://{FAR}/simple/torch/")
     assert len(server.requests) == 1
     assert inner.requests == []
-    assert len(resolver.asked) == 3
+    assert len(resolver.asked) == 2  # the location of the host is recorded
 
 
 @pytest.mark.parametrize("name", ["fa\xdf.example", "\u0560.example", "a b.example"])

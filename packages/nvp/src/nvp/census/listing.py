@@ -291,6 +291,7 @@ def _wheel(name: WheelName, file: IndexFile) -> Wheel:
         size=file.size if 0 <= (file.size or 0) <= _LARGEST else None,
         upload_time=_iso_of(file.time),
         page=file.page,
+        near=file.near,
     )
 
 

@@ -55,6 +55,7 @@ class Wheel:
     :param upload_time: the time in ISO 8601, if the page contains it; the modification
         time of a local file.
     :param page: the URL of the page that lists the wheel.
+    :param near: the location of the server of the page, as in `IndexFile`.
     """
 
     project: str
@@ -67,6 +68,7 @@ class Wheel:
     size: int | None = None
     upload_time: str | None = None
     page: str | None = field(default=None, compare=False, repr=False)
+    near: int = field(default=0, compare=False, repr=False)
 
     @property
     def file(self) -> IndexFile:
@@ -75,6 +77,7 @@ class Wheel:
             name=self.filename,
             url=self.url,
             page=self.page,
+            near=self.near,
             sha256=self.sha256,
             size=self.size,
         )

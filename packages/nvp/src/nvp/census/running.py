@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 
 from ..index import connect
 from ..index.http.urls import is_http, server_of, split_credentials
@@ -161,8 +161,12 @@ def take_census(
     :param path: the path of the store.
     :raises InputError: the index cannot be read, the store cannot be written, there is
         no cluster, or its workers have a different version. Stored wheels are kept.
+    :raises UsageError: the index is malformed.
     """
-    bare, pair = split_credentials(index) if is_http(index) else (index, None)
+    try:
+        bare, pair = split_credentials(index) if is_http(index) else (index, None)
+    except ValueError as error:
+        raise UsageError(f"is not a URL: {error}", path=redacted(index)) from None
     credentials = () if pair is None else ((server_of(bare), pair),)
     projects = list_projects(index, options, partial(connect, environ, retries=RETRIES))
     with Store(path) as store:

@@ -110,7 +110,7 @@ class BlockingClient:
         :raises UpstreamError: the page cannot be read, or is not a page of an index.
         """
         client, thread, bare = self._prepare(url)
-        return _parse(thread.call(client.get(bare, {"Accept": ACCEPT})))
+        return _parse(*thread.call(_get_page(client, bare)))
 
     def read_pages(
         self, urls: Iterable[str], *, at_once: int
@@ -119,7 +119,7 @@ class BlockingClient:
 
         :param at_once: the maximum number of pages requested or in memory at any time.
         """
-        waiting: deque[tuple[str, Future[CompleteResponse]]] = deque()
+        waiting: deque[tuple[str, Future[tuple[CompleteResponse, int]]]] = deque()
         try:
             for url in urls:
                 waiting.append((url, self._request_page(url)))
@@ -131,14 +131,14 @@ class BlockingClient:
             for _, request in waiting:
                 request.cancel()
 
-    def _request_page(self, url: str) -> Future[CompleteResponse]:
+    def _request_page(self, url: str) -> Future[tuple[CompleteResponse, int]]:
         try:
             client, thread, bare = self._prepare(url)
         except UpstreamError as error:
-            failed: Future[CompleteResponse] = Future()
+            failed: Future[tuple[CompleteResponse, int]] = Future()
             failed.set_exception(error)
             return failed
-        return thread.submit(client.get(bare, {"Accept": ACCEPT}))
+        return thread.submit(_get_page(client, bare))
 
     def open(
         self,
@@ -227,6 +227,7 @@ class BlockingClient:
         :raises UpstreamError: the file cannot be read.
         """
         limit = room_for_copy(most, in_memory)
+        self._prepare(file.url, file.page, file.near)
 
         @contextmanager
         def copied() -> Iterator[tuple[IO[bytes], str]]:
@@ -276,11 +277,12 @@ class BlockingClient:
         client.add_credentials(bare, pair)
 
     def _prepare(
-        self, url: str, page: str | None = None
+        self, url: str, page: str | None = None, near: int = 0
     ) -> tuple[Client, LoopThread, str]:
         """Create the client if necessary, and store the credentials of ``url`` in it.
 
         :param page: the URL of the page that links to ``url``.
+        :param near: the location of the page, as in `IndexFile`.
         :returns: the client, its thread, and the bare URL.
         :raises UpstreamError: the URL is invalid, or its server is in a private network
             that the page must not refer to.
@@ -297,7 +299,7 @@ class BlockingClient:
                 client.add_credentials(bare, pair)
             elif not client.has_credentials(bare):
                 bare = url  # credentials of a page are for this file only
-        if page is not None and not thread.call(client.may_lead(page, bare)):
+        if page is not None and not thread.call(client.may_lead(page, bare, near)):
             message = "only this machine or its network can reach the server"
             message += ", and the page that names the file is elsewhere"
             raise UpstreamError(message, bare, hint="tell the owner of the index")
@@ -310,7 +312,13 @@ def room_for_copy(most: int, in_memory: int = 0) -> int:
     return min(most, max(in_memory, free - _SPARE))
 
 
-def _parse(response: CompleteResponse) -> RemotePage:
+async def _get_page(client: Client, url: str) -> tuple[CompleteResponse, int]:
+    """Read a page; return it with the location of its server."""
+    response = await client.get(url, {"Accept": ACCEPT})
+    return response, await client.find_nearness(response.url)
+
+
+def _parse(response: CompleteResponse, near: int) -> RemotePage:
     """Parse the body of a page.
 
     :raises UpstreamError: the body is not a page of an index.
@@ -326,6 +334,7 @@ def _parse(response: CompleteResponse) -> RemotePage:
             name=file.filename,
             url=file.url,
             page=response.url,
+            near=near,
             time=_seconds(file.upload_time),
             sha256=file.hashes.get("sha256"),
             size=file.size,
@@ -358,10 +367,10 @@ def _seconds(time: datetime | None) -> float | None:
 
 
 def _finished(
-    url: str, request: Future[CompleteResponse]
+    url: str, request: Future[tuple[CompleteResponse, int]]
 ) -> tuple[str, RemotePage | UpstreamError]:
     try:
-        return url, _parse(request.result())
+        return url, _parse(*request.result())
     except UpstreamError as error:
         return url, error
 

@@ -176,11 +176,18 @@ class Client:
         """Return whether `Settings` allow reading ``url``."""
         return self._settings.is_allowed(url)
 
-    async def may_lead(self, start: str, end: str) -> bool:
-        """Return whether a page or a redirect at ``start`` may lead to ``end``."""
+    async def find_nearness(self, url: str) -> int:
+        """Return the location of the server of ``url``; see `may_lead`."""
+        return await self._nearness.find_most(url)
+
+    async def may_lead(self, start: str, end: str, near: int = 0) -> bool:
+        """Return whether a page or a redirect at ``start`` may lead to ``end``.
+
+        :param near: the location of ``start`` that another process has found.
+        """
         if self._settings.trusts_pages:
             return True
-        return await self._nearness.may_lead(start, end)
+        return await self._nearness.may_lead(start, end, near)
 
     async def get(
         self,

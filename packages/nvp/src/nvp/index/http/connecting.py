@@ -121,22 +121,32 @@ class NearnessFinder:
             self._addresses[host] = time.monotonic(), addresses
         return addresses
 
-    async def may_lead(self, start: str, end: str) -> bool:
+    async def find_most(self, url: str) -> Nearness:
+        """Return the most public location so far of the server of ``url``."""
+        host = _connected_host(url)
+        if self._accepted.get(host) is not Nearness.ELSEWHERE:
+            self._accept(host, await self.find(url))
+        return self._accepted[host]
+
+    async def may_lead(
+        self, start: str, end: str, near: int = Nearness.MACHINE
+    ) -> bool:
         """Return whether a page or a redirect at ``start`` may lead to ``end``.
 
         ``end`` must not be more local than ``start``. HTTPS URLs with a host name in a
         private network are an exception, for mirrors inside companies. This is safe: a
         server without a certificate for that name receives no request.
+
+        :param near: the location of ``start`` that another process has found.
         """
-        near, parts = await self.find(end), urlsplit(end)
-        first = await self.find(start)
-        first = max(first, self._accepted.get(_connected_host(start), first))
+        there, parts = await self.find(end), urlsplit(end)
+        first = max(await self.find_most(start), near)
         is_named = not _is_address(parts.hostname or "")
-        may = near >= first or (
-            near is Nearness.NETWORK and is_named and parts.scheme == "https"
+        may = there >= first or (
+            there is Nearness.NETWORK and is_named and parts.scheme == "https"
         )
         if may:
-            self._accept(_connected_host(end), near)
+            self._accept(_connected_host(end), there)
         return may
 
 

@@ -151,10 +151,7 @@ def why_no_index(location: str) -> tuple[str, str]:
 
 
 def file_name(url: str) -> str:
-    """Return the unquoted file name in ``url``.
-
-    The result is empty if the URL has no file name or is invalid.
-    """
+    """Return the unquoted file name in ``url``; empty if there is none."""
     folder, _, name = url.rpartition("/")
     # Shortcut: a page can have 40,000 URLs, and splitting each takes 10 µs.
     if (
@@ -381,6 +378,7 @@ class IndexFile:
     :param url: the URL of the file including secrets, or the path of a local file.
     :param page: the URL of the page, after redirects; ``None`` if no server lists the
         file.
+    :param near: the `Nearness` of the page, for a process that resolves names again.
     :param time: the time of the upload or modification, in seconds since 1970; ``None``
         if unknown.
     :param sha256: the SHA-256 on the page, if any.
@@ -394,6 +392,7 @@ class IndexFile:
     name: str
     url: str = field(repr=False)
     page: str | None = None
+    near: int = 0
     time: float | None = None
     sha256: str | None = None
     size: int | None = None
