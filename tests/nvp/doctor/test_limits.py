@@ -145,7 +145,7 @@ def test_many_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_requirements_are_parsed_where_they_lead_to_gpu_code(
     project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lower(monkeypatch, REQUIREMENTS=300, MARKERS=200)
+    lower(monkeypatch, REQUIREMENTS=300)
     installed = [
         Installed(
             name=project.format(number),
@@ -168,7 +168,6 @@ def test_requirements_are_parsed_where_they_lead_to_gpu_code(
         # fast.
         assert (parsed.calls, held.calls) <= (300, 300 * 20)
         assert "only 300 requirements that lead to GPU code are looked at" in found
-        assert "only 200 comparisons of requirements" in found
 
 
 def test_a_requirement_counts_by_its_length(
@@ -180,19 +179,6 @@ def test_a_requirement_counts_by_its_length(
     stack = make_stack(tmp_path, Installed(requires=[text]), environment=HERE)
     assert "only 100 requirements" in notes_of(diagnose(stack))
     assert parsed.calls == 0
-
-
-def test_a_marker_counts_by_its_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lower(monkeypatch, MARKERS=1000)
-    marker = " or ".join(['python_version < "3"'] * 500)
-    extras = ",".join(f"e{number}" for number in range(90))
-    requires = [f"demo[{extras}]", "torch", f"demo; {marker}"]
-    evaluated = Counter(monkeypatch, distributions, "holds")
-    stack = make_stack(tmp_path, Installed(requires=requires), environment=HERE)
-    assert "only 1,000 comparisons" in notes_of(diagnose(stack))
-    assert evaluated.calls < 30
 
 
 def test_a_folder_that_is_proposed_is_one_word(tmp_path: Path) -> None:
@@ -370,28 +356,6 @@ def test_symbols_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     found = notes_of(diagnose(make_stack(tmp_path, torch, user, environment=HERE)))
     assert "torch: torch/lib/libc10.so: its symbols are not read" in found
     assert "only 1,000 symbols of libraries (or as much work)" in found
-
-
-@pytest.mark.parametrize("where", ["torch", "extension"])
-def test_the_parsing_of_names_is_bounded(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A file of 90 KB has 1,000 such names, because symbols can share their bytes.
-    def rows(distribution: Distribution, _: str) -> list[Symbol]:
-        is_torch = distribution.name == "torch"
-        if is_torch != (where == "torch"):
-            return [Symbol(b"_ZN2at3oldERKSs", is_torch)]
-        long = b"_ZN2at" * 10_000 + b"2Ss"
-        return [Symbol(b"_ZN2at%d%b" % (n, long), is_torch) for n in range(100)]
-
-    monkeypatch.setattr(abi, "read_library", rows)
-    lower(monkeypatch, SYMBOLS=50_000)
-    parsed = Counter(monkeypatch, abi, "_has_old_string")
-    torch = Installed(name="torch", files={"torch/lib/libc10.so": linked("libm.so")})
-    user = Installed(files={"demo/_C.so": linked("libc10.so")})
-    found = notes_of(diagnose(make_stack(tmp_path, torch, user, environment=HERE)))
-    assert "only 50,000 symbols of libraries (or as much work)" in found
-    assert parsed.calls < 6
 
 
 def test_symbols_that_cannot_be_seeked_to(tmp_path: Path) -> None:

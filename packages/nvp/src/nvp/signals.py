@@ -1,4 +1,4 @@
-"""Handle signals temporarily, such as those that end the process."""
+"""Handle signals temporarily, such as those that end the process or a long block."""
 
 from __future__ import annotations
 
@@ -89,3 +89,49 @@ def holding_back(*names: str) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+class OutOfTimeError(BaseException):
+    """A block has used up its processor time. No ``except Exception`` catches it."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Limit the processor time of a block, in all threads but not in child processes.
+
+    The limit has no effect outside of the main thread, on Windows, and in a process
+    with a profiler that uses the same timer.
+
+    :raises OutOfTimeError: the time is used up. Catch it outside of the ``with`` block,
+        because it may also be raised at the end of the block.
+    """
+    if (
+        sys.platform == "win32"
+        or threading.current_thread() is not threading.main_thread()
+        or signal.getitimer(signal.ITIMER_PROF)[0]
+    ):
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise OutOfTimeError
+
+    with handling({signal.SIGPROF: stop}):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+@contextmanager
+def unlimited() -> Iterator[None]:
+    """Exclude a block from the limit of the surrounding `limited` block, if any."""
+    if sys.platform == "win32":
+        yield
+        return
+    left = signal.setitimer(signal.ITIMER_PROF, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, *left)

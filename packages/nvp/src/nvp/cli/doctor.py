@@ -112,6 +112,8 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         evidence=evidence,
     )
     written, errors = _write_receipts(diagnosis, options.receipt)
+    if diagnosis.unfinished is not None:
+        errors.append(diagnosis.unfinished)
     if options.report is not None:
         from ..doctor.issue import issue_lines
         from ..files import replace_file
@@ -131,7 +133,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         exit_code=errors[0].exit_code if errors else exit_code,
         data=diagnosis.to_dict(),
         text=text,
-        notes=[*diagnosis.notes, *map(str, errors)],
+        notes=[*dict.fromkeys([*diagnosis.notes, *map(str, errors)])],
         following=None if options.share else _following(diagnosis, options),
         errors=errors,
     )

@@ -42,9 +42,6 @@ _IN_NAMESPACE = b"7__cxx11"
 _FOR_TORCH = re.compile(r"torch[-_]?([0-9]{2,3})(?![0-9])[^/]*$")
 """A pattern for a library that is for one torch release: ``torch210`` for 2.10."""
 
-_AS_SYMBOL = 4
-"""The number of bytes of a name that take as long to parse as one symbol to read."""
-
 _LENGTH = re.compile(rb"[0-9]{1,6}")
 _TOKEN = re.compile(
     rb"(?P<length>[0-9]+)"
@@ -166,9 +163,7 @@ def read_torch(torch: Distribution, folder: str | None) -> TorchSymbols | None:
             return None
         defined = [symbol.name for symbol in symbols if symbol.is_defined]
         hashes.update(map(_hash, defined))
-        # Only a name with this string has to be parsed.
-        cheap = (x for x in defined if b"Ss" not in x or _may_parse(torch, x))
-        abis.update(filter(None, map(abi_of, cheap)))
+        abis.update(filter(None, map(abi_of, defined)))
     if not hashes:
         return None
     # Use the most common ABI: statically linked libraries contribute a few functions
@@ -193,12 +188,6 @@ def read_library(distribution: Distribution, path: str) -> Iterator[Symbol]:
     take = partial(distribution.limits.take, SYMBOLS, of=distribution.name)
     with open_regular(distribution.locate(path)) as file:
         yield from read_symbols(file, OF_TORCH, take=take)
-
-
-def _may_parse(distribution: Distribution, name: bytes) -> bool:
-    """Return whether the limit on symbols allows parsing a name, and count the name."""
-    steps = len(name) // _AS_SYMBOL
-    return distribution.limits.take(SYMBOLS, steps, of=distribution.name)
 
 
 def _hash(name: bytes) -> int:
@@ -273,11 +262,7 @@ def find_extensions(
         wanted.append((distribution, place, set(_missing(symbols, torch))))
     for distribution, place, names in wanted:
         left = sorted(names - defined)
-        other = {
-            name
-            for name in left
-            if _may_parse(distribution, name) and _is_of_other_abi(name, torch)
-        }
+        other = {name for name in left if _is_of_other_abi(name, torch)}
         if left:
             yield Extension(
                 distribution=distribution,

@@ -23,7 +23,6 @@ from .installation import (
     BYTES,
     DISTRIBUTIONS,
     FILES,
-    MARKERS,
     REQUIREMENTS,
     Installation,
     Limits,
@@ -356,19 +355,16 @@ def find_needs(
     extras: dict[str, set[str]] = {name: {""} for name in distributions}
     waiting = [(name, "") for name in distributions if name in leading]
     seen: set[tuple[str, str, str]] = set()
-    parsed: dict[str, list[tuple[Requirement, int]]] = {}
+    parsed: dict[str, list[Requirement]] = {}
     while waiting:
         user_name, extra = waiting.pop()
         user = distributions[user_name]
         if user_name not in parsed:
-            counting = parse_requirements(user, leading.__contains__)
-            parsed[user_name] = [(x, cost_of(str(x.marker))) for x in counting]
-        for requirement, cost in parsed[user_name]:
+            parsed[user_name] = [*parse_requirements(user, leading.__contains__)]
+        for requirement in parsed[user_name]:
             # A requirement without a marker was already yielded, for the empty extra.
             if requirement.marker is None and extra:
                 continue
-            if not user.limits.take(MARKERS, cost, of=user_name):
-                break
             if not holds(requirement, {**variables, "extra": extra}):
                 continue
             name = canonicalize_name(requirement.name)
@@ -409,16 +405,12 @@ def parse_requirements(
     for name, text in user.requires:
         if not counts(name):
             continue
-        if not user.limits.take(REQUIREMENTS, cost_of(text), of=user.name):
+        # A parsed requirement takes memory in proportion to its length.
+        if not user.limits.take(REQUIREMENTS, 1 + len(text) // 200, of=user.name):
             return
         requirement = parse_requirement(text)
         if requirement is not None:
             yield requirement
-
-
-def cost_of(text: str) -> int:
-    """Return the cost of parsing a requirement, or of evaluating its marker."""
-    return 1 + len(text) // 200
 
 
 def allows(requirement: Requirement, version: str) -> bool:

@@ -3,8 +3,9 @@
 The environment is found without running its code. Anybody can publish a distribution
 that takes hours to read: METADATA of many megabytes, RECORDs with millions of lines, or
 libraries whose hundreds of dependencies must be searched for in many directories. All
-checks of a diagnosis share one limit for each kind of work. Skipped parts are named in
-a note, and never reported as findings.
+checks of a diagnosis share one limit for each kind of work that takes memory. Skipped
+parts are named in a note, and never reported as findings. `runner.diagnose` limits the
+processor time.
 """
 
 from __future__ import annotations
@@ -244,7 +245,6 @@ BYTES = "bytes of METADATA, RECORD and the like"
 FILES = "lines of RECORD and METADATA"
 CODE = "files with data, in the search for GPU code"
 REQUIREMENTS = "requirements that lead to GPU code"
-MARKERS = "comparisons of requirements with this Python"
 SEARCHES = "steps of the search for libraries"
 OPENED = "bytes of libraries that are searched for names or hashed"
 SYMBOLS = "symbols of libraries (or as much work)"
@@ -255,7 +255,6 @@ MOST = {
     FILES: 400_000,
     CODE: 15_000,
     REQUIREMENTS: 8_000,
-    MARKERS: 20_000,
     SEARCHES: 4_000_000,
     OPENED: 1 << 30,
     SYMBOLS: 4_000_000,

@@ -23,15 +23,15 @@ from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 from .. import __version__
 from ..builds.needs import needs_of_report
 from ..files import load, store
-from ..gpu_code.bounds import MAX_PARSED
 from ..gpu_code.compression import Budget
 from ..gpu_code.files import ARCHIVES, is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
+from ..signals import unlimited
 from .commands import Command, project_of
-from .distributions import Distribution, Need, RecordedFile, cost_of, find_needs
-from .installation import CODE, FILES, REQUIREMENTS, Installation, Limits
+from .distributions import Distribution, Need, RecordedFile, find_needs
+from .installation import CODE, FILES, Installation, Limits
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,6 @@ def write_kept(path: str | None, document: object) -> None:
     store(path, json.dumps(document, separators=(",", ":")).encode())
 
 
-_CUDA = ("nvidia-", "cuda-")
 _TORCH = ("libtorch", "libc10")
 _LIBRARY = re.compile(r"nvidia-(.+?)(?:-cu[0-9]+)?")
 _PARTS = 2
@@ -153,24 +152,18 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        # The inspection parses requirements to find a CUDA version: count the cost.
-        texts = [text for name, text in distribution.requires if name.startswith(_CUDA)]
-        cost = sum(map(cost_of, texts[:MAX_PARSED]))
-        limits = distribution.limits
-        known = limits.take(REQUIREMENTS, cost, of=distribution.name)
-        known = known and not limits.is_used_up(FILES)
-        with self._watch(distribution.name) as progress:
+        with unlimited(), self._watch(distribution.name) as progress:
             report = inspect_recorded(
                 distribution.name,
                 (item.path for item in files),
-                distribution.metadata if known else b"",
+                distribution.metadata,
                 locate=distribution.locate,
                 loaded_only=True,
                 budget=self._budget,
                 jobs=self._jobs,
                 progress=progress,
             )
-        if known and not report.all_defects:
+        if not report.all_defects and not distribution.limits.is_used_up(FILES):
             write_kept(path, report.to_dict())
         return report
 

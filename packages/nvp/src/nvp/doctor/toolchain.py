@@ -29,6 +29,7 @@ from ..builds.needs import parse_backend
 from ..findings import Reported
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
+from ..signals import unlimited
 from .assemblers import Assembler, find_assemblers
 from .distributions import Distribution, Need, find_triton
 from .installation import read_head
@@ -311,7 +312,8 @@ class Toolchain:
                 software.environment.compute_capabilities,
             )
         nvcc = list(find_nvcc(software.environ, software.root))
-        asked = ask_versions([*(x for item in found for x in item.programs), *nvcc])
+        with unlimited():  # programs must be ended in any case
+            asked = ask_versions([*(x for item in found for x in item.programs), *nvcc])
         assemblers = [
             replace(
                 item,

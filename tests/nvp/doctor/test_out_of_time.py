@@ -1,0 +1,105 @@
+"""The processor time of all checks of `doctor` together is limited."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.command import Run
+from support.gpu_wheels import binary
+from support.stacks import Installed, machine, make_environment, make_stack
+
+from nvp.doctor import runner, software
+from nvp.doctor.model import CHECKS, Finding, Stack
+from nvp.doctor.runner import diagnose
+from nvp.gpu_code.inspection import inspect_recorded
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no timer of processor time"
+)
+
+SLOW = "ND302"
+"""The check that takes too long: a check before it and all checks after it exist."""
+
+
+def endless(_: Stack) -> Iterator[Finding]:
+    while True:
+        with contextlib.suppress(Exception):  # as code that continues after an error
+            yield from ()
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_SECONDS", 0.5)
+    monkeypatch.setitem(CHECKS, SLOW, CHECKS[SLOW]._replace(find=endless))
+
+
+@pytest.mark.usefixtures("slow")
+def test_a_check_that_takes_too_long_is_stopped(run: Run, tmp_path: Path) -> None:
+    wanted = "nvidia-cublas==1"  # found by ND304, which is not run
+    demo = Installed(files={"demo/plain.so": binary("plain.so")}, requires=[wanted])
+    make_environment(tmp_path, demo)
+    words = ["doctor", "--python", str(tmp_path), "--cuda-driver", "11.0"]
+    words += ["--sm-arch", "12.1", "--receipt", str(tmp_path / "receipt.json")]
+    before = signal.getsignal(signal.SIGPROF)
+    result = run(*words)
+    later = [code for code in sorted(CHECKS) if code >= SLOW and CHECKS[code].find]
+    assert result.code == 3
+    stopped = "the checks were stopped after 0.5 seconds of processor time"
+    assert f"{stopped}; not checked: {', '.join(later)}" in " ".join(result.err.split())
+    assert set(re.findall("^ND[0-9]+", result.out, re.MULTILINE)) == {"ND201"}
+    assert not (tmp_path / "receipt.json").exists()
+    assert signal.getsignal(signal.SIGPROF) == before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+@pytest.mark.usefixtures("slow")
+def test_the_report_of_checks_that_were_stopped(
+    run: Run, tmp_path: Path, report_schema: Draft202012Validator
+) -> None:
+    make_environment(tmp_path, Installed())
+    outcome = run("doctor", "--python", str(tmp_path), "--json")
+    document = json.loads(outcome.out)
+    report_schema.validate(document)
+    assert (document["status"], outcome.code) == ("error", 3)
+    assert document["data"]["distributions"] == []
+    (error,) = document["errors"]
+    assert "-v shows the time of each check" in error["hint"]
+
+
+def test_the_reading_of_gpu_code_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*given: Any, **options: Any) -> Any:
+        latest = time.process_time() + 0.6
+        while time.process_time() < latest:
+            pass
+        return inspect_recorded(*given, **options)
+
+    monkeypatch.setattr(software, "inspect_recorded", read)
+    monkeypatch.setattr(runner, "_SECONDS", 0.5)
+    demo = Installed(files={"demo/plain.so": binary("plain.so")})
+    stack = make_stack(tmp_path, demo, environment=machine("13.4", "9.0"))
+    diagnosis = diagnose(stack)
+    assert diagnosis.unfinished is None
+    assert [item.name for item, _ in diagnosis.stack.with_gpu_code()] == ["demo"]
+
+
+def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_SECONDS", 1e-6)
+    stack = make_stack(tmp_path, Installed(), environment=machine("13.4", "9.0"))
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(diagnose(stack).unfinished))
+    thread.start()
+    thread.join()
+    assert found == [None]
