@@ -76,7 +76,6 @@ class Threads:
         self._read = read
         self._count = count
         self._pool = ThreadPoolExecutor(count)
-        self.renewed = 0
 
     def submit(self, task: Task) -> Future[Outcome]:
         return self._pool.submit(self._read, task)
@@ -91,11 +90,8 @@ class Threads:
         for future in futures:
             future.cancel()
 
-    def renew(self) -> None:
-        self.renewed += 1
-
-    def close(self, *, at_once: bool = False) -> None:
-        self._pool.shutdown(wait=not at_once)
+    def close(self) -> None:
+        self._pool.shutdown()
 
 
 def take(

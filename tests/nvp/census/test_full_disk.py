@@ -20,10 +20,9 @@ MACHINE = ["--cuda-driver", "13.0", "--sm-arch", "9.0"]
 LIMITED = """
 import resource, sys
 from nvp.cli import main
-if __name__ == "__main__":
-    limit = int(sys.argv.pop(1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    sys.exit(main())
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+sys.exit(main())
 """
 
 

@@ -48,10 +48,9 @@ class Observer:
             for victim in victims:
                 os.kill(victim or os.getpid(), signal.SIGKILL)
 
-if __name__ == "__main__":  # a process of the census imports this module too
-    index, store, workers, victims = json.loads(sys.argv[1])
-    tally = api.census(index, store, observer=Observer(), **workers)
-    print(json.dumps([tally.known, tally.read]))
+index, store, workers, victims = json.loads(sys.argv[1])
+tally = api.census(index, store, observer=Observer(), **workers)
+print(json.dumps([tally.known, tally.read]))
 """
 
 TIMES = {"id", "wheel", "seconds", "inspected_at"}
@@ -266,9 +265,9 @@ def kill_at_random(index: Path, folder: Path, seed: int, longest: float) -> str:
 
 
 def is_worker(pid: int) -> bool:
-    """Return whether a process reads wheels, and does not track semaphores."""
+    """Return whether a process reads wheels."""
     try:
-        return b"spawn_main" in Path("/proc", str(pid), "cmdline").read_bytes()
+        return b"nvp.census.worker" in Path("/proc", str(pid), "cmdline").read_bytes()
     except OSError:
         return False
 
@@ -407,30 +406,3 @@ def test_ctrl_c_while_the_workers_start(index: Path, tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert "Traceback" not in said
-
-
-TRACKER = """
-import gc, os, signal
-from multiprocessing import resource_tracker, synchronize
-from nvp.census.workers import LocalWorkers
-
-workers = LocalWorkers(1)
-locks = [item for item in gc.get_objects() if isinstance(item, synchronize.SemLock)]
-print(*(f"/dev/shm/sem.{lock._semlock.name[1:]}" for lock in locks), flush=True)
-for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-    os.kill(resource_tracker._resource_tracker._pid, number)
-assert all(os.path.exists(f"/dev/shm/sem.{lock._semlock.name[1:]}") for lock in locks)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /dev/shm")
-def test_semaphores_are_removed_after_signals_of_the_terminal() -> None:
-    # The tracker keeps stderr open, so the command returns when the tracker has ended.
-    done = subprocess.run(
-        [sys.executable, "-c", TRACKER], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    names = done.stdout.split()
-    assert names
-    assert not any(map(os.path.exists, names))

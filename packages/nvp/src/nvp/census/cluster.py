@@ -158,12 +158,8 @@ class ClusterWorkers:
         except Exception:  # noqa: BLE001  # Dask raises many kinds
             logger.info("the scheduler does not take wheels back")
 
-    def renew(self) -> None:
-        """Do nothing, because the scheduler replaces workers."""
-
-    def close(self, *, at_once: bool = False) -> None:
+    def close(self) -> None:
         """Disconnect from the cluster, which keeps running and forgets the wheels."""
-        del at_once  # this method never waits
         self._leave()
 
     def _leave(self) -> None:

@@ -13,19 +13,20 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, CancelledError, Future
+from concurrent.futures import CancelledError, Future
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
+from nvidia_variant_provider.errors import InputError, UsageError, redacted
 
 from ..index import connect
 from ..index.http.urls import is_http, server_of, split_credentials
 from .listing import Project, list_projects
 from .model import Options, Outcome, Wheel
 from .store import Store
-from .worker import RETRIES, Credentials, Task
+from .worker import RETRIES, Credentials, Task, explain, lost
 from .workers import LocalWorkers, Workers, gone
 
 logger = logging.getLogger(__name__)
@@ -185,13 +186,8 @@ def take_census(
             observer=observer,
             stop=stop,
         )
-        done = False
-        try:
-            tally = census.run(projects)
-            done = True
-        finally:
-            workers.close(at_once=not done)
-    return tally
+        with closing(workers):
+            return census.run(projects)
 
 
 class Census:
@@ -226,11 +222,6 @@ class Census:
         self._reading: dict[Future[Outcome], Wheel] = {}
         self._hosts: Counter[str] = Counter()
         self._waiting: deque[Wheel] = deque()
-        # Wheels in progress when a process was killed. One of them may be the cause, so
-        # read them one at a time to find it.
-        self._suspects: deque[Wheel] = deque()
-        self._alone = False
-        self._broken = False
         # Whether the index has more projects, and whether the lister is reading one.
         self._listing = True
         self._is_listing = True
@@ -257,7 +248,7 @@ class Census:
                         lister.go_on()
                 if self._reading or self._listing:
                     self._take_event()
-                elif is_ending or not (self._waiting or self._suspects):
+                elif is_ending or not self._waiting:
                     break
         finally:
             lister.stop()
@@ -281,26 +272,12 @@ class Census:
         self._listing = False
         lister.stop()
         self._waiting.clear()
-        self._suspects.clear()
         self._workers.withdraw(tuple(self._reading))
         logger.info("no other wheels are read now")
 
     def _start_wheels(self) -> None:
-        if self._broken:
-            if self._reading:
-                return
-            self._workers.renew()
-            self._broken = False
-        if self._suspects:
-            if not self._reading:
-                self._alone = True
-                self._start(self._suspects.popleft())
-            return
-        if self._alone and self._reading:
-            return
-        self._alone = False
         window = self._window()
-        while self._waiting and len(self._reading) < window and not self._broken:
+        while self._waiting and len(self._reading) < window:
             wheel = self._waiting[0]
             if self._store.is_known(wheel):
                 self.tally.known += 1
@@ -313,12 +290,7 @@ class Census:
     def _start(self, wheel: Wheel) -> None:
         deadline = self._options.deadline
         task = Task(wheel=wheel, deadline=deadline, credentials=self._credentials)
-        try:
-            future = self._workers.submit(task)
-        except BrokenExecutor:
-            self._broken = True
-            self._suspects.append(wheel)
-            return
+        future = self._workers.submit(task)
         self._reading[future] = wheel
         self._hosts[_host(wheel)] += 1
         future.add_done_callback(self._events.put)
@@ -359,16 +331,10 @@ class Census:
             if self.tally.stopped is None:
                 raise gone() from None
             return
-        except BrokenExecutor:
-            self._broken = True
-            if not self._alone:
-                self._suspects.append(wheel)
-                return
-            outcome = _lost(wheel, "the process that read it was killed")
         except InputError:
             raise  # ends the census: errors of a single wheel arrive as outcomes
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
-            outcome = _lost(wheel, _explained(error))
+            outcome = lost(wheel, explain(error))
         self._take_outcome(outcome)
 
     def _take_outcome(self, outcome: Outcome) -> None:
@@ -381,18 +347,6 @@ class Census:
         logger.info("%s: %s", outcome.wheel.filename, _summary(outcome))
         if self._observer is not None:
             self._observer.finished(outcome, tally)
-
-
-def _explained(error: Exception) -> str:
-    name = type(error).__name__
-    # Compare by name, because Dask might not be installed.
-    if name == "KilledWorker":
-        return "each worker that read it was lost"
-    return f"its worker failed: {shown(f'{name}: {error}', 200)[1:-1]}"
-
-
-def _lost(wheel: Wheel, reason: str) -> Outcome:
-    return Outcome(wheel=wheel, status="failed", reason=reason, may_pass=True)
 
 
 def _summary(outcome: Outcome) -> str:

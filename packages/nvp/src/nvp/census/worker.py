@@ -10,7 +10,11 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
+import queue
 import re
+import signal
+import sys
 import threading
 import time
 import zipfile
@@ -18,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, TypeAlias
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..gpu_code.bounds import newest_runtime
@@ -203,6 +207,51 @@ def read_wheel(task: Task) -> Outcome:
     )
 
 
+def serve() -> None:
+    """Answer a parent process: with ``None``, and then with the outcome of each task.
+
+    The process ends with its parent, or as soon as the parent closes the pipe.
+    """
+    # Windows sends Ctrl-C to all processes, but only the parent reacts to it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Keep a library that prints from writing between the outcomes.
+    outcomes = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+
+    def receive() -> None:
+        try:
+            while True:
+                tasks.put(pickle.load(sys.stdin.buffer))  # noqa: S301  # it is ours
+        finally:  # also while a wheel is read
+            os._exit(1)
+
+    threading.Thread(target=receive, name="waits for the parent", daemon=True).start()
+    outcome = None
+    while True:
+        pickle.dump(outcome, outcomes)
+        outcomes.flush()
+        task = tasks.get()
+        try:
+            outcome = read_wheel(task)
+        except Exception as error:  # noqa: BLE001  # it is part of the outcome
+            outcome = lost(task.wheel, explain(error))
+
+
+def explain(error: Exception) -> str:
+    """Return why a wheel was not read, given the exception of its worker."""
+    name = type(error).__name__
+    # Compare by name, because Dask might not be installed.
+    if name == "KilledWorker":
+        return "each worker that read it was lost"
+    return f"its worker failed: {shown(f'{name}: {error}', 200)[1:-1]}"
+
+
+def lost(wheel: Wheel, reason: str) -> Outcome:
+    """Return the outcome of a wheel whose worker failed."""
+    return Outcome(wheel=wheel, status="failed", reason=reason, may_pass=True)
+
+
 def _is_final(outcome: Outcome) -> bool:
     """Return whether an outcome is final, although the bytes were not hashed."""
     if outcome.report is not None and outcome.report.complete:
@@ -218,7 +267,7 @@ def _can_be_hashed(wheel: Wheel) -> bool:
 def _failed(wheel: Wheel, error: InputError, meter: _Meter) -> Outcome:
     if meter.is_over:
         error = meter.late()
-    return Outcome(wheel=wheel, status="failed", reason=error.message, may_pass=True)
+    return lost(wheel, error.message)
 
 
 @contextlib.contextmanager

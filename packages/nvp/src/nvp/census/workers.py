@@ -6,27 +6,34 @@ in the same way.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import pickle
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-)
-from contextlib import contextmanager
-from multiprocessing import connection, util
-from typing import Any, Protocol
+from collections.abc import Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Protocol, TypeAlias
 
 from nvidia_variant_provider.errors import InputError
 
-from ..signals import holding_back
 from .model import Outcome
-from .worker import Task, read_wheel
+from .worker import Task, lost
+
+_Process: TypeAlias = "subprocess.Popen[bytes]"
+
+_PROGRAM = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from nvp.census.worker import serve; serve()"
+)
+"""The program of a process, which receives the ``sys.path`` of its parent."""
+
+_ATTEMPTS = 2
+"""How often a wheel is read if its process is killed, for example because other wheels
+took the memory."""
+
+_KILLED = (OSError, EOFError, pickle.PickleError)
+"""The errors of writing to a process that has ended, or of reading from it."""
 
 
 class Workers(Protocol):
@@ -55,14 +62,8 @@ class Workers(Protocol):
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
         """Cancel the wheels that no worker has started to read."""
 
-    def renew(self) -> None:
-        """Replace the executor after one of its processes was killed."""
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End the executor.
-
-        :param at_once: do not wait for the wheels that are being read.
-        """
+    def close(self) -> None:
+        """End the executor without waiting for wheels in progress."""
 
 
 def gone() -> InputError:
@@ -72,10 +73,10 @@ def gone() -> InputError:
 
 
 class LocalWorkers:
-    """Processes of this machine.
+    """Processes of this machine, each with a thread that sends it wheels.
 
-    The processes share semaphores of 32 bytes, ``/dev/shm/sem.mp-*`` on Linux. If all
-    processes are killed, Python's resource tracker removes the semaphores.
+    Each process has its own session, so the signals of a terminal do not reach it. It
+    ends when its stdin is closed, also because this process was killed.
 
     :param jobs: the number of processes.
     """
@@ -84,35 +85,15 @@ class LocalWorkers:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._context = multiprocessing.get_context("spawn")
-        # A raw value has no lock, which a killed process would keep forever.
-        self._withdrawn = self._context.RawValue("b", 0)
-        self._executor = self._make()
-
-    def _make(self) -> Executor:
-        # This starts the resource tracker, which itself ignores SIGINT and SIGTERM. A
-        # terminal also sends these signals to the whole process group.
-        with _isolated(), holding_back("SIGHUP", "SIGQUIT"):
-            return ProcessPoolExecutor(
-                self._jobs,
-                # Do not fork: the copy would have the connections of this process, but
-                # not their threads.
-                mp_context=self._context,
-                initializer=_prepare_process,
-                initargs=(self._withdrawn,),
-            )
+        self._pool = ThreadPoolExecutor(jobs)
+        self._own = threading.local()
+        self._starting = threading.Lock()
+        self._processes: list[_Process] = []
+        self._closed = False
 
     def submit(self, task: Task) -> Future[Outcome]:
-        """Submit a wheel, which is read as soon as a worker is free.
-
-        :raises BrokenExecutor: a process was killed; call `renew`.
-        """
-        return self._submit(_read_unless_withdrawn, task)
-
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        # Ctrl-C would end new processes before `_prepare_process` ignores it.
-        with _isolated(), holding_back("SIGINT"):
-            return self._executor.submit(function, *arguments)
+        """Submit a wheel, which is read as soon as a worker is free."""
+        return self._pool.submit(self._read, task)
 
     def capacity(self) -> int:
         """Return the number of processes."""
@@ -122,90 +103,87 @@ class LocalWorkers:
         """Return the outcome of a wheel; ``future`` must be done.
 
         :raises CancelledError: the wheel was not read.
+        :raises InputError: no process can be started.
         """
         return future.result()
 
-    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:  # noqa: ARG002
+    def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
         """Cancel the wheels that no process has started to read."""
-        # The processes skip them, also wheels that are already in the pipe. Do not
-        # cancel futures: if a process then dies, the executor fails on a canceled one,
-        # and the other futures never end.
-        self._withdrawn.value = 1
+        for future in futures:
+            future.cancel()
 
-    def renew(self) -> None:
-        """Replace all processes with new ones.
+    def close(self) -> None:
+        """End the processes, also those that read a wheel."""
+        with self._starting:
+            self._closed = True
+            for process in self._processes:
+                process.kill()
+        self._pool.shutdown(cancel_futures=True)
+        for process in self._processes:
+            _end(process)
 
+    def _read(self, task: Task) -> Outcome:
+        """Read a wheel in the process of this thread, which is started if necessary.
+
+        :raises CancelledError: the workers were closed.
         :raises InputError: no process can be started.
         """
-        self.close(at_once=True)
-        self._executor = self._make()
+        process = None
+        for _ in range(_ATTEMPTS):
+            process = self._own.__dict__.pop("process", None) or self._start()
+            if process is None:
+                continue
+            try:
+                outcome: Outcome = _ask(process, task)
+            except _KILLED:
+                _end(process)
+                continue
+            self._own.process = process
+            return outcome
+        if process is None:
+            hint = "check the memory of this machine, and its limits of processes"
+            raise InputError("no process can be started", hint=hint)
+        return lost(task.wheel, "the process that read it was killed")
+
+    def _start(self) -> _Process | None:
+        """Start a process; return ``None`` if this fails."""
+        # A frozen program would start itself, and again start processes.
+        if not sys.executable or getattr(sys, "frozen", False):
+            return None
+        # Isolated, it does not import modules such as re from the current directory.
+        flags = ["-I", "-X", f"utf8={sys.flags.utf8_mode}"]
+        with self._starting:
+            if self._closed:
+                raise CancelledError
+            try:
+                process = subprocess.Popen(  # noqa: S603  # this Python
+                    [sys.executable, *flags, "-c", _PROGRAM],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError:
+                return None
+            self._processes.append(process)
         try:
-            self._submit(os.getpid).result()
-        except BrokenExecutor:
-            message = "no process can be started"
-            hint = "check the memory of this machine, and that a script that calls "
-            hint += "census() does so below: if __name__ == '__main__'"
-            raise InputError(message, hint=hint) from None
-
-    def close(self, *, at_once: bool = False) -> None:
-        """End the processes; with ``at_once``, do not wait for wheels in progress."""
-        if at_once:
-            for process in multiprocessing.active_children():
-                process.terminate()
-        # Wait here, because only the first call of `shutdown` waits: a remaining thread
-        # of the executor may close its pipe while the exiting interpreter writes to it.
-        with _isolated():  # it may start a new resource tracker
-            self._executor.shutdown(wait=True, cancel_futures=True)
+            _ask(process, sys.path)
+        except _KILLED:
+            _end(process)
+            return None
+        return process
 
 
-_isolating = threading.RLock()
-"""Held by `_isolated`: another thread would restore the function of this one."""
+def _ask(process: _Process, message: object) -> Any:
+    """Send a message to a process, and return its answer."""
+    assert process.stdin is not None  # noqa: S101  # for mypy
+    assert process.stdout is not None  # noqa: S101
+    pickle.dump(message, process.stdin)
+    process.stdin.flush()
+    return pickle.load(process.stdout)  # noqa: S301  # it is ours
 
 
-@contextmanager
-def _isolated() -> Iterator[None]:
-    """Start the processes of `multiprocessing` with ``python -I``.
-
-    Without it, they import modules such as ``re`` from the current directory, until
-    they get the ``sys.path`` of this process. `multiprocessing` has no option for it:
-    `set_executable` takes a program without arguments, and ``PYTHONSAFEPATH`` is new in
-    Python 3.11.
-    """
-    hidden: Any = util
-    with _isolating:
-        make = hidden._args_from_interpreter_flags
-        hidden._args_from_interpreter_flags = lambda: [*make(), "-I"]
-        try:
-            yield
-        finally:
-            hidden._args_from_interpreter_flags = make
-
-
-_withdrawn: Any
-"""A shared value: whether the parent has canceled all wheels not yet started."""
-
-
-def _read_unless_withdrawn(task: Task) -> Outcome:
-    if _withdrawn.value:
-        raise CancelledError
-    return read_wheel(task)
-
-
-def _prepare_process(withdrawn: Any) -> None:
-    """Make a process of the pool end with its parent, and ignore Ctrl-C.
-
-    Ctrl-C reaches all processes of a terminal, but only the parent reacts to it.
-    """
-    global _withdrawn  # noqa: PLW0603  # an initializer has no other place for it
-    _withdrawn = withdrawn
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def wait() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    # A killed parent cannot end its processes, so watch for its end.
-    threading.Thread(target=wait, name="waits for the parent", daemon=True).start()
+def _end(process: _Process) -> None:
+    """Kill a process, close its pipes, and wait for its end."""
+    process.kill()
+    with suppress(OSError), process:  # a message that was not sent is lost
+        pass
