@@ -37,6 +37,9 @@ bytes."""
 _MOST_FLAWS = 1000
 """The maximum number of reported flaws of a text."""
 
+_DEEPEST = 200
+"""The maximum depth of a text with flaws: the place of a deep flaw is long."""
+
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Prefixes of paths that the shell has already opened. Searching a directory never
 finds such a path: the user gave it, so reading may wait for the pipe."""
@@ -265,6 +268,7 @@ def parse_lenient(
 
     try:
         value = json.loads(data, object_pairs_hook=pairs, parse_constant=constant)
+        found = [*islice(_find_flaws(value), _MOST_FLAWS)] if marks else []
     except json.JSONDecodeError as error:
         message = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
         raise InputError(message, path=path, hint="check the file") from None
@@ -273,9 +277,7 @@ def parse_lenient(
         message = "nested too deeply" if deep else "a number is too long"
         hint = _NOT_METADATA
         raise InputError(message, path=path, hint=hint) from None
-    # The places of deeply nested flaws are long, so limit their number.
-    found = _find_flaws(value) if marks else ()
-    return value, [*flaws, *islice(found, _MOST_FLAWS)]
+    return value, [*flaws, *found]
 
 
 def _find_flaws(document: object) -> Iterator[Flaw]:
@@ -309,6 +311,8 @@ def _walk(document: object) -> Iterator[tuple[str, _DuplicateKeys | _Constant]]:
                     place = join(place, step)
                 yield place, value
             if isinstance(value, (dict, list)):
+                if len(keys) == _DEEPEST:
+                    raise RecursionError
                 keys.append(key)
                 levels.append(_items(value))
                 break

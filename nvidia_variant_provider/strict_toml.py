@@ -67,12 +67,12 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _has_deep_keys(text: str) -> bool:
-    lines = (line for line in text.splitlines() if line.count(".") > _DEEPEST)
+    lines = (line for line in text.split("\n") if line.count(".") > _DEEPEST)
     keys = (match[0] for line in lines for match in _DOTTED.finditer(line))
     return any(len(re.findall(_PART, key)) > _DEEPEST for key in keys)
 
 
 def _has_long_numbers(text: str) -> bool:
-    lines = (line for line in text.splitlines() if len(line) > _LONGEST)
+    lines = (line for line in text.split("\n") if len(line) > _LONGEST)
     numbers = (match[0] for line in lines for match in _DIGITS.finditer(line))
     return any(len(number) > _LONGEST for number in numbers)

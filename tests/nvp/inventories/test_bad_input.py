@@ -102,10 +102,14 @@ CASES: dict[str, tuple[str | bytes, str]] = {
         "it has too many lists and mappings",
     ),
     "deep YAML": (
+        # libyaml would take 45 seconds for 150 kB.
         "apiVersion: v1\nx: " + "[" * 10_000 + "]" * 10_000,
-        "this is not an inventory",
+        "it has too many lists and mappings",
     ),
-    "deep YAML mappings": ("apiVersion: v1\nx: " + "{a: " * 10_000, "not valid YAML"),
+    "deep YAML mappings": (
+        "apiVersion: v1\nx: " + "{a: " * 10_000,
+        "it has too many lists and mappings",
+    ),
     "a key that is a list": (
         "apiVersion: v1\n[a]: b\n",
         "it has a key that is no text",

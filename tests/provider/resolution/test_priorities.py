@@ -62,6 +62,8 @@ class TestVariantsToml:
             ("x = {k = 1, k = 2}".replace("k", "k" * 900), "not TOML: Dup"),
             # The key would take 1.6 GB; Python cannot print the number.
             (f"a{20_000 * '.a'} = 1", "has keys of too many parts"),
+            # For Python, a line ends at the character in the quotes.
+            (f"{'a.' * 45}'\u2028'." * 200 + "a = 1", "has keys of too many parts"),
             (f"x = 0x{3_600 * 'f'}", "has a number of more than 3500 digits"),
             ("priorities = []", "priorities: unknown key"),
             (

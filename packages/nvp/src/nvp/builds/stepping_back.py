@@ -26,7 +26,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from nvidia_variant_provider.machine.environment import ComputeCapability, Environment
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+)
 
 from ..metadata.requirements import parse_requirement
 from .needs import Backend
@@ -89,56 +93,71 @@ def follow(
     for build in builds:
         if build.backend is not None and build.judgement.verdict != "cannot":
             own.setdefault(build.release, []).append(build.backend)
+    running = _cuda_of_running(leader, visibility)
     for release, mine in own.items():
-        if (named := _for_torch(mine, leader, visibility)) is not None:
+        if (named := _for_torch(mine, running)) is not None:
             followed[release] = named
     if not backends:
         return followed
 
     theirs = _labels(leader)
+    by_labels = {theirs[version]: backend for version, backend in reversed(backends)}
     for release, labels in _labels(builds).items():
         if release in followed:
             continue
         text = requirements.get(release)
         parsed = None if text is None else parse_requirement(text)
-        if parsed is not None:
-            fitting = [
+        if parsed is None:
+            wanted = by_labels.get(labels, backends[0][1])
+        else:
+            fitting = (
                 backend
                 for version, backend in backends
                 if parsed.specifier.contains(version, prereleases=True)
-            ]
-        else:
-            fitting = [
-                backend for version, backend in backends if theirs[version] == labels
-            ]
-        wanted = (fitting or [backends[0][1]])[0]
+            )
+            wanted = next(fitting, backends[0][1])
         same = (mine for mine in own.get(release, ()) if mine.agrees(wanted))
         followed[release] = next(same, wanted)
     return followed
 
 
 def _for_torch(
-    own: Sequence[Backend], leader: Sequence[Build], visibility: PageVisibility
+    own: Iterable[Backend], running: Mapping[tuple[int, int], Iterable[CudaVersion]]
 ) -> Backend | None:
     """Return the companion's backend for torch, trying the newest runnable torch first.
 
     The backend must match the CUDA version of that torch, at least its major version.
     """
-    running = {
+    by_torch: dict[tuple[int, int], list[Backend]] = {}
+    for backend in own:
+        if backend.torch is not None:
+            by_torch.setdefault(backend.torch, []).append(backend)
+    for torch in sorted(by_torch.keys() & running, reverse=True):
+        for cuda in running[torch]:
+            for digits in (2, 1):
+                for mine in by_torch[torch]:
+                    if mine.cuda and mine.cuda[:digits] == cuda[:digits]:
+                        return mine
+    return None
+
+
+def _cuda_of_running(
+    leader: Iterable[Build], visibility: PageVisibility
+) -> Mapping[tuple[int, int], Iterable[CudaVersion]]:
+    """Return the CUDA versions of each runnable minor release, newest release first."""
+    releases = {
         build.release: build.judgement.cuda
         for build in leader
         if build.judgement.verdict in RUNNING
         and visibility.files[build.file].action == "show"
     }
-    for version in sorted(running, reverse=True):
+    # A dictionary is an ordered set: most releases have the same few versions.
+    running: dict[tuple[int, int], dict[CudaVersion, None]] = {}
+    for version in sorted(releases, reverse=True):
         backend = visibility.backends.get(version)
-        cuda = backend.cuda if backend else running[version]
-        same = [x for x in own if x.torch == (version.major, version.minor)]
-        for digits in (2, 1):
-            for mine in same:
-                if mine.cuda and cuda and mine.cuda[:digits] == cuda[:digits]:
-                    return mine
-    return None
+        if cuda := backend.cuda if backend else releases[version]:
+            running.setdefault((version.major, version.minor), {})[cuda] = None
+    return running
 
 
 def find_strays(

@@ -42,6 +42,9 @@ _PIECE = 1024 * 1024
 _START = 4 * 1024 * 1024
 """The form of a text is recognized from this number of characters at its start."""
 
+_DEEPEST = 100
+"""The maximum depth of a YAML document; Kubernetes objects have a depth of about 20."""
+
 _AGAIN = "make the file again"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SPACE = b"\xef\xbb\xbf \t\r\n"
@@ -237,7 +240,8 @@ def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
             elif isinstance(event, yaml.CollectionStartEvent):
                 begun.append([])
                 left -= 1
-                if left < 0:
+                # libyaml takes quadratic time for nested lists.
+                if left < 0 or len(begun) > _DEEPEST:
                     raise _other_yaml("too many lists and mappings", event)
             elif isinstance(event, yaml.MappingEndEvent):
                 values = begun.pop()

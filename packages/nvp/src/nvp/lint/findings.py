@@ -343,7 +343,7 @@ def _find_offsets(
 
     :param text: a valid JSON text.
     """
-    is_on_the_way = _find_prefixes(wanted)
+    is_on_the_way = find_prefixes(wanted)
     at = _skip_blanks(text, 0)
     offsets = {"": (at, at)}
     place, enter = "", True
@@ -380,7 +380,7 @@ def _find_offsets(
             offsets[place] = key_at, at
 
 
-def _find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
+def find_prefixes(wanted: Collection[str]) -> Callable[[str], bool]:
     """Return a function that checks whether a place is or contains a wanted place."""
     exact = set(wanted)
     ordered = sorted(exact)

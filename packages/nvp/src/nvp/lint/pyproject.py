@@ -18,7 +18,7 @@ from nvidia_variant_provider.metadata import versions
 from nvidia_variant_provider.strict_toml import parse_toml
 
 from .documents import PROVIDER_CHECKS, Scope, check_document
-from .findings import Collector, Position, Problem, positions_at
+from .findings import Collector, Position, Problem, find_prefixes, positions_at
 
 NAME = "pyproject.toml"
 _SECTION = "variant"
@@ -103,8 +103,10 @@ def find_places(text: str, places: Iterable[str]) -> dict[str, Position]:
     try:
         parse_toml(text)
         offsets = {"": (0, 0)}
+        is_on_the_way = find_prefixes(wanted)
         for place, key, value in _Walk(text).places():
-            offsets.setdefault(place, (key, value))
+            if is_on_the_way(place):
+                offsets.setdefault(place, (key, value))
     except InputError as error:
         match = _AT.search(error.message)
         if match is None:

@@ -242,10 +242,10 @@ def check_nv405(checked: CheckedRelease) -> Iterator[Problem]:
     """Report wheels whose own properties differ from those in the metadata."""
     if checked.document is None:
         return
-    listed = labels_of(checked.document)
+    listed = {x: _as_sets(own) for x, own in labels_of(checked.document).items()}
     for file, label, own in checked.wheels:
         known = listed.get(label)
-        if known is not None and _as_sets(known) != _as_sets(labels_of(own).get(label)):
+        if known is not None and known != _as_sets(labels_of(own).get(label)):
             yield Problem(
                 join("variants", label),
                 f"{file.name} has other properties in its variant.json",
@@ -330,13 +330,16 @@ def check_nv410(checked: CheckedRelease) -> Iterator[Problem]:
 def check_nv416(checked: CheckedRelease) -> Iterator[Problem]:
     """Report wheels with the same label but different requirements."""
     first: dict[str, tuple[IndexFile, frozenset[str]]] = {}
+    parsed: dict[str, set[str]] = {}
     reported: set[str] = set()
     for file, label, requires in checked.requires:
         other, known = first.setdefault(label, (file, frozenset(requires)))
         if label in reported or known == frozenset(requires):
             continue
         # Parse only different texts: parsing is slow, and most wheels have the same.
-        mine, theirs = _normalized(requires), _normalized(known)
+        if label not in parsed:
+            parsed[label] = _normalized(known)
+        mine, theirs = _normalized(requires), parsed[label]
         for text in sorted(mine ^ theirs)[:1]:
             reported.add(label)
             one, two = (file, other) if text in mine else (other, file)

@@ -19,6 +19,7 @@ from nvidia_variant_provider.resolution.ordering import order
 
 from ..knowledge.tables import driver_versions, gpu_models, toolkits
 from ..matrix.cells import every_value, list_pairs, machine
+from ..metadata.checking import count_values
 from .findings import Checks, Problem
 from .labels import Claim, claim_of
 from .spelling import has_unknown
@@ -150,13 +151,8 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     select(every_value(metadata))
     shadowed: list[str] = []
     tries = 0
-    values = sum(
-        1 + len(given)
-        for properties in variants.values()
-        for features in properties.values()
-        for given in features.values()
-    )
-    most = min(_MAX_TRIES, _MAX_COMPARED // (1 + values * len(machines)))
+    compared = count_values(metadata) * len(machines)
+    most = min(_MAX_TRIES, _MAX_COMPARED // (1 + compared))
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
         if label not in selected and (own or not properties) and tries < most:

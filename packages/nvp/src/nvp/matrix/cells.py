@@ -33,6 +33,7 @@ from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
+from ..metadata.checking import count_values
 
 Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver's CUDA version and a GPU's compute capability."""
@@ -225,13 +226,7 @@ def find_cells(
         `assumed_values`.
     :raises InputError: the release has too many labels and values.
     """
-    values = sum(
-        len(given)
-        for properties in metadata.variants.values()
-        for features in properties.values()
-        for given in features.values()
-    )
-    if (count := len(metadata.variants) + values) > _MOST:
+    if (count := count_values(metadata)) > _MOST:
         message = f"its labels and their values are {count:,}, more than {_MOST:,}"
         hint = "nvp resolve orders the labels for one machine"
         place = "-".join(filter(None, (metadata.name, metadata.version)))

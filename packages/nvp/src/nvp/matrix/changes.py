@@ -299,12 +299,15 @@ class _Comparison:
 
     def _why_lost(self, now: Cell) -> tuple[str, tuple[str, ...]]:
         """Return why the new release gives no GPU build: a sentence, and the causes."""
-        gpu = [label for label, item in self.new.variants.items() if NAMESPACE in item]
+        variants = self.new.variants
+        gpu = [label for label, item in variants.items() if NAMESPACE in item]
         if not gpu:
             sentence = f"{self.names[1]} has no build with {NAMESPACE} properties"
             return sentence, (sentence,)
         resolution = self._resolve(now)
-        fitting = [label for label in resolution.compatible if label in gpu]
+        fitting = [
+            x for x in resolution.compatible if NAMESPACE in self.new.variants[x]
+        ]
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)

@@ -125,6 +125,16 @@ def _is_marker(text: str) -> bool:
     return True
 
 
+def count_values(metadata: VariantsMetadata) -> int:
+    """Return the number of labels and of their values, for limits on work."""
+    return len(metadata.variants) + sum(
+        len(values)
+        for properties in metadata.variants.values()
+        for features in properties.values()
+        for values in features.values()
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unanswered:
     """A namespace without supported values, whose provider is never queried.

@@ -80,6 +80,8 @@ def explain_requirement(text: str) -> str | None:
     """Return why a requirement cannot be parsed, or ``None`` if it can."""
     from packaging.requirements import Requirement
 
+    if len(text) > _LONGEST:
+        return f"it has {len(text):,} characters"
     try:
         Requirement(text)
     except (ValueError, RecursionError) as error:

@@ -241,7 +241,8 @@ def _merge(
     """
     if old is not None:
         # Problems of the old file become losses: the new file is made from the wheels.
-        left_open = [item for item in old.problems if item not in file.problems]
+        known = {*file.problems}
+        left_open = [item for item in old.problems if item not in known]
         losses = without_repeats(file.losses, old.losses, left_open)
         file = replace(file, old_version=old.old_version, losses=losses)
     file = _with_metadata(file, metadata, data)

@@ -6,7 +6,7 @@ providers that uv does not recognize, and machines on which the order of labels 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -38,14 +38,14 @@ from nvidia_variant_provider.metadata.model import (
 from nvidia_variant_provider.resolution.ordering import order
 
 from ..findings import Reported
-from ..metadata.checking import find_unanswered
+from ..metadata.checking import count_values, find_unanswered
 from ..metadata.requirements import parse_requirement
 
 Priorities: TypeAlias = tuple[Sequence[str], Mapping[str, Sequence[str]]]
 """The order of features and of their values, which overrides the provider's order."""
 
-_MOST_COMPARISONS = 200_000
-"""Maximum product of labels and machines for which the order is compared."""
+_MOST_COMPARISONS = 1_000_000
+"""Maximum product of values and machines for which the order is compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,9 +204,10 @@ def find_difference(
     for namespace in metadata.namespaces:
         static = providers.get(namespace, Provider()).static_properties
         others[namespace] = static or _wanted_values(metadata, namespace)
-    machines = list(_machines(_wanted_values(metadata, NAMESPACE)))
-    if len(machines) * len(metadata.variants) > _MOST_COMPARISONS:
-        return "the order may change: there are too many labels to compare it"
+    wanted = _wanted_values(metadata, NAMESPACE)
+    machines = list(_machines({name: {*values} for name, values in wanted.items()}))
+    if len(machines) * count_values(metadata) > _MOST_COMPARISONS:
+        return "the order may change: there are too many values to compare it"
     for machine, answer in machines:
         old, new = (
             order(
@@ -251,7 +252,7 @@ def _wanted_values(metadata: VariantsMetadata, namespace: str) -> Features:
     return {name: tuple(values) for name, values in wanted.items()}
 
 
-def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
+def _machines(wanted: Mapping[str, Set[str]]) -> Iterator[tuple[str, Features]]:
     """Yield ``(description, values)`` of one machine for each distinct set of values.
 
     Only values in ``wanted`` count: other values cannot change the order of labels.
@@ -283,7 +284,7 @@ def _machines(wanted: Features) -> Iterator[tuple[str, Features]]:
 def _answer(
     cuda: CudaVersion,
     capability: ComputeCapability,
-    wanted: Features,
+    wanted: Mapping[str, Set[str]],
     *,
     relaxed: bool,
 ) -> dict[str, tuple[str, ...]]:
@@ -294,6 +295,6 @@ def _answer(
     features, _ = supported_features(machine, minor_version_compatibility=relaxed)
     answer: dict[str, tuple[str, ...]] = {LOWER_BOUND: (), UPPER_BOUND: (), SM_ARCH: ()}
     for feature in features:
-        known = set(wanted.get(feature.name, ()))
+        known = wanted.get(feature.name, frozenset())
         answer[feature.name] = tuple(v for v in feature.values if v in known)
     return answer

@@ -145,86 +145,68 @@ def combine(
     :param parts: the name of each wheel with its metadata; at least one. All wheels
         are of the same release and schema version.
     """
-    (first_name, first), *others = sorted(parts, key=lambda part: part[0])
-    merged = first
-    # The first wheel with each section and key, for the messages.
-    origins: dict[tuple[str, str], str] = {}
-    longest = first_name
+    listed = sorted(parts, key=lambda part: part[0])
+    longest, first = listed[0]
+    namespaces: tuple[str, ...] = ()
+    declared = frozenset[str]()
+    # For each key of a section: the first wheel with it, the value, and the value in
+    # the form in which it is compared.
+    sections: dict[str, dict[str, tuple[str, Any, object]]]
+    sections = {section: {} for section in _PLACES}
     errors: list[InputError] = []
-    _note_origins(origins, first_name, first)
-    for name, metadata in others:
+    for name, metadata in listed:
         # PEP 825: "the lists MUST either be identical, or the longer MUST start with
         # the elements of the shorter one, in the same order. Combining them MUST yield
         # the longer list."
-        short, long = sorted((merged.namespaces, metadata.namespaces), key=len)
+        short, long = sorted((namespaces, metadata.namespaces), key=len)
         if long[: len(short)] != short:
             place = "default-priorities.namespace"
             errors.append(_contradiction(place, longest, name))
-        errors += [
-            _contradiction(
-                join(section, key), origins.get((section, key), first_name), name
-            )
-            for section, key in _find_contradictions(merged, metadata)
-        ]
-        if len(metadata.namespaces) > len(merged.namespaces):
-            longest = name
-        _note_origins(origins, name, metadata)
-        fields = "providers", "feature_priorities", "property_priorities", "variants"
-        merged = merged.replace(
-            namespaces=long,
-            **{f: {**getattr(metadata, f), **getattr(merged, f)} for f in fields},
-        )
-    return merged, errors
-
-
-def _find_contradictions(
-    one: VariantsMetadata, two: VariantsMetadata
-) -> list[tuple[str, str]]:
-    """Return ``(section, key)`` for each contradiction between two wheels' metadata."""
-    contradictions: list[tuple[str, str]] = []
-    shared = set(one.namespaces) & set(two.namespaces)
-    for section, mine, theirs in _sections(one, two):
-        # PEP 825: "the same variant label MUST always map to the same set of
-        # properties."
-        keys = [key for key in mine.keys() & theirs.keys() if mine[key] != theirs[key]]
-        contradictions += [(section, key) for key in sorted(keys)]
-        if section.startswith("default-priorities"):
-            # Priorities that only one wheel has for a shared namespace contradict too.
-            only_one = (mine.keys() ^ theirs.keys()) & shared
-            contradictions += [(section, key) for key in sorted(only_one)]
-    return contradictions
-
-
-def _sections(
-    one: VariantsMetadata, two: VariantsMetadata
-) -> list[tuple[str, Mapping[str, object], Mapping[str, object]]]:
-    """Return ``(place, section of one, section of two)`` for each merged section."""
-    priorities = "default-priorities"
-    return [
-        (f"{priorities}.feature", one.feature_priorities, two.feature_priorities),
-        (f"{priorities}.property", one.property_priorities, two.property_priorities),
-        ("providers", one.providers, two.providers),
-        ("variants", _as_sets(one.variants), _as_sets(two.variants)),
-    ]
-
-
-def _as_sets(variants: Mapping[str, Properties]) -> dict[str, object]:
-    """Return the variants in a form that does not depend on the order of values."""
-    return {
-        label: {
-            namespace: {name: frozenset(values) for name, values in features.items()}
-            for namespace, features in properties.items()
-        }
-        for label, properties in variants.items()
+        for section, known in sections.items():
+            given: Mapping[str, Any] = getattr(metadata, section)
+            # PEP 825: "the same variant label MUST always map to the same set of
+            # properties."
+            forms = given
+            if section == "variants":
+                forms = {label: _as_sets(item) for label, item in given.items()}
+            wrong = [x for x in given if x in known and known[x][2] != forms[x]]
+            if section.endswith("priorities"):
+                # Priorities that only one wheel has for a shared namespace contradict.
+                shared = [x for x in metadata.namespaces if x in declared]
+                wrong += [x for x in shared if (x in given) != (x in known)]
+            errors += [
+                _contradiction(
+                    join(_PLACES[section], key), known.get(key, listed[0])[0], name
+                )
+                for key in sorted(wrong)
+            ]
+            for key, value in given.items():
+                known.setdefault(key, (name, value, forms[key]))
+        if len(metadata.namespaces) > len(namespaces):
+            longest, namespaces = name, metadata.namespaces
+            declared = frozenset(namespaces)
+    merged = {
+        section: {key: value for key, (_, value, _) in known.items()}
+        for section, known in sections.items()
     }
+    return first.replace(namespaces=namespaces, **merged), errors
 
 
-def _note_origins(
-    origins: dict[tuple[str, str], str], name: str, metadata: VariantsMetadata
-) -> None:
-    for section, mine, _ in _sections(metadata, metadata):
-        for key in mine:
-            origins.setdefault((section, key), name)
+_PLACES = {
+    "feature_priorities": "default-priorities.feature",
+    "property_priorities": "default-priorities.property",
+    "providers": "providers",
+    "variants": "variants",
+}
+"""The sections that are merged by key, as attributes, with their places."""
+
+
+def _as_sets(properties: Properties) -> object:
+    """Return properties in a form that does not depend on the order of values."""
+    return {
+        namespace: {name: frozenset(values) for name, values in features.items()}
+        for namespace, features in properties.items()
+    }
 
 
 def _contradiction(place: str, one: str, two: str) -> InputError:

@@ -146,13 +146,13 @@ class BuildJudge:
         others = await self._judge_others(index, project, ours)
         # The user's own indexes take precedence over the indexes of vendors.
         running = _find_running(ours if not _is_vendor(index) else (), others)
-        late = [
-            build
+        late = {
+            build.file: build
             for build in ours
             if _is_vendor(index)
             and build.release in running
             and build.version.local not in named
-        ]
+        }
         decide = partial(
             find_visibility,
             driver=driver,
@@ -161,7 +161,7 @@ class BuildJudge:
             follow=followed,
         )
         builds = [
-            *(build for build in ours if build not in late),
+            *(build for build in ours if build.file not in late),
             *(b for v, b in others if not (v and b.release in running)),
         ]
         visibility = decide(builds)
@@ -173,7 +173,7 @@ class BuildJudge:
             await self._note_required(project, files, taken)
         names = {build.file for build in ours}
         by_file = {name: d for name, d in visibility.files.items() if name in names}
-        for build in late:
+        for build in late.values():
             reason = f"your own index has a build of {build.release} that runs"
             by_file[build.file] = Visibility(action="yank", reason=reason)
         if self._selection.several_platforms:
