@@ -8,7 +8,8 @@ from urllib.parse import urljoin
 
 import pytest
 from support.builds import machine
-from support.loopback import Running, ask, start
+from support.loopback import JSON, Running, ask, page_of, start
+from support.range_server import Answer, serve_answers
 
 from nvp.index.selection.options import Pins
 
@@ -70,3 +71,64 @@ def test_a_build_that_fits_has_another_rank_here(
 def test_a_file_that_no_machine_gets(name: str, here: Running) -> None:
     root = here.urls[0].removesuffix("/simple/")
     assert ask(f"{root}/f/torch/cu126/00000000/{name}").status == 404
+
+
+LISTED = "torch-1.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("accept", [JSON, "text/html"])
+def test_a_page_lists_two_files_of_one_name(accept: str, *, hashed: bool) -> None:
+    """An installer gets the file that it has selected, such as one that runs here."""
+    entries = [
+        {
+            "filename": LISTED,
+            "url": f"/{folder}/{LISTED}",
+            "hashes": {"sha256": folder * 64} if hashed else {},
+            "yanked": folder == "b" and "it is broken",
+        }
+        for folder in "ab"
+    ]
+    answers = page_of(*entries) | {
+        f"/{folder}/{LISTED}": Answer(body=folder.encode()) for folder in "ab"
+    }
+    with serve_answers(answers, credentials="me:S3cret") as server:
+        index = server.url.replace("://", "://me:S3cret@") + "/simple/"
+        with start(index) as running:
+            page = running.page(Accept=accept).text
+            urls = [word.split("#")[0] for word in page.split('"') if "/f/" in word]
+            found = [ask(urljoin(f"{running.urls[0]}torch/", url)) for url in urls]
+    assert [reply.body for reply in found] == [b"a", b"b"]
+
+
+def test_a_file_that_is_newer_than_the_last_page() -> None:
+    """The lock file of another machine names it, so nobody requests the page."""
+    answers = page_of()
+    with serve_answers(answers, credentials="me:S3cret") as server:
+        index = server.url.replace("://", "://me:S3cret@") + "/simple/"
+        with start(index) as running:
+            assert running.page().status == 200
+            url = f"{running.urls[0]}../f/torch/-/00000000/{LISTED}"
+            assert ask(urljoin(url, LISTED)).status == 404
+            answers |= page_of(
+                {"filename": LISTED, "url": f"/a/{LISTED}", "hashes": {}}
+            )
+            answers[f"/a/{LISTED}"] = Answer(body=b"a")
+            assert ask(urljoin(url, LISTED)).body == b"a"
+
+
+def test_a_resumed_download_of_a_file_that_has_changed() -> None:
+    """A client must not join halves of two files."""
+    file = Answer(body=b"0123456789", headers={"ETag": '"new"'})
+    answers = page_of({"filename": LISTED, "url": f"/a/{LISTED}", "hashes": {}})
+    answers[f"/a/{LISTED}"] = file
+    with serve_answers(answers, credentials="me:S3cret") as server:
+        index = server.url.replace("://", "://me:S3cret@") + "/simple/"
+        with start(index) as running:
+            (url,) = running.page().files.values()
+            url = urljoin(f"{running.urls[0]}torch/", url)
+            assert ask(url).headers["etag"] == '"new"'
+            replies = [
+                ask(url, Range="bytes=5-9", If_Range=f'"{x}"') for x in ("new", "old")
+            ]
+    assert [(r.status, r.body) for r in replies] == [(206, b"56789"), (200, file.body)]

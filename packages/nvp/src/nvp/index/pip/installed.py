@@ -162,7 +162,7 @@ def _installed(item: Mapping[str, Any]) -> Installed:
 def label_of(url: str) -> str | None:
     """Return the label in a file URL of the local index; ``None`` without a label."""
     parts = urlsplit(url).path.split("/")
-    # .../f/{project}/{label}/{digest}/{name}
+    # .../f/{project}/{label}/{mark}/{name}
     if len(parts) < 6 or parts[-5] != "f" or parts[-3] == "-":
         return None
     # In URLs, a label that consists of dots has a dash before it.

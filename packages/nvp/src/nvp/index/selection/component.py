@@ -14,9 +14,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from packaging.utils import canonicalize_name
-from simple_repository import model
+from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
@@ -235,26 +236,40 @@ class VariantRepository(RepositoryContainer):
         :raises InvalidPackageError: installers cannot read METADATA of the wheel.
         """
         project = canonicalize_name(project_name)
+        find = partial(self._find, project, resource_name, request_context)
+        try:
+            return await find()
+        except errors.ResourceUnavailable:
+            # The page may be missing or outdated: a client may have the URL from its
+            # cache, or from a lock file.
+            await self.show(project)
+            return await find()
+
+    async def _find(
+        self,
+        project: str,
+        resource_name: str,
+        request_context: model.RequestContext | None,
+    ) -> model.Resource:
         suffix = METADATA if resource_name.endswith(METADATA) else ""
         name = resource_name.removesuffix(suffix)
         announcer = self._shared.announcer
         page = self._pages.get(project)
-        if page is None and (_has_build_tag(name) or (suffix and announcer)):
-            # Make the page: an installer that has cached it requests only the file.
-            _, page = await self.show(project)
         found = page.find_offer(name) if page is not None else None
         if page is not None and found is not None:
+            name = found[1].wheel.file_name
+            # Variants are selected among the last files of each name.
+            file = {file.filename: file for file in page.files}.get(name)
             evaluated = await self._variants.evaluate(
-                page.files, *found, metadata=bool(suffix)
+                file, *found, metadata=bool(suffix)
             )
             if evaluated is not None:
                 return evaluated
-            name = found[1].wheel.file_name
         if suffix and announcer and page is not None and name in page.announced:
             text = await announcer.read(self.source, project, page.announced[name])
             return model.TextResource(text=text)
         resource = await self.source.get_resource(
-            project_name,
+            project,
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
@@ -263,7 +278,6 @@ class VariantRepository(RepositoryContainer):
             if offer.label in shown.rewritten | shown.held:
                 # This wheel has no markers, but another wheel of the label has some, so
                 # the page has no hashes with which installers could verify it.
-                file = next(file for file in page.files if file.filename == name)
                 return self.reader.find_checked(resource, name, file)
         if announcer is None or suffix:
             return self.reader.find_copy(resource)
@@ -348,12 +362,6 @@ class VariantRepository(RepositoryContainer):
         if message not in self._warned:
             self._warned.add(message)
             self._warn(message)
-
-
-def _has_build_tag(name: str) -> bool:
-    """Return whether a wheel has a build tag, as every renamed wheel does."""
-    parts = name.split("-", 3)
-    return name.endswith(".whl") and len(parts) == 4 and parts[2][:1].isdigit()
 
 
 async def _read_names(

@@ -54,6 +54,9 @@ bytes, which are compared only with wheels that are downloaded."""
 METADATA_KEY = "_nvidia_variant_provider_metadata"
 """The key that marks a file whose METADATA is from this server, not the upstream."""
 
+MARK = "mark"
+"""The key of the `mark_of` a file in the context of a request."""
+
 _REMEMBERED = 256
 """The maximum number of wheels whose METADATA is cached in memory."""
 
@@ -289,6 +292,12 @@ def given_sha256(file: model.File) -> str | None:
     """Return the SHA-256 that the page gives for a file, if it is valid."""
     digest = file.hashes.get("sha256", "").lower()
     return digest if re.fullmatch("[0-9a-f]{64}", digest) else None
+
+
+def mark_of(file: model.File) -> str:
+    """Return the part of a file's URL that tells files of one name apart."""
+    digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
+    return digest[:8]
 
 
 def place_of(url: str) -> str:

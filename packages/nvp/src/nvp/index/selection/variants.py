@@ -9,7 +9,7 @@ import asyncio
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
@@ -390,7 +390,7 @@ class VariantSelector:
 
     async def evaluate(
         self,
-        files: Iterable[model.File],
+        file: model.File | None,
         release: ShownRelease,
         offer: Offer,
         *,
@@ -398,13 +398,12 @@ class VariantSelector:
     ) -> model.Resource | None:
         """Return a wheel or METADATA with markers resolved; ``None`` without markers.
 
-        :param files: the files of the page.
+        :param file: the wheel on the page of the index.
         :param metadata: return METADATA instead of the wheel.
         :raises InvalidPackageError: the markers cannot be evaluated, or the wheel must
             not be changed.
         """
         name = offer.wheel.file_name
-        file = next((file for file in files if file.filename == name), None)
         if file is None or release.resolution is None:
             return None
         variant = SelectedVariant.of(offer.label, release.resolution)

@@ -33,6 +33,7 @@ from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.urls import METADATA, UpstreamError
 from ..selection.core_metadata import SentWheel
+from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease
@@ -64,7 +65,8 @@ logger = logging.getLogger(__name__)
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 """Headers that request raw bytes: a Content-Encoding would change the length."""
 
-_PASSED_ON = ("content-length", "content-range", "last-modified")
+_PASSED_ON = ("content-length", "content-range", "etag", "last-modified")
+_RESUMING = ("range", "if-range")
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
 """Called with the release that an installer fetches, and its label or ``None``."""
@@ -169,7 +171,7 @@ class _Handlers:
                 Route("/simple/{project}/", self.project),
                 Route("/simple/{project}", self.add_slash),
             ]
-        return [*pages, Route("/f/{project}/{label}/{digest}/{name}", self.file)]
+        return [*pages, Route("/f/{project}/{label}/{mark}/{name}", self.file)]
 
     async def projects(self, request: Request) -> Response:
         """Send the list of projects."""
@@ -229,17 +231,16 @@ class _Handlers:
             for file in everything.files
             if find_label(file.filename) is not None or may_be_build(file.filename)
         }
-        files = {
-            file.filename: self._link_up(file, project_of(file.filename), "../")
+        files = [
+            self._link_up(file, project_of(file.filename), "../")
             for file in everything.files
             if project_of(file.filename) not in projects
-        }
+        ]
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
-            for file in page.files:
-                files[file.filename] = self._link_up(file, name, "../")
+            files += [self._link_up(file, name, "../") for file in page.files]
+        whole = replace(everything, files=tuple(files))
         form = content_negotiation.Format.HTML_LEGACY
-        whole = replace(everything, files=tuple(files.values()))
         return respond_with(whole, form, self._failures.warn)
 
     def _link_up(
@@ -255,17 +256,18 @@ class _Handlers:
         name = request.path_params["name"]
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
+        repository = self._source.repository
+        find = repository.get_resource
+        mark = model.RequestContext({MARK: request.path_params[MARK]})
         try:
-            resource = await self._source.repository.get_resource(project, name)
+            resource = await find(project, name, request_context=mark)
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
-            shown_releases = self._source.repository.last(project).releases.values()
+            shown_releases = repository.last(project).releases.values()
             if (response := _respond_renamed(shown_releases, label, name)) is None:
                 raise
             return response
-        found = self._source.repository.last(project).find_release(
-            name.removesuffix(METADATA)
-        )
+        found = repository.last(project).find_release(name.removesuffix(METADATA))
         if found is not None:
             self._on_pick(*found)
         if isinstance(resource, model.TextResource):
@@ -287,16 +289,14 @@ class _Handlers:
         return LocalFileResponse(path)
 
     async def _stream(self, url: str, request: Request) -> Response:
-        wanted = {**_AS_IT_IS}
-        if (part := find_range(request.headers)) is not None:
-            wanted["Range"] = part
+        asked = request.headers
+        resumes = find_range(asked) is not None
+        wanted = {key: asked[key] for key in _RESUMING if resumes and key in asked}
         stack = AsyncExitStack()
-        response = await stack.enter_async_context(
-            self._source.client.stream(url, wanted)
-        )
-        headers = {
-            key: response.headers[key] for key in _PASSED_ON if key in response.headers
-        }
+        opened = self._source.client.stream(url, {**_AS_IT_IS, **wanted})
+        response = await stack.enter_async_context(opened)
+        sent = response.headers
+        headers = {key: sent[key] for key in _PASSED_ON if key in sent}
         headers |= {"Content-Type": OCTETS, **FILE_HEADERS}
         if request.method == "HEAD":
             await stack.aclose()

@@ -18,7 +18,7 @@ from nvidia_variant_provider.errors import InputError
 from ..http.client import Client
 from ..selection.kept import FOREVER, Aging
 from ..selection.pieces import stream_pieces
-from ..selection.reader import UNAVAILABLE
+from ..selection.reader import UNAVAILABLE, find_own
 from ..selection.renaming import find_label
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class HashingRepository(RepositoryContainer):
         logger.info("%s: downloading it for its hash", file.filename)
         digest = hashlib.sha256()
         try:
-            resource = await self.source.get_resource(project, file.filename)
+            resource = await find_own(self.source, project, file)
             async with AsyncExitStack() as stack:
                 async for piece in await stream_pieces(resource, self._client, stack):
                     digest.update(piece)

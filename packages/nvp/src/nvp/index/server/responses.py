@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
@@ -44,7 +43,7 @@ from ..http.urls import (
     is_loopback,
 )
 from ..selection.component import VariantRepository
-from ..selection.kept import METADATA_KEY
+from ..selection.kept import METADATA_KEY, mark_of
 from .kept_pages import KeptPages
 from .upstream import LinksUpstream, local_path
 
@@ -440,10 +439,9 @@ def link(
             "a directory" if file.url.startswith("file:") else "credentials or a proxy"
         )
     source.passing.setdefault(project, reason)
-    digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
     # A path segment of only dots would mean another directory.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
-    parts = (project, named or NO_LABEL, digest[:8], file.filename)
+    parts = (project, named or NO_LABEL, mark_of(file), file.filename)
     path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
     if source.originals is not None:
         source.originals[root + path] = file.url

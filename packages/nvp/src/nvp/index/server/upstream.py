@@ -41,7 +41,7 @@ from ..http.urls import (
     split_credentials,
     with_suffix,
 )
-from ..selection.kept import FOREVER, Aging
+from ..selection.kept import FOREVER, MARK, Aging, mark_of
 from ..selection.renaming import project_of
 from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 
@@ -65,7 +65,8 @@ class Upstream(SimpleRepository):
     """The cache of pages, if any."""
 
     def __init__(self) -> None:
-        self._pages: Aging[str, dict[str, model.File]] = Aging(_PAGES, FOREVER)
+        # A page may list several files of one name.
+        self._pages: Aging[str, dict[str, list[model.File]]] = Aging(_PAGES, FOREVER)
 
     async def get_project_page(
         self,
@@ -80,7 +81,10 @@ class Upstream(SimpleRepository):
         """
         name = canonicalize_name(project_name)
         page = await self._read_page(name)
-        self._pages.put(name, {file.filename: file for file in page.files})
+        files: dict[str, list[model.File]] = {}
+        for file in page.files:
+            files.setdefault(file.filename, []).append(file)
+        self._pages.put(name, files)
         return page
 
     async def get_resource(
@@ -88,26 +92,28 @@ class Upstream(SimpleRepository):
         project_name: str,
         resource_name: str,
         *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
+        request_context: model.RequestContext | None = None,
     ) -> model.Resource:
         """Return the location of a file of the page, or of its METADATA.
+
+        Of files with the same name, it is the one with the `mark_of` that the context
+        has under `MARK`, or else the last one, which pip prefers.
 
         :raises ResourceUnavailable: the page does not list the file.
         """
         name = canonicalize_name(project_name)
-        files = self._pages.get(name)
-        if files is None:
-            page = await self.get_project_page(name)
-            files = {file.filename: file for file in page.files}
-        file = files.get(resource_name)
-        suffix = ""
-        if file is None and resource_name.endswith(METADATA):
+        if self._pages.get(name) is None:
+            await self.get_project_page(name)
+        files, suffix = self._pages.get(name) or {}, ""
+        same = files.get(resource_name, [])
+        if not same and resource_name.endswith(METADATA):
             suffix = METADATA
-            file = files.get(resource_name.removesuffix(suffix))
-            if file is not None and not file.dist_info_metadata:
-                file = None
-        if file is None:
+            wheels = files.get(resource_name.removesuffix(suffix), [])
+            same = [wheel for wheel in wheels if wheel.dist_info_metadata]
+        if not same:
             raise errors.ResourceUnavailable(resource_name)
+        mark = request_context.context.get(MARK) if request_context else None
+        file = next((x for x in same if mark == mark_of(x)), same[-1])
         if file.url.startswith("file:"):
             return model.LocalResource(
                 path=local_path(file.url + suffix), to_cache=False
@@ -198,17 +204,11 @@ class HttpUpstream(Upstream):
         self.url = url if url.endswith("/") else f"{url}/"
         self._client = client
 
-    async def get_project_list(
-        self,
-        *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
-    ) -> model.ProjectList:
-        """Return all projects of the index."""
-        response = await self._client.get(self.url, {"Accept": ACCEPT})
-        kind = response.headers.get("content-type", "")
-        return await asyncio.to_thread(
-            parse_projects, response.body, kind, response.url
-        )
+    async def _read_names(self) -> Iterable[str]:
+        reply = await self._client.get(self.url, {"Accept": ACCEPT})
+        kind = reply.headers.get("content-type", "")
+        page = await asyncio.to_thread(parse_projects, reply.body, kind, reply.url)
+        return (item.name for item in page.projects)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
