@@ -45,12 +45,7 @@ def issue_lines(
         distributions, is cut off.
     """
     personal = [*_personal(environ)]
-
-    def prose(text: str) -> str:
-        # First replace: "@" and a name can become a mention where a path was removed.
-        return _escaped(_anonymous(text, personal))
-
-    lines = [_anonymous(line, personal) for line in _lines(diagnosis, prose)]
+    lines = [*_lines(diagnosis, lambda text: _anonymous(text, personal))]
     if most is not None and len(lines) > most:
         more = (
             f"... and {len(lines) - most + 1} lines more: nvp doctor --report FILE.md"
@@ -98,14 +93,18 @@ def _escaped(text: str) -> str:
     return _MENTION.sub("@<!-- -->", harmless)
 
 
-def _lines(diagnosis: Diagnosis, prose: Callable[[str], str]) -> Iterator[str]:
+def _lines(diagnosis: Diagnosis, anonymous: Callable[[str], str]) -> Iterator[str]:
+    def prose(text: str) -> str:
+        # First replace: "@" and a name can become a mention where a path was removed.
+        return _escaped(anonymous(text))
+
     stack = diagnosis.stack
     environment = stack.environment
     yield f"**GPU stack**, by `nvp doctor` {__version__}"
     yield ""
     if stack.is_here:
         system = (platform.system(), platform.release(), platform.machine())
-        yield f"- System: {' '.join(system)}"
+        yield f"- System: {anonymous(' '.join(system))}"
     python = stack.installation.to_dict().get("version")
     yield f"- Python: {prose(str(python or 'unknown'))}"
     driver = environment.cuda_driver_version
@@ -127,7 +126,7 @@ def _lines(diagnosis: Diagnosis, prose: Callable[[str], str]) -> Iterator[str]:
         yield "No check found anything wrong."
     commands = commands_of(diagnosis.findings)
     if commands:
-        yield from ("", "```sh", *map(printable, commands), "```")
+        yield from ("", "```sh", *(printable(anonymous(x)) for x in commands), "```")
     notes = [prose(note) for note in diagnosis.notes]
     if notes:
         yield ""

@@ -8,6 +8,7 @@ the source code, which is never run.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import os
 import re
@@ -105,22 +106,17 @@ def _load_listed(
     listed: Sequence[tuple[str, str]],
 ) -> None:
     for folder_name, pattern in listed:
-        path = next(_places(folders, layout, folder_name, pattern), None)
-        if path is not None:
-            process.load(path)
-
-
-def _places(
-    folders: Sequence[str], layout: str | None, folder_name: str, pattern: str
-) -> Iterator[str]:
-    """Yield the candidate paths of a library, in torch's order of preference."""
-    names = [os.path.join("nvidia", folder_name)]
-    names += [os.path.join("nvidia", layout)] if layout else []
-    for folder in folders:
-        for name in (*names, folder_name):
-            yield from glob.glob(
-                os.path.join(glob.escape(folder), name, "lib", pattern)
-            )
+        # The directories are in torch's order of preference.
+        names = [os.path.join("nvidia", x) for x in (folder_name, layout) if x]
+        for place in (
+            os.path.join(folder, name, "lib")
+            for folder in folders
+            for name in (*names, folder_name)
+        ):
+            found = fnmatch.filter(process.system.names(place), pattern)
+            if found:
+                process.load(os.path.join(place, min(found)))
+                break
 
 
 def _first(folders: Sequence[str], *path: str) -> str | None:

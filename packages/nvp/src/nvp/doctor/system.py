@@ -136,6 +136,10 @@ class System:
         """Whether all searches were complete; if not, a note names affected files."""
         return not self._limits.is_used_up(SEARCHES)
 
+    def names(self, folder: str) -> Collection[str]:
+        """Return the names in a directory; empty if unknown."""
+        return self._list(folder) or ()
+
     def has_folder(self, folder: str) -> bool:
         """Return whether a directory may have files."""
         names = self._list(folder)
