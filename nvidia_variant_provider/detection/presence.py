@@ -83,7 +83,8 @@ def library_path(environ: Mapping[str, str]) -> str | None:
     out, because the libcuda that toolkits put there is for linking and cannot run.
     """
     given = environ.get("LD_LIBRARY_PATH")
-    folders = [item for item in (given or "").split(":") if item]
+    # The loader splits at semicolons too, and an empty item is the current directory.
+    folders = [item for item in (given or "").replace(";", ":").split(":") if item]
     kept = [item for item in folders if "stubs" not in item.split("/")]
     root = system_root(environ)
     if os.path.exists(os.path.join(root, "dev/dxg")):

@@ -151,8 +151,15 @@ def ask_plugins(namespaces: Sequence[str]) -> dict[str, Answer]:
     from importlib.metadata import entry_points
 
     installed: dict[str, list[EntryPoint]] = {}
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        installed.setdefault(point.name, []).append(point)
+    try:
+        for point in entry_points(group=ENTRY_POINT_GROUP):
+            installed.setdefault(point.name, []).append(point)
+    except (TypeError, ValueError) as error:  # one project's entry points are broken
+        text = f"the entry points of the installed projects: {error}"
+        unread = Answer(
+            why_not=f"its plugin cannot be found in {shown(text, 150)[1:-1]}"
+        )
+        return dict.fromkeys(namespaces, unread)
     return {name: _ask(installed.get(name, [])) for name in namespaces}
 
 

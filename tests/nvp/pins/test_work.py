@@ -46,6 +46,8 @@ def poetry(packages: int, dependencies: int) -> str:
         ("r.txt", f'torch==1 {"--hash=a" * 40}"', "a quotation mark is left open"),
         ("uv.lock", uv(190, '{ name = "torch" },' * 1100), "more than 200,000 depend"),
         ("poetry.lock", poetry(190, 1100), "more than 200,000 dependencies"),
+        ("uv.lock", uv(190, '{ name = "torch", version = "3" },' * 1100), "more than"),
+        ("x.py", "# /// script\n" + "#\n" * 600_000, "has more than 1 MiB"),
         ("uv.lock", uv(201, '{ name = "torch" }, 1'), "pins 'torch' 201 times"),
     ],
 )
@@ -90,6 +92,18 @@ def chain() -> str:
     return f"version = 1\n{tables}{text}[manifest]\nmembers = [{members}]\n"
 
 
+def pdm() -> str:
+    """Return a pdm.lock of two releases, each with many requirements and groups."""
+    rows = [
+        f'[[package]]\nname = "torch"\nversion = "2.{number}"\n'
+        f"groups = {[f'g{n}' for n in range(number * 6, number * 6 + 6)]}\n"
+        f"dependencies = {[f'nvidia-x{n}==1' for n in range(40)]}\n"
+        for number in range(2)
+    ]
+    groups = [f"g{n}" for n in range(12)]
+    return f'[metadata]\nlock_version = "4.5.0"\ngroups = {groups}\n{"".join(rows)}'
+
+
 EXTRAS = "".join(f"e{number} = []\n" for number in range(30))
 
 
@@ -97,6 +111,7 @@ EXTRAS = "".join(f"e{number} = []\n" for number in range(30))
     ("name", "text"),
     [
         ("uv.lock", chain()),
+        ("pdm.lock", pdm()),
         ("poetry.lock", "".join(FORKS[:30]) + f"[extras]\n{EXTRAS}{POETRY}"),
     ],
 )

@@ -106,3 +106,13 @@ def test_the_failure_of_a_plugin_is_the_reason(
     assert answer.features == {}
     assert "its plugin first failed with" in (answer.why_not or "")
     assert message in (answer.why_not or "")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[variant_plugins]\ncpu\n"])
+def test_broken_entry_points_of_a_project_are_the_reason(
+    site: Path, content: bytes
+) -> None:
+    install(site, "first", AS_MODULE, "first")
+    site.joinpath("first-1.0.dist-info", "entry_points.txt").write_bytes(content)
+    why_not = ask_plugins(["cpu"])["cpu"].why_not or ""
+    assert "in the entry points of the installed projects: " in why_not

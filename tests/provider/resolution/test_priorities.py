@@ -64,6 +64,7 @@ class TestVariantsToml:
             (f"a{20_000 * '.a'} = 1", "has keys of too many parts"),
             # For Python, a line ends at the character in the quotes.
             (f"{'a.' * 45}'\u2028'." * 200 + "a = 1", "has keys of too many parts"),
+            (f'"\\""{".a" * 20_000}."\\"" = 1', "has keys of too many parts"),
             (f"x = 0x{3_600 * 'f'}", "has a number of more than 3500 digits"),
             ("priorities = []", "priorities: unknown key"),
             (

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.strict_json import as_list, as_object, as_string
 
-from .model import Edge, Pin, PinnedWheel
+from .model import Pin, PinnedWheel
 from .toml_text import AGAIN
 
 if TYPE_CHECKING:
     from packaging.version import Version
+
+T = TypeVar("T")
 
 MOST_PINS = 20_000
 """The maximum number of packages in a file. Large workspaces have about 1,500."""
@@ -196,17 +198,17 @@ def check_count(count: int, name: str | None = None) -> None:
         raise InputError(message, hint="split it")
 
 
-def limited(edges: Iterable[Edge], numbers: Iterator[int]) -> Iterator[Edge]:
-    """Yield ``edges``, whose number is a product of two numbers of packages.
+def limited(items: Iterable[T], numbers: Iterator[int]) -> Iterator[T]:
+    """Yield ``items``, whose number is a product of two numbers of packages.
 
-    :param numbers: counts the edges of the whole file from 1.
+    :param numbers: counts the items of the whole file from 1.
     :raises InputError: the file has more than `_MOST_EDGES`.
     """
-    for edge in edges:
+    for item in items:
         if next(numbers) > _MOST_EDGES:
             message = f"has more than {_MOST_EDGES:,} dependencies of packages"
             raise InputError(message, hint="check that this is the right file")
-        yield edge
+        yield item
 
 
 def by_name(names: Iterable[str]) -> dict[str, list[int]]:

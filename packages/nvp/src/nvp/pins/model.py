@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from .targets import PinTarget
 
 
-_MOST_STEPS, _QUICK = 3_000_000, 16
-"""The maximum number of edges that are followed for all selections of a file, and the
-number of other edges that count as one. 200 choices of 1,000 packages take 500,000."""
+_MOST_STEPS, _QUICK = 2_000_000, 16
+"""The maximum number of steps for all selections of a file, such as an edge that is
+followed, and the number of other edges that count as one step. 200 choices of 1,000
+packages take 500,000."""
 
 _OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
 """Matches the names of wheels for a single Python version."""
@@ -306,13 +307,13 @@ class PinnedFile:
         waiting: list[tuple[int, str]] = []
 
         def follow(edge: Edge) -> None:
-            self._count(1)
+            self.count(1)
             if edge.marker:
                 # In the marker of an edge, uv treats the extras of the edge as active.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
                     # Evaluating a marker takes as long.
-                    self._count(4 + len(edge.marker) // 10)
+                    self.count(4 + len(edge.marker) // 10)
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
                 if not known[key]:
                     return
@@ -320,20 +321,24 @@ class PinnedFile:
             taken[edge.pin] |= new
             waiting.extend((edge.pin, extra) for extra in new)
 
-        self._count(len(self.roots) // _QUICK)
+        self.count(len(self.roots) // _QUICK)
         for root in self.roots:
             if root.choice is None or root.choice in chosen:
                 follow(root)
         while waiting:
             number, extra = waiting.pop()
             edges = self.pins[number].edges
-            self._count(len(edges) // _QUICK)
+            self.count(len(edges) // _QUICK)
             for edge in edges:
                 if edge.extra == extra:
                     follow(edge)
         return taken
 
-    def _count(self, steps: int) -> None:
+    def count(self, steps: int) -> None:
+        """Count steps of work on the selections of this file.
+
+        :raises InputError: all selections of the file together would take too long.
+        """
         self._steps[0] += steps
         if self._steps[0] > _MOST_STEPS:
             message = "has too many packages for its number of extras and groups"

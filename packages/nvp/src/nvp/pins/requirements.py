@@ -45,7 +45,8 @@ _LONGEST_LINE = 20_000
 _MOST_COMPARED = 500_000
 """The maximum number of comparisons of constraints with parts of requirements."""
 
-_MOST_BLOCKS = 100
+_MOST_BLOCKS = 20
+_LONGEST_SCRIPT = 1024 * 1024
 _LONGEST_BLOCK = 256 * 1024
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 _HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+(?:\s+|$))+")
@@ -102,6 +103,9 @@ def read_script(text: str, path: str) -> PinnedFile | None:
     :returns: ``None`` if the script has no block of metadata.
     :raises InputError: the block is not valid.
     """
+    if len(text) > _LONGEST_SCRIPT:
+        message = "has more than 1 MiB, and a mark of a script"
+        raise InputError(message, hint="this is not a script")
     if text.count("# /// ") > 2 * _MOST_BLOCKS:
         message = f"has more than {_MOST_BLOCKS} blocks of metadata"
         raise InputError(message, hint="keep one of dependencies")

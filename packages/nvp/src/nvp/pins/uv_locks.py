@@ -106,20 +106,16 @@ class _Graph:
         An item has a version and a source only if several packages have its name.
         """
         for place, item in items:
-            found = self.numbers.get(read_name(item, place), [])
-            if len(found) > 1:
-                found = [
-                    number
-                    for number in found
-                    if all(
-                        item.get(key, own := self.tables[number][1].get(key)) == own
-                        for key in ("version", "source")
-                    )
-                ]
+            named = self.numbers.get(read_name(item, place), [])
             marker = text_at(item, "marker", place) or ""
             extras = as_strings(item.get("extra", []), join(place, "extra"))
-            edges = (Edge(number, marker, choice, extra, extras) for number in found)
-            yield from limited(edges, self._counter)
+            for number in limited(named, self._counter):
+                table = self.tables[number][1]
+                if len(named) == 1 or all(
+                    item.get(key, own := table.get(key)) == own
+                    for key in ("version", "source")
+                ):
+                    yield Edge(number, marker, choice, extra, extras)
 
 
 def _read_package(
