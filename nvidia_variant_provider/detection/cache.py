@@ -42,6 +42,9 @@ _MOUNTS = "/proc/self/ns/mnt"
 _JOBS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID")
 """The variables with which Slurm, PBS and LSF identify a job."""
 
+_MPS = "CUDA_MPS_PIPE_DIRECTORY"
+"""The variable that selects the MPS server, which libcuda may fail to reach."""
+
 
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the cached result, or ``None`` if caching is impossible.
@@ -85,7 +88,7 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     seconds = f"{detection_timeout(environ):g}"
     libraries = library_path(environ) or ""
     # A batch system gives each job other GPUs, although all device nodes are visible.
-    job = " ".join(environ.get(name, "") for name in _JOBS)
+    job = " ".join(environ.get(name, "") for name in (*_JOBS, _MPS))
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
     return [version, boot, mounts, loader, job, kernel, seconds, libraries, *traces]

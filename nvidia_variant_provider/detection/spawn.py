@@ -2,7 +2,7 @@
 
 A process that is stuck in the kernel, such as in a hanging GPU driver, cannot even be
 killed. `subprocess` would wait for it: in ``Popen.__exit__``, and in ``run`` after a
-timeout. This module never waits for a process to end, and abandons a stuck child.
+timeout. This module waits at most 50 ms for an end, and abandons a stuck child.
 
 On POSIX, the child is started with ``posix_spawn``. This saves the import of
 `subprocess`, which takes about as long as starting the child.
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _MOST = 8 * 1024 * 1024
 """The largest output of a child that is read, in bytes."""
+
+_LOOKS = 50
+"""How often to look, each millisecond, whether a child has ended."""
 
 _SIGKILL = 9  # fixed by POSIX; importing `signal` would also import enum and functools
 
@@ -96,7 +99,13 @@ if sys.platform != "win32":
                 pass
             _left.add(pid)
             os.close(reader)
-            _reap()
+            # An ended child stays in the table of processes until it is reaped. Almost
+            # every child ends within some milliseconds.
+            for _ in range(_LOOKS):
+                _reap()
+                if pid not in _left:
+                    break
+                time.sleep(0.001)
         return b"".join(chunks), in_time
 
     def _start(

@@ -25,6 +25,9 @@ def main(library: str, seconds: int) -> None:
     :param library: ``nvml`` or ``libcuda``.
     :param seconds: the number of seconds that the parent waits.
     """
+    # Ctrl-C in a terminal also reaches this process. If the parent goes on, as with
+    # detection in a thread, this must not look like a crash of the driver.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent kills a child that is late. If the parent itself was killed, the timer
     # or the alarm ends a child whose driver hangs.
     if sys.platform == "win32":

@@ -50,6 +50,10 @@ CASES: dict[str, tuple[str | bytes, str]] = {
         items(gpu_node("a", gpu__compute__major="nine")),
         "'nine' is not a number",
     ),
+    "a long line": (
+        f'DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY{{gpu="{"a" * 20_000}"}} 589824\n',
+        "a line has 20,0",
+    ),
     "two of a name": (items(gpu_node("a"), gpu_node("a")), "have the name 'a'"),
     "a long name": (items(gpu_node("a" * 601)), "the name of a machine has 601 char"),
     "another report": (

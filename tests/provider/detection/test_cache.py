@@ -133,7 +133,9 @@ def test_the_libraries_of_another_container_make_the_result_void(node: Machine) 
         assert node.times_asked() == 0
 
 
-@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID"])
+@pytest.mark.parametrize(
+    "name", ["SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "CUDA_MPS_PIPE_DIRECTORY"]
+)
 def test_another_job_makes_the_result_void(name: str, node: Machine) -> None:
     """A job without GPUs may run before one with GPUs, on a node that shows all."""
     for number in "12":

@@ -199,8 +199,9 @@ class TestFiles:
         stubs.mkdir(parents=True)
         for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
             (stubs / name).touch()
-        path = f"{stubs}:{variables['LD_LIBRARY_PATH']}"
-        assert gpus(detect({**variables, "LD_LIBRARY_PATH": path})) == ("9.0",)
+        for sign in ":;":
+            path = f"{stubs}{sign}{variables['LD_LIBRARY_PATH']}"
+            assert gpus(detect({**variables, "LD_LIBRARY_PATH": path})) == ("9.0",)
 
     @pytest.mark.parametrize("library", ["nvml", "libcuda"])
     def test_a_module_in_the_working_folder_is_not_loaded(self, library: str) -> None:

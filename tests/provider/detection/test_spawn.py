@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from nvidia_variant_provider.detection import spawn
+from nvidia_variant_provider.detection.probe import PARENT_OF_PACKAGE
 
 Run = Callable[[Sequence[str], Mapping[str, str], float], tuple[bytes, bool]]
 
@@ -187,6 +188,34 @@ def test_no_descriptor_and_no_zombie_is_left() -> None:
             break
         time.sleep(0.01)
     assert not spawn._left
+
+
+def test_an_interrupt_of_the_terminal_does_not_look_like_a_crash(run: Run) -> None:
+    """A program that detects in a thread may go on after Ctrl-C."""
+    code = f"""
+import signal, sys
+sys.path.append({PARENT_OF_PACKAGE!r})
+from nvidia_variant_provider.detection.child import libcuda, main
+def ask():
+    signal.raise_signal(signal.SIGINT)
+    return ()
+libcuda.ask = ask
+main.main("libcuda", 60)
+"""
+    output, in_time = run(python(code), os.environ, 60)
+    assert (output.split(), in_time) == ([b"ready", b"end"], True)
+
+
+@posix
+def test_a_child_that_ends_after_its_output_is_reaped() -> None:
+    """Otherwise, it stayed a zombie until the end of the installer."""
+    for _ in range(9):  # a busy machine may take longer once
+        code = "import os, time; os.write(1, b'end\\n'); time.sleep(0.01); os._exit(0)"
+        output, in_time = spawn.run(python(code), os.environ, 100, last=b"end\n")
+        assert (output, in_time) == (b"end\n", True)
+        if not spawn._left:
+            return
+    raise AssertionError
 
 
 @posix

@@ -298,6 +298,7 @@ _GPU = "GPUs_GPU_"
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
+_LONGEST_LINE = 20_000  # matching takes 180 bytes for each character of a label
 # Without the lookbehind, each character of a long name would begin a new attempt.
 _METRIC_LABEL = re.compile(
     r'(?<![A-Za-z0-9_])([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"'
@@ -379,6 +380,9 @@ def read_metrics(lines: Iterable[str], name: str) -> Iterator[Machine]:
     versions: dict[str, CudaVersion] = {}
     gpus: dict[str, dict[str, tuple[str | None, ComputeCapability]]] = {}
     for line in lines:
+        if len(line) > _LONGEST_LINE:
+            message = f"a line has {len(line):,} characters"
+            raise InputError(message, hint=f"{_LONGEST_LINE:,} are allowed")
         match = _LINE.fullmatch(line.strip())
         if match is None:
             continue

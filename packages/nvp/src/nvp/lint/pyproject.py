@@ -87,9 +87,10 @@ def _without_build(provider: object) -> object:
     }
 
 
-_BLANKS = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_QUOTED = r'"(?:[^"\\\n]|\\.)*"' + r"|'[^'\n]*'"
-_LONG = r'"""(?:[^\\]|\\.)*?"{3,5}(?!")' + r"|'''.*?'{3,5}(?!')"
+# An alternative for each character would take 120 bytes for each character of a text.
+_BLANKS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
+_QUOTED = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"' + r"|'[^'\n]*'"
+_LONG = r'"""[^\\]*?(?:\\.[^\\]*?)*?"{3,5}(?!")' + r"|'''.*?'{3,5}(?!')"
 _KEY = re.compile(rf"[ \t]*(?:[A-Za-z0-9_-]+|{_QUOTED})[ \t]*")
 _SCALAR = re.compile(rf"{_LONG}|{_QUOTED}|[^,\]}}#\n]+", re.DOTALL)
 
