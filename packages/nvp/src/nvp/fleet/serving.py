@@ -128,6 +128,7 @@ class Selected:
     :param gpu: the builds in ``runs`` that use the GPU.
     :param rejected: the reasons against each build that does not run; see
         `_MOST_REJECTED`.
+    :param unexplained: the number of builds whose reasons ``rejected`` leaves out.
     :param versions: for each variant on an index, the version to request from an
         installer: the name of the build without the label.
     """
@@ -136,6 +137,7 @@ class Selected:
     runs: tuple[str, ...] = ()
     gpu: tuple[str, ...] = ()
     rejected: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    unexplained: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -354,11 +356,13 @@ def select_by_metadata(
 
 def _selected(resolution: Resolution, most: int) -> Selected:
     variants = resolution.metadata.variants
+    rejected = _Rejected(resolution.rejected, max(1, most))
     return Selected(
         selected=resolution.selected,
         runs=resolution.compatible,
         gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),
-        rejected=_Rejected(resolution.rejected, max(1, most)),
+        rejected=rejected,
+        unexplained=len(resolution.rejected) - len(rejected),
     )
 
 
