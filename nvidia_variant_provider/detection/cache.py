@@ -18,7 +18,7 @@ import time
 from ..light import dumps, loads
 from ..machine import reasons
 from ..machine.environment import Environment, detection_timeout
-from .presence import kernel_driver_version, library_path, system_root
+from .presence import child_variables, kernel_driver_version, system_root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,12 +86,23 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     kernel = kernel_driver_version(environ) or ""
     # A result may be a timeout, which a longer deadline could avoid.
     seconds = f"{detection_timeout(environ):g}"
-    libraries = library_path(environ) or ""
+    # The result may depend on everything that the child gets.
+    given = sorted("=".join(item) for item in child_variables(environ).items())
     # A batch system gives each job other GPUs, although all device nodes are visible.
     job = " ".join(environ.get(name, "") for name in (*_JOBS, _MPS))
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
-    return [version, boot, mounts, loader, job, kernel, seconds, libraries, *traces]
+    return [
+        version,
+        boot,
+        mounts,
+        loader,
+        job,
+        kernel,
+        seconds,
+        *sorted(given),
+        *traces,
+    ]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:

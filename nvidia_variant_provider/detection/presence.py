@@ -1,4 +1,4 @@
-"""Look for traces of an NVIDIA driver in the file system, without loading anything."""
+"""Find traces of an NVIDIA driver, and its variables, without loading anything."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ SYSROOT = "NV_VARIANT_PROVIDER_SYSROOT"
 _DEVICE_PREFIXES = ("nvidia", "nvhost", "nvmap", "nvgpu")
 _FILES = ("dev/dxg", "proc/driver/nvidia")
 _WINDOWS_LIBRARIES = ("nvml.dll", "nvcuda.dll")
+
+_NEEDED = ("SYSTEMROOT", "WINDIR", "PROGRAMFILES")
+_OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
+"""The prefixes of variables that NVIDIA's libraries read, such as
+``CUDA_MPS_PIPE_DIRECTORY``."""
+
+_OF_TOOLS = ("CUDA_COREDUMP", "CUDA_ENABLE_", "CUDA_INJECTION", "CUDA_LOG_FILE")
+"""The prefixes of variables with which these libraries load tools and write files."""
+
+_SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
+"""Parts of names of variables that no library needs, such as ``NVIDIA_API_KEY``."""
 
 
 def find_traces(environ: Mapping[str, str]) -> list[str]:
@@ -90,6 +101,37 @@ def library_path(environ: Mapping[str, str]) -> str | None:
     if os.path.exists(os.path.join(root, "dev/dxg")):
         kept.insert(0, os.path.join(root, "usr/lib/wsl/lib"))
     return ":".join(kept) if kept or given is not None else None
+
+
+def child_variables(
+    environ: Mapping[str, str], *, complete: bool = False
+) -> dict[str, str]:
+    """Return the environment variables of a child that queries the driver.
+
+    NVIDIA's libraries may read these variables, or Windows needs them to load a
+    library. All other variables, such as an installer's passwords, are removed.
+
+    :param complete: pass all variables, for a child that the user requested.
+    """
+    # A process can inherit a variable whose name is empty or contains "=", but cannot
+    # pass such a variable to a child.
+    variables = {
+        name: value
+        for name, value in environ.items()
+        if name
+        and "=" not in name
+        and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
+        and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))
+        and (complete or not any(part in name for part in _SECRET))
+    }
+    # This variable hides GPUs from one process, but other processes use the build too.
+    variables.pop("CUDA_VISIBLE_DEVICES", None)
+    # Number the GPUs as NVML does.
+    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    path = library_path(environ)
+    if path is not None:
+        variables["LD_LIBRARY_PATH"] = path
+    return variables
 
 
 def system_root(environ: Mapping[str, str]) -> str:

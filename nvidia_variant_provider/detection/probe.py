@@ -14,7 +14,7 @@ import time
 from ..light import Logger, loads
 from ..machine import reasons
 from ..machine.environment import Environment, detection_timeout
-from .presence import is_wsl_only, kernel_driver_version, library_path
+from .presence import child_variables, is_wsl_only, kernel_driver_version
 from .spawn import run
 
 TYPE_CHECKING = False
@@ -38,17 +38,6 @@ at the end, so their files cannot replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
-_NEEDED = ("SYSTEMROOT", "WINDIR", "PROGRAMFILES")
-_OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
-"""The prefixes of variables that NVIDIA's libraries read, such as
-``CUDA_MPS_PIPE_DIRECTORY``."""
-
-_OF_TOOLS = ("CUDA_COREDUMP", "CUDA_ENABLE_", "CUDA_INJECTION", "CUDA_LOG_FILE")
-"""The prefixes of variables with which these libraries load tools and write files."""
-
-_SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
-"""Parts of names of variables that no library needs, such as ``NVIDIA_API_KEY``."""
-
 _PENDING = "pending"
 _PRECISE = (
     reasons.COMPAT_NOT_SUPPORTED,
@@ -105,37 +94,6 @@ def _better(nvml: Environment, libcuda: Environment) -> Environment:
     # NVML takes precedence over a version without a GPU.
     silent = nvml.reason in (*_SILENT, reasons.CRASHED)
     return libcuda if libcuda.compute_capabilities or silent else nvml
-
-
-def child_variables(
-    environ: Mapping[str, str], *, complete: bool = False
-) -> dict[str, str]:
-    """Return the environment variables of a child that queries the driver.
-
-    NVIDIA's libraries may read these variables, or Windows needs them to load a
-    library. All other variables, such as an installer's passwords, are removed.
-
-    :param complete: pass all variables, for a child that the user requested.
-    """
-    # A process can inherit a variable whose name is empty or contains "=", but cannot
-    # pass such a variable to a child.
-    variables = {
-        name: value
-        for name, value in environ.items()
-        if name
-        and "=" not in name
-        and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
-        and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))
-        and (complete or not any(part in name for part in _SECRET))
-    }
-    # This variable hides GPUs from one process, but other processes use the build too.
-    variables.pop("CUDA_VISIBLE_DEVICES", None)
-    # Number the GPUs as NVML does.
-    variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    path = library_path(environ)
-    if path is not None:
-        variables["LD_LIBRARY_PATH"] = path
-    return variables
 
 
 def _ask(library: str, variables: Mapping[str, str], end: float) -> Environment:

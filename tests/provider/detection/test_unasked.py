@@ -20,7 +20,7 @@ import pytest
 from support.native import environment, machine, needs_compiler
 
 import nvidia_variant_provider
-from nvidia_variant_provider.detection.probe import child_variables
+from nvidia_variant_provider.detection.presence import child_variables
 
 pytestmark = needs_compiler
 

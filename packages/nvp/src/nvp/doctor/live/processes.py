@@ -20,7 +20,8 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from typing import IO, Any, Literal
 
-from nvidia_variant_provider.detection.probe import bindings_folder, child_variables
+from nvidia_variant_provider.detection.presence import child_variables
+from nvidia_variant_provider.detection.probe import bindings_folder
 from nvidia_variant_provider.detection.spawn import run
 from nvidia_variant_provider.errors import (
     DetectionError,
