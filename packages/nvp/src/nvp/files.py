@@ -137,6 +137,18 @@ def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
         _warn(f"{place} cannot be written: {error.strerror}", hint)
 
 
+def file_state(path: str) -> str | None:
+    """Return a text that differs after a file was changed; ``None`` if it is missing.
+
+    Everybody can set the time of modification, but not that of the last change.
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
+
+
 def is_planted(path: str | os.PathLike[str]) -> bool:
     """Return whether a path is another user's symbolic link in a shared directory.
 

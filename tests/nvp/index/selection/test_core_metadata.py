@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +19,11 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
+from nvp.index.http.ranges import ChangedFileError, Comparison, Parts, RangeSupport
 from nvp.index.releases.pinned import _Wheels
-from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path
+from nvp.index.selection import kept
+from nvp.index.selection.core_metadata import Announcer
+from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path, key_of
 from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.upstream import ListedUpstream
@@ -149,10 +152,10 @@ def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
     assert other.find(wheel) is None
     assert other.read(wheel) == Kept(b"second", second)
     other.hand_out(wheel)
-    signed = f"{wheel.url}?signature=1"
-    assert other.find_unverified(signed, NAME) == (wheel, (second,))
+    signed = replace(wheel, url=f"https://user:x@{wheel.url[8:]}?signature=1#a=b")
+    assert other.find_unverified(signed) == (second,)
     other.settle(wheel, [second], None)
-    assert other.find_unverified(wheel.url, NAME) is None
+    assert other.find_unverified(wheel) == ()
     assert MetadataStore(tmp_path, time.monotonic).read(wheel) == Kept(b"second")
 
 
@@ -165,16 +168,29 @@ def test_what_another_client_got_does_not_count() -> None:
     for parts in (lie, truth, truth):
         store.keep(wheel, Kept(b"", parts))
         store.hand_out(wheel)
-    assert store.find_parts(wheel) == [lie, truth]
+    assert store.find_unverified(wheel) == (lie, truth)
     store.settle(wheel, [truth], None)
-    assert store.find_parts(wheel) == [lie, truth]
+    assert store.find_unverified(wheel) == (lie, truth)
     # A file without a hash may have changed.
     changing = replace(wheel, hashes={})
     store.settle(wheel, [lie, truth], None)
     for parts in (lie, truth):
         store.keep(changing, Kept(b"", parts))
         store.hand_out(changing)
-    assert store.find_parts(changing) == [truth]
+    assert store.find_unverified(changing) == (truth,)
+
+
+def test_one_index_refuses_no_wheel_of_another() -> None:
+    """A page can list the wheel of another index with a wrong hash."""
+    store = MetadataStore(None, time.monotonic)
+    honest, parts = file("a"), Parts(9, {(0, 1, "a" * 64)})
+    for hashes in ({}, {"sha256": "b" * 64}, {"sha512": "a" * 128}):
+        hostile = replace(honest, hashes=hashes)
+        store.keep(hostile, Kept(b"", parts))
+        store.hand_out(hostile)
+        store.settle(hostile, [parts], ChangedFileError("another one"))
+        assert store.is_refused(hostile)
+        assert not store.is_noted(honest)
 
 
 def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
@@ -190,7 +206,7 @@ def test_wheels_whose_urls_differ_in_the_query_alone_are_told_apart() -> None:
         store.hand_out(wheel)
         wheels.append((wheel, parts))
     for wheel, parts in wheels:
-        assert store.find_unverified(wheel.url, wheel.filename) == (wheel, (parts,))
+        assert store.find_unverified(wheel) == (parts,)
     (lying, parts), (honest, _) = wheels
     store.settle(lying, [parts], ChangedFileError("another one"))
     assert store.is_refused(lying)
@@ -297,16 +313,63 @@ def test_a_local_wheel_is_read_each_time(has_url: bool, tmp_path: Path) -> None:
 def test_a_wheel_is_compared_with_the_hashes_of_its_own_page(copied: bool) -> None:
     """Another index may give none for the same URL, and its wheel may be another."""
     own, reader = file(), Reader(Client())
-    other = replace(own, hashes={})
     resource = model.HttpResource(url=own.url)
     if copied:
         reader._copies.put(own.url, copied_wheel(b"other", own.url))
     else:
-        reader.metadata.keep(other, Kept(b"", Parts(5, {(0, 1, "a" * 64)})))
-        reader.metadata.hand_out(other)
-    wheel = reader.find_checked(resource, NAME, own)
-    assert isinstance(wheel, ComparedWheel)
-    assert wheel.hashes == own.hashes
+        for wheel in (own, replace(own, hashes={})):
+            parts = Parts(5, {(0, 1, wheel.hashes.get("sha256", ""))})
+            reader.metadata.keep(wheel, Kept(b"", parts))
+            reader.metadata.hand_out(wheel)
+    checked = reader.find_checked(resource, own, always=copied)
+    assert isinstance(checked, ComparedWheel)
+    assert checked.hashes == own.hashes
+    assert checked.parts == (() if copied else (Parts(5, {(0, 1, "a" * 64)}),))
+
+
+def test_the_key_of_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything on which the result depends must be part of the key."""
+    local, wheel = tmp_path / NAME, file()
+    keys = [key_of(wheel)]
+    for content in (b"one", b"two"):
+        local.write_bytes(content)
+        os.utime(local, (0, 0))
+        keys += [
+            key_of(replace(wheel, url=url)) for url in (str(local), local.as_uri())
+        ]
+    keys += [
+        key_of(replace(wheel, filename=f"x-{NAME}")),
+        key_of(replace(wheel, hashes={"md5": "a" * 32, **wheel.hashes})),
+        key_of(file(metadata=True)),
+        key_of(file(metadata={"sha256": "a" * 64})),
+    ]
+    monkeypatch.setattr(kept, "__version__", "0")
+    keys.append(key_of(wheel))
+    assert len(set(keys)) == len(keys)
+    upper = replace(wheel, hashes={"sha256": "A" * 64})
+    assert key_of(upper) == keys[-1]
+
+
+def test_few_servers_of_a_page_are_tested() -> None:
+    """A page of 5 MB could make nvp send 30,000 requests."""
+    asked = []
+
+    class Ranges(RangeSupport):
+        async def has(self, url: str) -> bool:
+            asked.append(url)
+            return True
+
+    client = Client()
+    announcer = Announcer(Reader(client), Ranges(client), "linux_x86_64")
+    files = [
+        replace(file(), filename=f"a{n}-{NAME}", url=f"https://h{n}/{NAME}")
+        for n in range(50)
+    ]
+    _, announced = asyncio.run(announcer.announce(files))
+    assert [*announced.values()] == files[-16:]
+    assert len(asked) == 16
 
 
 def test_announced_metadata_is_not_for_other_pages(tmp_path: Path) -> None:

@@ -173,6 +173,7 @@ def test_the_end_is_held_back_from_other_installers(
         # Later installers read the requirements in the wheel itself.
         (file,) = json.loads(running.page("kern", User_Agent=agent).body)["files"]
         assert "core-metadata" not in file
+        assert ask(url).status == 403  # for earlier installers
 
 
 @pytest.mark.parametrize("damage", [False, True])

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+from simple_repository import model
 from support.authority import HOST
 from support.documents import TORCH
 from support.loopback import JSON, Running, ask, start
@@ -19,9 +20,11 @@ from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
-from nvp.index.http.urls import Settings
+from nvp.index.http.urls import REFUSED, Settings
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
+from nvp.index.server.upstream import _refuse_near_files
 
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"
@@ -173,6 +176,24 @@ def serve_elsewhere(
     with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
         environ |= {"http_proxy": proxy.url, "no_proxy": "127.0.0.1,localhost"}
         yield "-i", f"http://{HOST}/simple/", "--trusted-host", HOST
+
+
+def test_few_servers_of_a_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of 360 kB could name 2,000, each of which needs a request to a DNS."""
+    looked_up = []
+
+    async def find(_: NearnessFinder, url: str) -> Nearness:
+        looked_up.append(url)
+        return Nearness.ELSEWHERE
+
+    monkeypatch.setattr(NearnessFinder, "find", find)
+    files = tuple(model.File(str(n), f"https://h{n}/{n}", {}) for n in range(99))
+    page = model.ProjectDetail(meta=model.Meta("1.0"), name="demo", files=files)
+    work = _refuse_near_files(page, "https://index.example/", Client())
+    shown = asyncio.run(work).files
+    assert len({*looked_up}) == 65  # with the index
+    assert shown[:64] == files[:64]
+    assert all(file.url.startswith(REFUSED) for file in shown[64:])
 
 
 def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:

@@ -22,7 +22,7 @@ from nvidia_variant_provider.machine.environment import CudaVersion, Environment
 
 from .. import __version__
 from ..builds.needs import needs_of_report
-from ..files import load, store
+from ..files import file_state, load, store
 from ..gpu_code.compression import Budget
 from ..gpu_code.files import ARCHIVES, is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
@@ -66,14 +66,11 @@ def kept_path(
     state = hashlib.sha256(start.encode("utf-8", "surrogateescape"))
     state.update(distribution.metadata)
     for item in files:
-        try:
-            status = os.stat(distribution.locate(item.path))
-        except (OSError, ValueError):
+        found = file_state(distribution.locate(item.path))
+        if found is None:
             return None
-        # Everybody can set the time of modification, but not that of the last change.
-        times = f"{status.st_mtime_ns}\0{status.st_ctime_ns}"
-        line = f"{item.path}\0{item.digest}\0{status.st_size}\0{times}"
-        state.update(f"{line}\n".encode("utf-8", "surrogateescape"))
+        line = f"{item.path}\0{item.digest}\0{found}\n"
+        state.update(line.encode("utf-8", "surrogateescape"))
     return os.path.join(folder, f"{state.hexdigest()}.json")
 
 

@@ -176,6 +176,11 @@ class Client:
         """Return whether `Settings` allow reading ``url``."""
         return self._settings.is_allowed(url)
 
+    @property
+    def trusts_pages(self) -> bool:
+        """Whether pages and redirects may lead to any server."""
+        return self._settings.trusts_pages
+
     async def find_nearness(self, url: str) -> int:
         """Return the location of the server of ``url``; see `may_lead`."""
         return await self._nearness.find_most(url)
@@ -185,7 +190,7 @@ class Client:
 
         :param near: the location of ``start`` that another process has found.
         """
-        if self._settings.trusts_pages:
+        if self.trusts_pages:
             return True
         return await self._nearness.may_lead(start, end, near)
 

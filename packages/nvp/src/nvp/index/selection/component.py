@@ -255,6 +255,10 @@ class VariantRepository(RepositoryContainer):
         name = resource_name.removesuffix(suffix)
         announcer = self._shared.announcer
         page = self._pages.get(project)
+        if page is None and announcer is not None:
+            # Make the page: an installer that has cached it requests only the file.
+            _, page = await self.show(project)
+        file = page.announced.get(name) if page is not None else None
         found = page.find_offer(name) if page is not None else None
         if page is not None and found is not None:
             name = found[1].wheel.file_name
@@ -273,15 +277,16 @@ class VariantRepository(RepositoryContainer):
             resource_name if found is None else name + suffix,
             request_context=request_context,
         )
-        if page is not None and found is not None and not suffix:
-            shown, offer = found
-            if offer.label in shown.rewritten | shown.held:
-                # This wheel has no markers, but another wheel of the label has some, so
-                # the page has no hashes with which installers could verify it.
-                return self.reader.find_checked(resource, name, file)
-        if announcer is None or suffix:
+        if file is None or suffix:
             return self.reader.find_copy(resource)
-        return self.reader.find_checked(resource, name)
+        # This wheel has no markers. If another wheel of the label has some, the page
+        # has no hashes with which installers could verify it.
+        always = found is not None and found[1].label in (
+            found[0].rewritten | found[0].held
+        )
+        if not always and getattr(resource, "url", file.url) != file.url:
+            return self.reader.find_copy(resource)  # another file of the same name
+        return self.reader.find_checked(resource, file, always=always)
 
     @property
     def evaluator(self) -> Evaluator:

@@ -21,6 +21,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from simple_repository import model
@@ -31,7 +32,7 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .kept import METADATA_KEY
+from .kept import METADATA_KEY, key_of
 from .pieces import ComparedWheel, CopiedWheel, Settle, location_of
 from .reader import UNAVAILABLE, Reader, find_own
 from .renaming import find_label
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from ...wheels.rewriting import RewritePlan
 
 logger = logging.getLogger(__name__)
+
+_MOST_SERVERS = 16
+"""The maximum number of servers of a page that are tested; real pages have up to 3."""
 
 
 class Announcer:
@@ -56,14 +60,15 @@ class Announcer:
         self._reader = reader
         self._ranges = ranges
         self._platform = platform
-        self._reading: dict[tuple[str, str], asyncio.Task[bytes]] = {}
+        self._reading: dict[str, asyncio.Task[bytes]] = {}
 
     async def announce(
         self, files: Sequence[model.File]
     ) -> tuple[list[model.File], dict[str, model.File]]:
         """Announce METADATA of wheels that lack it on the page, if it can be read.
 
-        :returns: all files, and the files with METADATA announced here, keyed by name.
+        :returns: all files, and the files with METADATA announced here, now or on an
+            earlier page, keyed by name.
         """
         # METADATA is requested by name, so two files of one name cannot both have it.
         names = Counter(file.filename for file in files)
@@ -72,21 +77,24 @@ class Announcer:
             for file in files
             if names[file.filename] == 1 and self._is_for_here(file)
         }
-        servers = {server_of(file.url): file.url for file in large.values()}
+        # A page could name thousands of servers, each of which gets a request.
+        urls = {server_of(file.url): file.url for file in reversed(large.values())}
+        servers = dict(islice(urls.items(), _MOST_SERVERS))
         replies = await asyncio.gather(*map(self._ranges.has, servers.values()))
         sends = dict(zip(servers, replies, strict=True))
         shown = []
         announced = {}
+        known = self._reader.metadata
         for file in files:
-            known = self._reader.metadata
             is_only = names[file.filename] == 1 and not file.dist_info_metadata
             kept = known.find(file) if is_only else None
-            readable = file.filename in large and sends[server_of(file.url)]
-            if known.is_refused(file) or (kept is None and not readable):
-                shown.append(file)
-                continue
-            announced[file.filename] = file
-            shown.append(_with_metadata(file, None if kept is None else kept.content))
+            readable = file.filename in large and sends.get(server_of(file.url), False)
+            is_shown = (kept or readable) and not known.is_refused(file)
+            # An installer may have METADATA that an earlier page announced.
+            if is_shown or known.is_noted(file):
+                announced[file.filename] = file
+            content = None if kept is None else kept.content
+            shown.append(_with_metadata(file, content) if is_shown else file)
         return shown, announced
 
     async def read(
@@ -98,7 +106,7 @@ class Announcer:
         """
         # Work continues after a timeout of the installer, whose retry then waits for
         # the same work.
-        key = file.hashes.get("sha256", ""), file.url
+        key = key_of(file)
         if key not in self._reading:
             work = asyncio.ensure_future(
                 self._reader.read_metadata(
@@ -253,7 +261,7 @@ class Evaluator:
         if plan is None:
             return None
         logger.info("%s: its METADATA is rewritten on the way", file.filename)
-        read = (parts, *self._reader.metadata.find_parts(file))
+        read = (parts, *self._reader.metadata.find_unverified(file))
         return EvaluatedWheel(
             original=self._reader.find_copy(original),
             plan=plan,
@@ -286,7 +294,7 @@ class Evaluator:
                 copy.read, lambda opened: plan_rewrite(opened, evaluate)
             )
 
-        read = tuple(self._reader.metadata.find_parts(file))
+        read = self._reader.metadata.find_unverified(file)
         return HeldWheel(
             original=original,
             hashes=file.hashes,

@@ -24,12 +24,15 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
 
-from ...files import load, store
+from ... import __version__
+from ...files import file_state, load, store
 from ..http.ranges import ChangedFileError, Parts
 from ..http.urls import (
     ALGORITHMS,
     UpstreamError,
     identifying_query,
+    is_http,
+    path_of_file_url,
     split_credentials,
 )
 
@@ -156,30 +159,22 @@ class Kept:
 
 
 class MetadataStore:
-    """A cache of METADATA for a month, keyed by the wheel's SHA-256 and URL.
-
-    The URL matters, because a page can claim the hash of another index's wheel for its
-    own METADATA.
+    """A cache of METADATA for a month, keyed by `key_of`.
 
     :param folder: the cache directory; ``None`` caches only in memory.
     """
 
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
-        # The keys are those of `_key_of`. Files without a hash may change.
-        self._lasting: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, LIFE, clock)
-        self._passing: Aging[tuple[str, str], Kept] = Aging(_REMEMBERED, FRESH, clock)
-        # The keys are the location and the name of the wheel, because the name may be
-        # only in the query of the URL.
-        self._unverified: Aging[tuple[str, str], tuple[model.File, tuple[Parts, ...]]]
-        self._unverified = Aging(_NOTED, math.inf)
-        self._refused: Aging[tuple[str, str], str] = Aging(_NOTED, FRESH, clock)
+        self._memory: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
+        self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
+        self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
         self.refusals: list[str] = []
         """A sentence for each wheel that differs from the source of its METADATA."""
 
     def find(self, file: model.File) -> Kept | None:
-        """Return METADATA of a file from memory."""
-        return self._memory_of(file).get(_key_of(file))
+        """Return METADATA of a file from memory, where it stays for ten minutes."""
+        return self._memory.get(key_of(file))
 
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
@@ -193,7 +188,7 @@ class MetadataStore:
             kept = Kept(content, _parse_parts(json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        self._memory_of(file).put(_key_of(file), kept)
+        self._memory.put(key_of(file), kept)
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
@@ -203,10 +198,7 @@ class MetadataStore:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
         store(self._path_of(file), _sha256_of(rest) + b"\n" + rest)
-        self._memory_of(file).put(_key_of(file), kept)
-
-    def _memory_of(self, file: model.File) -> Aging[tuple[str, str], Kept]:
-        return self._lasting if _is_verifiable(file) else self._passing
+        self._memory.put(key_of(file), kept)
 
     def _path_of(self, file: model.File) -> Path | None:
         folder = self._folder if _is_verifiable(file) else None
@@ -217,37 +209,32 @@ class MetadataStore:
 
         :raises UpstreamError: the wheel recently failed its verification.
         """
-        noted = self.find_unverified(file.url, file.filename)
+        noted = self.find_unverified(file)
         kept = self.find(file)
         if kept is not None and kept.parts is not None:
             # Another client may have METADATA that was read from other parts.
-            others = noted[1] if noted is not None and file.hashes else ()
+            others = noted if file.hashes else ()
             parts = *(item for item in others if item != kept.parts), kept.parts
-            key = place_of(file.url), file.filename
-            self._unverified.put(key, (file, parts[-_MOST_PARTS:]))
+            self._unverified.put(key_of(file), parts[-_MOST_PARTS:])
 
-    def find_unverified(
-        self, url: str, name: str
-    ) -> tuple[model.File, tuple[Parts, ...]] | None:
-        """Return an unverified file, and the parts to compare it with; or ``None``.
+    def find_unverified(self, file: model.File) -> tuple[Parts, ...]:
+        """Return the parts to compare a wheel with: those of METADATA handed out.
 
-        :param name: the name of the wheel on the index.
         :raises UpstreamError: the wheel recently failed its verification.
         """
-        refusal = self._refused.get((place_of(url), name))
-        if refusal is not None:
+        key = key_of(file)
+        if (refusal := self._refused.get(key)) is not None:
             # Use 403, because pip retries after a server error.
-            raise UpstreamError(refusal, url, status=403)
-        return self._unverified.get((place_of(url), name))
-
-    def find_parts(self, file: model.File) -> list[Parts]:
-        """Return the parts to compare a wheel with, like `find_unverified`."""
-        found = self.find_unverified(file.url, file.filename)
-        return [] if found is None else [*found[1]]
+            raise UpstreamError(refusal, file.url, status=403)
+        return self._unverified.get(key) or ()
 
     def is_refused(self, file: model.File) -> bool:
         """Return whether the wheel failed its verification in the last ten minutes."""
-        return self._refused.get((place_of(file.url), file.filename)) is not None
+        return self._refused.get(key_of(file)) is not None
+
+    def is_noted(self, file: model.File) -> bool:
+        """Return whether `find_unverified` knows something about a wheel."""
+        return self.is_refused(file) or self._unverified.get(key_of(file)) is not None
 
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
@@ -258,34 +245,59 @@ class MetadataStore:
 
         :param error: the difference; ``None`` if the wheel has these parts.
         """
-        place = place_of(file.url)
-        noted = self._unverified.get((place, file.filename))
-        if noted is not None and all(item in parts for item in noted[1]):
-            self._unverified.drop((place, file.filename))
+        key = key_of(file)
+        if all(item in parts for item in self._unverified.get(key) or ()):
+            self._unverified.drop(key)
         if error is None:
             kept = self.find(file) or self.read(file)
             if kept is not None and kept.parts in parts:
                 self.keep(file, replace(kept, parts=None))
             return
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)
-        self._refused.put((place, file.filename), error.message)
+        self._refused.put(key, error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
-        self._memory_of(file).drop(_key_of(file))
+        self._memory.drop(key)
         if (path := self._path_of(file)) is not None:
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
+def key_of(file: model.File) -> str:
+    """Return the key of everything that is cached about a file of a page.
+
+    The key contains everything on which the results depend: the version of nvp, the
+    name, the hashes and the METADATA on the page, and the URL without credentials and
+    signatures, which vary. The URL matters, because a page can list the hash of another
+    index's wheel, and the hashes, because a page can list any file with wrong hashes.
+    METADATA that one page announces (PEP 658) is not for pages without, or with another
+    hash of it: there, it must be compared with the wheel, or with that hash. A local
+    file is identified by its state.
+    """
+    given = _announced(file)
+    key = (
+        (__version__, file.filename, place_of(file.url)),
+        identifying_query(file.url, file.filename),
+        sorted((name, digest.lower()) for name, digest in file.hashes.items()),
+        sorted(given.items()) if isinstance(given, dict) else bool(given),
+        None if is_http(file.url) else file_state(_local_path(file.url)),
+    )
+    # Names of local files that are not UTF-8 contain lone surrogates.
+    return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _local_path(url: str) -> str:
+    # The wheel of a lock file may have a path instead of a URL.
+    return path_of_file_url(url) if url.startswith("file:") else url
+
+
 def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
-    """Return the path of cached data about a wheel, made from its hash and URL.
+    """Return the path of cached data about a wheel.
 
     :returns: ``None`` without a cache directory or a hash on the page.
     """
-    digest = given_sha256(file)
-    if folder is None or digest is None:
+    if folder is None or given_sha256(file) is None:
         return None
-    mark = hashlib.sha256(_source_of(file).encode()).hexdigest()[:16]
-    return folder / f"{digest}-{mark}.{kind}"
+    return folder / f"{key_of(file)}.{kind}"
 
 
 def given_sha256(file: model.File) -> str | None:
@@ -306,36 +318,19 @@ def place_of(url: str) -> str:
     return bare.partition("?")[0].partition("#")[0]
 
 
-def _key_of(file: model.File) -> tuple[str, str]:
-    return file.hashes.get("sha256") or file.url, _source_of(file)
-
-
 def _is_verifiable(file: model.File) -> bool:
     """Return whether METADATA of a file can be compared with a hash, now or later."""
     announced = _announced(file)
     if announced is True:
         return False
     hashed = not announced or any(map(announced.get, ALGORITHMS))
-    return hashed and bool(file.hashes.get("sha256"))
+    return hashed and given_sha256(file) is not None
 
 
 def _announced(file: model.File) -> bool | dict[str, str] | None:
     """Return the METADATA that the page of the index announces (PEP 658)."""
     ours = METADATA_KEY in file.private_metadata
     return None if ours else file.dist_info_metadata
-
-
-def _source_of(file: model.File) -> str:
-    """Return the part of a file's URL that identifies the file.
-
-    METADATA that one page announces (PEP 658) is not for pages without, or with another
-    hash of it: there, it must be compared with the wheel, or with that hash.
-    """
-    given = _announced(file)
-    announced = f"#{sorted(given.items()) if isinstance(given, dict) else given}"
-    query = identifying_query(file.url, file.filename)
-    place = "?".join(filter(None, (place_of(file.url), query)))
-    return f"{place}{announced}" if given else place
 
 
 def _sha256_of(content: bytes) -> bytes:

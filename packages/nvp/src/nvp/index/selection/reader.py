@@ -41,7 +41,7 @@ from ..http.urls import (
     path_of_file_url,
     with_suffix,
 )
-from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path
+from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, key_of
 from .pieces import ComparedWheel, CopiedWheel, stream_pieces
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Reader:
         self._ranges = ranges
         self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
         self._inspected = Path(cache, "inspected") if cache else None
-        self._needs: Aging[tuple[str, str], tuple[Needs | None]] = Aging(_INSPECTED)
+        self._needs: Aging[str, tuple[Needs | None]] = Aging(_INSPECTED)
         # The keys are URLs: of wheels without range requests, and of downloaded wheels.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
@@ -223,25 +223,18 @@ class Reader:
         return text
 
     def find_checked(
-        self, resource: model.Resource, name: str, file: model.File | None = None
+        self, resource: model.Resource, file: model.File, *, always: bool = False
     ) -> model.Resource:
         """Return a resource that compares the file with the parts read for METADATA.
 
-        :param name: the name of the file on the index.
-        :param file: the file on the index, if installers do not get its hashes; they
-            are compared too.
+        :param file: the file on the index; its hashes are compared too.
+        :param always: whether to compare the hashes also without METADATA that was
+            sent, because installers do not get the hashes.
         :raises UpstreamError: the wheel recently failed its verification.
         """
-        url = resource.url if isinstance(resource, model.HttpResource) else ""
         resource = self.find_copy(resource)
-        if file is None and not isinstance(resource, model.HttpResource):
-            return resource
-        parts: tuple[Parts, ...] = ()
-        if (unverified := self.metadata.find_unverified(url, name)) is not None:
-            noted, parts = unverified
-            # Another index may give this wheel other hashes, or none.
-            file = file or noted
-        if file is None:
+        parts = self.metadata.find_unverified(file)
+        if not (parts or always):
             return resource
         return ComparedWheel(
             original=resource,
@@ -301,7 +294,7 @@ class Reader:
 
     def find_inspected(self, file: model.File) -> Needs | None:
         """Return the cached result of an inspection of a wheel."""
-        key = file.url, file.hashes.get("sha256", "")
+        key = key_of(file)
         known = self._needs.get(key)
         if known is None:
             known = (self._load_needs(file),)
@@ -351,7 +344,7 @@ class Reader:
         text = json.dumps(record.to_dict(), separators=(",", ":"))
         store(kept_path(self._inspected, file, "json"), text.encode())
         needs = _needs(record)
-        self._needs.put((file.url, file.hashes.get("sha256", "")), (needs,))
+        self._needs.put(key_of(file), (needs,))
         pieces = len(needs.pieces or ())
         logger.info("%s: inspected, %d pieces of GPU code", name, pieces)
         return needs

@@ -63,7 +63,8 @@ class ShownPage:
     :param shown: the files that an installer sees.
     :param judged: the verdicts on the regular wheels.
     :param releases: the shown releases with variants, keyed by version.
-    :param announced: the files whose METADATA this server sends, by original name.
+    :param announced: the files whose METADATA this server sends or has sent, by
+        original name.
     :param labels: the project's labels on all indexes; ``None`` if the user did not
         request a label.
     """

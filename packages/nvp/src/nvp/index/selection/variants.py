@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
-from .kept import FOREVER, Aging, Room
+from .kept import FOREVER, Aging, Room, key_of
 from .options import Later, Selection
 from .reader import UNAVAILABLE, Reader
 from .renaming import Offer, Release, Wheel, make_offers
@@ -124,8 +124,7 @@ class ReleaseReader:
         listed = sorted(
             (files[w.file_name] for w in first.values()), key=attrgetter("url")
         )
-        # Not the announced METADATA, which this program itself adds to some files.
-        key = repr([(x.url, x.hashes, x.size, x.upload_time) for x in listed])
+        key = repr([(key_of(x), x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
             room.add(key, known[1])
             return known[0]

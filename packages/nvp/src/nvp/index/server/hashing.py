@@ -16,7 +16,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..selection.kept import FOREVER, Aging
+from ..selection.kept import FOREVER, Aging, key_of
 from ..selection.pieces import stream_pieces
 from ..selection.reader import UNAVAILABLE, find_own
 from ..selection.renaming import find_label
@@ -77,7 +77,8 @@ class HashingRepository(RepositoryContainer):
 
     async def _hash(self, project: str, file: model.File) -> str | None:
         """Return the SHA-256 of a file; ``None`` if the file cannot be read."""
-        if (known := self._known.get(file.url)) is not None:
+        key = key_of(file)
+        if (known := self._known.get(key)) is not None:
             return known
         logger.info("%s: downloading it for its hash", file.filename)
         digest = hashlib.sha256()
@@ -89,7 +90,7 @@ class HashingRepository(RepositoryContainer):
         except (InputError, OSError, *UNAVAILABLE) as error:
             logger.info("%s: cannot be read: %s", file.filename, error)
             return None
-        self._known.put(file.url, digest.hexdigest())
+        self._known.put(key, digest.hexdigest())
         return digest.hexdigest()
 
 

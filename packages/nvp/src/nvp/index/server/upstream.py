@@ -37,7 +37,9 @@ from ..http.urls import (
     TooLargeError,
     UpstreamError,
     is_http,
+    is_text,
     path_of_file_url,
+    server_of,
     split_credentials,
     with_suffix,
 )
@@ -53,6 +55,9 @@ _FORBIDDING = "pytorch.org"
 
 _PAGES = 128
 """The number of pages whose files are cached, for requests right after the page."""
+
+_MOST_SERVERS = 64
+"""The number of servers that a page may name; real pages name up to 3."""
 
 
 class Upstream(SimpleRepository):
@@ -369,17 +374,23 @@ async def _refuse_near_files(
     """Mark local files, to which a public page must not link, with `REFUSED`.
 
     These are files in local directories and, if others can read the results of this
-    program, files on servers that only this machine or its network can reach. An index
-    on this machine may name local servers.
+    program, files on servers that only this machine or its network can reach, and on
+    more than `_MOST_SERVERS`. An index on this machine may name local servers.
 
     The files stay on the page: without them, installers would select files of another
     index, which they do not do alone.
     """
-    servers = {_server(f.url) for f in page.files if f.url.startswith(_SCHEMES)}
-    refused = {server for server in servers if not await client.may_lead(index, server)}
+    urls = (file.url for file in page.files if file.url.startswith(_SCHEMES))
+    # Each server is looked up by its name, and a page could name thousands.
+    allowed = dict.fromkeys(map(server_of, urls))
+    if not client.trusts_pages:
+        some = islice(allowed, _MOST_SERVERS)
+        allowed = {
+            server: None for server in some if await client.may_lead(index, server)
+        }
     files = tuple(
         file
-        if file.url.startswith(_SCHEMES) and _server(file.url) not in refused
+        if file.url.startswith(_SCHEMES) and server_of(file.url) in allowed
         else replace(file, url=REFUSED + file.url)
         for file in page.files
     )
@@ -387,11 +398,6 @@ async def _refuse_near_files(
         return page
     logger.info("%s names local files: they are refused", redacted(index))
     return replace(page, files=files)
-
-
-def _server(url: str) -> str:
-    """Return the start of a URL, up to the host and the port."""
-    return "/".join(url.split("/", 3)[:3])
 
 
 def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
@@ -417,7 +423,7 @@ def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
                 size=path.stat().st_size,
             )
             for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder])
-            if path.is_file() and _is_utf_8(path.name)
+            if path.is_file() and is_text(path.name)
         )
     except OSError as error:
         raise _unreadable(folder, error) from None
@@ -430,13 +436,6 @@ def _list_projects(folder: Path) -> list[str]:
     except OSError as error:
         raise _unreadable(folder, error) from None
     return [name for name in names if is_normalized_name(name)]
-
-
-def _is_utf_8(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _unreadable(folder: Path, error: OSError) -> UpstreamError:
