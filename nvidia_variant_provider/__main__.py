@@ -151,7 +151,11 @@ def _print(lines: list[str]) -> None:
 
 
 def _complain(line: str) -> None:
-    sys.stderr.write(f"{printable(line)}\n")
+    try:
+        sys.stderr.write(f"{printable(line)}\n")
+        sys.stderr.flush()
+    except OSError:  # such as a full disk: the exit code reports the error
+        pass
 
 
 if __name__ == "__main__":
