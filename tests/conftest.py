@@ -40,8 +40,10 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 # this, so tests that send the signal to children would wait in vain.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, lambda *_: None)  # nohup; it goes on itself
+if sys.platform != "win32":
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:  # nohup; it goes on itself
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -63,11 +65,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 # With the defaults of hypothesis, a slow test fails on a busy machine. The daily job
-# tries ten times as many examples as other runs.
+# tries many more examples than other runs.
 settings.register_profile(
     "any machine",
     deadline=None,
-    max_examples=500 if os.environ.get("NVP_TEST_ALL") == "1" else 50,
+    max_examples=500 if os.environ.get("NVP_TEST_ALL") == "1" else 30,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("any machine")

@@ -12,7 +12,7 @@ from support.sessions import ROOT, blocks, compared, pages, refresh, run_page
 from nvp.cli.parsers import COMMANDS
 from tools import pictures, refresh_docs
 
-QUICK = {"README.md", "first-install.md", "api.md"}
+QUICK = {"README.md", "first-install.md"}
 """Pages whose sessions run by default."""
 
 SESSIONS = [path for path in pages() if blocks(path.read_text(encoding="utf-8"))]

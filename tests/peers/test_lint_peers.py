@@ -59,7 +59,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     isolate(monkeypatch, tmp_path)
 
 
-@pytest.mark.parametrize("case", some_of(((case,) for case in CASES), 3))
+@pytest.mark.parametrize("case", some_of(((case,) for case in CASES), 7))
 def test_selection_from_a_defective_document(case: str, index: UvIndex) -> None:
     document = lint_document(case)
     assert uv_outcome(index, document, H100) == CASES[case][0]
@@ -100,7 +100,7 @@ def test_only_errors_are_refused() -> None:
 NEAR_MISSES = {case[:5] for case in LINT_CASES if "near-miss" in case} - {"NV211"}
 
 
-@pytest.mark.parametrize("code", some_of(((c,) for c in sorted(NEAR_MISSES)), 3))
+@pytest.mark.parametrize("code", some_of(((c,) for c in sorted(NEAR_MISSES)), 7))
 def test_clients_accept_near_misses(code: str, index: UvIndex) -> None:
     document = lint_document(f"{code}-near-miss")
     assert uv_outcome(index, document, H100) != REFUSED

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.documents import PROVIDER, TORCH, TORCH_LABELS, document, forced, nvidia
+from support.grids import some_of
 from support.outcomes import REFUSED, our_outcome, uv_outcome
 from support.uv_installer import UvIndex
 from support.variantlib_peer import isolate, variantlib_outcome
@@ -355,7 +356,7 @@ def test_uv_selects_as_the_case_says(case: Case, index: UvIndex) -> None:
     assert uv_outcome(index, case.metadata, H100) == case.uv, case.why
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", some_of(zip(CASES.values()), 3))
 def test_variantlib_selects_as_the_case_says(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -295,7 +295,7 @@ def test_nobody_responds(sends: bytes | None, tmp_path: Path) -> None:
             ("tcp://",),
             ("tls://x",),
         ],
-        5,
+        7,
     ),
 )
 def test_an_address_that_is_none(address: str, tmp_path: Path) -> None:

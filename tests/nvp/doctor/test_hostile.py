@@ -109,7 +109,10 @@ def _write(path: bytes, content: bytes | str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names that are no text")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 2,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_any_environment_is_looked_at(
     data: st.DataObject, empty_folders: Iterator[Path], run: Run

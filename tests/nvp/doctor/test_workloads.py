@@ -18,7 +18,7 @@ from nvidia_variant_provider.errors import UsageError
 from nvp import signals
 from nvp.doctor.compile_log import CompileLog
 from nvp.doctor.model import Finding, Stack
-from nvp.doctor.programs import started
+from nvp.doctor.programs import end_family, started
 from nvp.doctor.workloads import (
     environment_of,
     find_broken_graphs,
@@ -172,6 +172,29 @@ def test_an_interrupt_while_a_command_is_started(
     with pytest.raises(KeyboardInterrupt):
         run_command(words, dict(os.environ), deadline=PLENTY, log=CompileLog())
     assert not is_running(pids[0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="its wait has no lock")
+def test_a_signal_while_a_wait_has_the_lock_of_the_process() -> None:
+    """Otherwise, the process stays a zombie until its parent has ended."""
+    processes: list[Any] = []
+
+    class Lock:
+        def acquire(self, *_: object) -> bool:
+            signal.raise_signal(signal.SIGTERM)
+            return False
+
+    def work() -> None:
+        words = [sys.executable, "-c", "import time; time.sleep(600)"]
+        with started(words, lambda process: end_family(process, ())) as process:
+            processes.append(process)
+            processes[0]._waitpid_lock = Lock()
+            process.wait(timeout=PLENTY)
+
+    with pytest.raises(SystemExit), ending():
+        work()
+    with pytest.raises(ProcessLookupError):
+        os.kill(processes[0].pid, 0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs SIGHUP")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nvp.fleet import covering
@@ -30,7 +30,6 @@ def serves(fitting: Fitting, labels: Sequence[str]) -> bool:
     return all(set(fits) & set(labels) for _, fits in fitting if fits)
 
 
-@settings(max_examples=100)
 @given(fleets)
 def test_no_smaller_set_serves_all(fitting: Fitting) -> None:
     cover = find_cover(fitting)
@@ -40,7 +39,6 @@ def test_no_smaller_set_serves_all(fitting: Fitting) -> None:
         assert not serves(fitting, smaller) or not cover.labels
 
 
-@settings(max_examples=100)
 @given(fleets)
 def test_gains_add_up_to_all_machines_that_can_be_served(fitting: Fitting) -> None:
     cover = find_cover(fitting)
@@ -49,7 +47,6 @@ def test_gains_add_up_to_all_machines_that_can_be_served(fitting: Fitting) -> No
     assert all(cover.gains.values())
 
 
-@settings(max_examples=100)
 @given(fleets)
 def test_of_the_smallest_sets_the_best_is_taken(fitting: Fitting) -> None:
     def distance(labels: Sequence[str]) -> int:

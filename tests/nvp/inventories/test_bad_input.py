@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import InputError
@@ -201,7 +201,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100)
 @given(st.lists(JSON, max_size=4))
 def test_no_element_of_a_list_makes_a_reader_fail(listed: list[Any]) -> None:
     objects = [item for item in listed if isinstance(item, dict)]

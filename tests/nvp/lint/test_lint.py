@@ -147,7 +147,6 @@ def check_no_defect_is_missed(document: Any) -> None:
 
 
 @given(st.integers(0, PLACES - 1), VALUES)
-@settings(max_examples=100, deadline=None)
 def test_no_defect_is_missed_with_any_value_in_any_place(
     place: int, value: object
 ) -> None:
@@ -160,7 +159,6 @@ def test_no_defect_is_missed_with_any_value_in_any_place(
 
 
 @given(st.integers(0, PLACES - 1), VALUES, st.text(max_size=9))
-@settings(max_examples=100, deadline=None)
 def test_no_defect_is_missed_with_any_key_in_any_object(
     place: int, value: object, key: str
 ) -> None:
@@ -203,7 +201,6 @@ def test_arbitrary_bytes_are_an_error(data: bytes) -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_damage_that_the_reader_refuses_is_an_error(data: st.DataObject) -> None:
     text = bytearray(lint_text("clean"))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -88,7 +88,7 @@ def test_a_reason_is_searched_among_few_labels(monkeypatch: pytest.MonkeyPatch) 
 
 class TestPairs:
     @given(documents(), documents())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=settings().max_examples // 4)
     def test_pairs_have_the_cells_of_both_releases(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
@@ -107,7 +107,7 @@ class TestPairs:
             assert bool(pair.workaround) == (pair.change == LOST)
 
     @given(documents())
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=settings().max_examples // 6)
     def test_a_release_does_not_differ_from_itself(
         self, sample: dict[str, Any]
     ) -> None:
@@ -115,7 +115,7 @@ class TestPairs:
         assert {pair.change for pair in pairs.values()} == {SAME}
 
     @given(documents(), documents())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=settings().max_examples // 4)
     def test_swapping_the_releases_swaps_gained_and_lost(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
@@ -127,7 +127,7 @@ class TestPairs:
         }
 
     @given(documents(), documents())
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=settings().max_examples // 4)
     def test_the_reason_of_a_lost_pair_names_a_feature(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:
@@ -271,7 +271,7 @@ class TestNames:
 
 class TestDescription:
     @given(documents(), documents())
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=settings().max_examples // 6)
     def test_groups_partition_the_pairs(
         self, old: dict[str, Any], new: dict[str, Any]
     ) -> None:

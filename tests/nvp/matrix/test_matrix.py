@@ -203,7 +203,7 @@ class TestText:
         assert "cpu:" not in out
 
     @given(documents())
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=settings().max_examples // 6)
     def test_blocks_show_every_cell(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         read: Picks = {}
@@ -231,7 +231,7 @@ class TestPairsThatCannotExist:
                 assert len(kinds) == 1
 
     @given(documents())
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=settings().max_examples // 6)
     def test_a_field_of_the_table_has_one_pick(self, sample: dict[str, Any]) -> None:
         grid = grid_of(sample)
         for row in grid.gpu_bands:

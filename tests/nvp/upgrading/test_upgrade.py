@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import PROVIDER, TORCH_LABELS, document, nvidia
 from support.paths import FIXTURES
@@ -153,7 +153,6 @@ def test_metadata_of_the_tutorial_is_upgraded() -> None:
     assert to_dict(result(outcome)) == wanted
 
 
-@settings(deadline=None, max_examples=40)
 @given(source=documents())
 def test_writing_and_reading_again_changes_nothing(source: dict[str, Any]) -> None:
     text = to_text(read_metadata(source))
@@ -195,7 +194,6 @@ def older(draw: st.DrawFn) -> dict[str, Any]:
     return source
 
 
-@settings(deadline=None, max_examples=40)
 @given(source=older(), environments=st.lists(machines, min_size=1, max_size=5))
 def test_static_answers_keep_the_order(
     source: dict[str, Any], environments: list[Environment]
@@ -209,7 +207,6 @@ def test_static_answers_keep_the_order(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
 @given(
     source=documents(),
     features=st.permutations(["sm_arch", "cuda_version_lower_bound"]),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.documents import nvidia
@@ -290,7 +290,6 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 @given(mutated())
 @example(changed("0.2.0", ("variants", "x"), {"other": {"a": ["b"]}}))
 @example(changed("0.2.0", (*BLAS, "feature-order"), ["library"]))
-@settings(max_examples=100)
 def test_what_the_reader_refuses_the_schema_refuses(document: dict[str, Any]) -> None:
     if accepts("0.2.0", document):
         try:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.resolution.ordering import Mismatch, order
@@ -142,7 +142,6 @@ def pep_825_key(
     return sorted(keys)
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.text("lmn", min_size=1), properties), answers)
 def test_the_order_is_that_of_a_literal_implementation(
     variants: Any, supported: Any

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.grids import some_of
 from support.memory import MIB, peak_of_reading
@@ -107,7 +107,6 @@ _BASE = st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(_LINK | _AROUND, max_size=8), _BASE, st.integers(0, 8))
 def test_the_links_are_those_of_pip(parts: list[str], base: str, at: int) -> None:
     parts.insert(min(at, len(parts)), base)

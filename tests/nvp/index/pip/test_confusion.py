@@ -20,7 +20,7 @@ import uv
 from support.authority import HOST, Authority
 from support.grids import some_of
 from support.index_server import serve
-from support.processes import PIPS, Environment, installed_labels
+from support.processes import PIPS, Environment, installed_labels, provider
 from support.proxy import serve_proxy
 from support.range_server import Answer, serve_answers
 from support.serving import serving
@@ -185,9 +185,8 @@ class Case:
 
     def run(self, *command: object, target: str) -> Result:
         """Run an installer without a terminal."""
-        folder = self._folder / target
         done = subprocess.run(
-            [*map(str, command), "--target", str(folder), "kern"],
+            [*map(str, command), "--target", str(self._folder / target), "kern"],
             env=self._environ,
             cwd=self._folder,
             stdin=subprocess.DEVNULL,
@@ -195,9 +194,23 @@ class Case:
             timeout=120,
             check=False,
         )
+        return self._result(done.returncode, target)
+
+    def run_nvp(self, python: Path, *words: object, target: str) -> Result:
+        """Run ``nvp pip`` for an environment."""
+        done = provider(
+            *("pip", "--python", python, *MACHINE, *words),
+            *("--target", self._folder / target, "kern"),
+            environ=self._environ,
+            cwd=self._folder,
+        )
+        return self._result(done.code, target)
+
+    def _result(self, code: int, target: str) -> Result:
+        folder = self._folder / target
         found = installed_labels(folder) if folder.is_dir() else {}
         version = found["kern"].split()[0] if found else None
-        return Result(done.returncode != 0, version)
+        return Result(code != 0, version)
 
     @contextmanager
     def served(self) -> Iterator[Sequence[str]]:
@@ -236,7 +249,7 @@ PIP_CASES = [
 
 
 @pytest.mark.parametrize(
-    ("case", "version", "words"), some_of(PIP_CASES, 127, slow=17), indirect=["case"]
+    ("case", "version", "words"), some_of(PIP_CASES, 251, slow=17), indirect=["case"]
 )
 def test_pip(
     case: Case, version: str, words: Sequence[str], pips: dict[str, Environment]
@@ -245,13 +258,12 @@ def test_pip(
     indexes = ("--index-url", case.urls[0], "--extra-index-url", case.urls[1])
     install = ("install", *words, *indexes)
     alone = case.run(python, "-m", "pip", *install, target="alone")
-    nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
-    assert case.run(*nvp, *install, target="through") == alone
+    assert case.run_nvp(python, *install, target="through") == alone
 
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 91, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 137, slow=13),
     indirect=["case"],
 )
 def test_pip_behind_serve(
@@ -267,7 +279,7 @@ def test_pip_behind_serve(
 
 @pytest.mark.parametrize(
     ("case", "version"),
-    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 89, slow=13),
+    some_of([((f, True), v) for f in ("401", *FAULTS) for v in EDGES], 139, slow=13),
     indirect=["case"],
 )
 def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
@@ -276,8 +288,7 @@ def test_links(case: Case, version: str, pips: dict[str, Environment]) -> None:
     places = [word for url in case.urls for word in ("--find-links", f"{url}kern/")]
     install = ("install", "--no-index", *places)
     alone = case.run(python, "-m", "pip", *install, target="alone")
-    nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
-    assert case.run(*nvp, *install, target="through") == alone
+    assert case.run_nvp(python, *install, target="through") == alone
 
 
 # uv reads pages that are not text, and fails here without installing another file.
@@ -285,7 +296,7 @@ UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, Fa
 
 
 @pytest.mark.parametrize(
-    "case", some_of([(("410", True),), *UV_CASES], 41, slow=7), indirect=["case"]
+    "case", some_of([(("410", True),), *UV_CASES], 83, slow=7), indirect=["case"]
 )
 def test_uv(case: Case) -> None:
     """uv queries the next index if the first one does not have the project."""
@@ -348,9 +359,8 @@ def test_a_reply_that_only_this_program_rejects(
     ):
         case = Case([f"{inner.url}/simple/", f"{o.url}/simple/"], environ, tmp_path)
         python = pips[PIPS[-1]].python
-        nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
         words = ("--index-url", case.urls[0], "--extra-index-url", case.urls[1])
-        through = case.run(*nvp, "install", *words, target="through")
+        through = case.run_nvp(python, "install", *words, target="through")
     assert through == Result(True, None)
 
 
@@ -382,9 +392,9 @@ def test_a_connection_that_is_lost_once(
     with serve_answers(lost) as inner, serve_answers(second) as outer:
         urls = [f"{inner.url}/simple/", f"{outer.url}/simple/"]
         case = Case(urls, environ, tmp_path)
-        nvp = ("-m", "nvp", "pip", "--python", pips[version].python, *MACHINE)
         words = ("--retries", "1", "--index-url", urls[0], "--extra-index-url", urls[1])
-        through = case.run(sys.executable, *nvp, "install", *words, target="through")
+        python = pips[version].python
+        through = case.run_nvp(python, "install", *words, target="through")
     assert through == Result(False, INNER)
 
 
@@ -412,8 +422,7 @@ def test_users_of_two_indexes_on_one_server(
         python = pips[PIPS[-1]].python
         first, second = case.urls
         install = ("install", "--index-url", first, "--extra-index-url", second)
-        nvp = (sys.executable, "-m", "nvp", "pip", "--python", python, *MACHINE)
-        assert case.run(*nvp, *install, target="nvp").installed == INNER
+        assert case.run_nvp(python, *install, target="nvp").installed == INNER
         words = (uv.find_uv_bin(), "pip", "install", "--no-config", "--index")
         with case.served() as (first, second):
             done = case.run(*words, first, "--default-index", second, target="uv")

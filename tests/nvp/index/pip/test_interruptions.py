@@ -130,12 +130,9 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 @pytest.mark.parametrize(
     ("case", "number"),
     [
-        ("a download", signal.SIGTERM),
+        pytest.param("a download", signal.SIGTERM, marks=pytest.mark.slow),
         ("a build", signal.SIGHUP),
         ("another pip", signal.SIGTERM),
-        pytest.param("a download", signal.SIGHUP, marks=pytest.mark.slow),
-        pytest.param("a build", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("another pip", signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
 def test_pip_ends_before_its_index(
@@ -303,7 +300,8 @@ def test_ten_at_once_on_a_cold_cache_agree(
     ("command", "number"),
     [
         ("releases", signal.SIGINT),
-        *((command, number) for command in ("pip", "releases") for number in ENDING),
+        ("pip", signal.SIGTERM),
+        pytest.param("releases", signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
 def test_a_keyring_that_waits_ends_with_the_command(

@@ -231,7 +231,9 @@ def test_proxy(way: str, pip: Pip, index: str, tmp_path: Path) -> None:
     assert all(url.startswith(f"http://{HOST}/") for url in proxy.asked)
 
 
-@pytest.mark.parametrize("name", ["NO_PROXY", "no_proxy"])
+@pytest.mark.parametrize(
+    "name", ["NO_PROXY", pytest.param("no_proxy", marks=pytest.mark.slow)]
+)
 def test_a_server_that_needs_no_proxy(name: str, pip: Pip, tmp_path: Path) -> None:
     """requests prefers the lower case name, if both variables are set."""
     wheel = stub_wheel(tmp_path, "kern", "1.0")

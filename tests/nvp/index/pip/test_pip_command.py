@@ -48,7 +48,7 @@ def test_a_user_may_be_patient(timeout: int, deadline: int) -> None:
     assert (settings.timeout, settings.deadline) == (timeout, deadline)
 
 
-@pytest.mark.parametrize("has_pip", [True, False])
+@pytest.mark.parametrize("has_pip", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_modules_in_the_working_folder_are_not_imported(
     has_pip: bool, pip: Pip, index: str, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ RELEASES = {
 DRIVERS = ("11.8", "12.4", "12.8", "12.9", "13.0")
 CAPABILITIES = ("5.0", "7.5", "8.6", "9.0", "12.0")
 EVERY = [None, *((cuda, sm) for cuda in DRIVERS for sm in CAPABILITIES)]
-SOME = [None, ("12.8", "9.0"), ("13.0", "12.0")]
+SOME = [None, ("12.8", "9.0")]
 
 
 class Case(NamedTuple):
@@ -87,4 +87,4 @@ def test_pip_and_uv_install_the_same_builds(
     assert different == {}
     # The machines must not all get the same build.
     distinct = {tuple(case.pip) for case in cases.values()}
-    assert len(distinct) == 3 if machines is SOME else len(distinct) > 5
+    assert len(distinct) == 2 if machines is SOME else len(distinct) > 5

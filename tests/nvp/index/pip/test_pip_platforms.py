@@ -78,7 +78,9 @@ def test_download(pypi: str, pip: Pip, tmp_path: Path) -> None:
     assert UNUSED in done.err
 
 
-@pytest.mark.parametrize("project", ["torch", "accelerate"])
+@pytest.mark.parametrize(
+    "project", ["torch", pytest.param("accelerate", marks=pytest.mark.slow)]
+)
 def test_builds_for_windows_without_gpu_code(
     project: str, pypi: str, pip: Pip, tmp_path: Path
 ) -> None:

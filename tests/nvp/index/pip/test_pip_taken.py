@@ -147,7 +147,13 @@ def test_another_build_stays_installed(
 
 
 @pytest.mark.parametrize(
-    "machine", [("--cuda-driver", "12.9", "--sm-arch", "8.0"), ("--no-gpu",)]
+    "machine",
+    [
+        pytest.param(
+            ("--cuda-driver", "12.9", "--sm-arch", "8.0"), marks=pytest.mark.slow
+        ),
+        ("--no-gpu",),
+    ],
 )
 def test_a_package_without_gpu_code_has_nothing_to_do_with_machines(
     machine: tuple[str, ...], pip: Pip, url: str

@@ -10,7 +10,7 @@ from unittest.mock import patch
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pip._internal.exceptions import PipError
 from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
@@ -360,7 +360,6 @@ _WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(words=st.lists(_WORDS, max_size=12), gap=st.sampled_from(["", " "]))
 def test_any_file(
     words: list[str], gap: str, tmp_path_factory: pytest.TempPathFactory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.tags import parse_tag
 from packaging.utils import parse_wheel_filename
@@ -65,7 +65,6 @@ def label_in(names: dict[str, str | None], name: str | None) -> str | None:
     return None if name is None else names[name]
 
 
-@settings(max_examples=60)
 @given(releases(), st.sampled_from((0, 1000)))
 def test_installers_take_the_best_label(
     given_: tuple[Release, list[str]], base: int
@@ -86,7 +85,6 @@ def test_installers_take_the_best_label(
         assert (chosen is None) == (first is None)
 
 
-@settings(max_examples=60)
 @given(releases())
 def test_names_are_unique_and_ordered_like_the_labels(
     given_: tuple[Release, list[str]],
@@ -134,7 +132,6 @@ def file_names(release: Release) -> list[str]:
     return [wheel.file_name for wheel in (*release.labelled, *release.plain)]
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(releases(), min_size=2, max_size=3))
 def test_one_index_goes_before_another(
     indexes: Sequence[tuple[Release, list[str]]],

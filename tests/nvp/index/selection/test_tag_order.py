@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.tags import Tag, mac_platforms, parse_tag
 from support.clients import CLIENTS, MINORS
@@ -65,7 +65,6 @@ def best(group: list[str], client: dict[Tag, int]) -> int | None:
     return min(ranks, default=None)
 
 
-@settings(max_examples=60)
 @given(groups())
 def test_every_machine_takes_the_best_group_that_is_shown(
     found: list[list[str]],
@@ -80,7 +79,6 @@ def test_every_machine_takes_the_best_group_that_is_shown(
         assert not ranks or ranks[0] == min(ranks)
 
 
-@settings(max_examples=60)
 @given(groups())
 def test_only_wheels_that_would_win_are_hidden(found: list[list[str]]) -> None:
     hidden = find_outranking([list(map(tags, group)) for group in found])

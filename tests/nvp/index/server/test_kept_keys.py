@@ -272,7 +272,7 @@ STATUSES = ("active", "archived", "quarantined", "deprecated")
 
 @pytest.mark.parametrize(
     ("status", "kind", "installer"),
-    some_of(itertools.product(STATUSES, (JSON, HTML), ("uv", *PIPS[::3])), 13, slow=2),
+    some_of(itertools.product(STATUSES, (JSON, HTML), ("uv", *PIPS[::3])), 25, slow=2),
 )
 def test_installers_see_the_status_of_a_project(
     status: str,

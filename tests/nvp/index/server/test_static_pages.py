@@ -101,6 +101,11 @@ class TestClients:
             found = installed_labels(tmp_path / name)
             assert found == {"my-kernels": f"1.0 {label}", "plain": "2.0+local.1 None"}
 
+    @pytest.mark.parametrize(
+        "layout",
+        ["projects", pytest.param("flat", marks=pytest.mark.slow)],
+        indirect=True,
+    )
     def test_pip_takes_the_regular_wheel_and_through_nvp_the_variant(
         self, server: str, tmp_path: Path
     ) -> None:
@@ -404,7 +409,7 @@ FILES = st.tuples(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=st.lists(FILES, min_size=1, unique_by=lambda file: file[1:4]))
 def test_pages_read_back_as_the_files(
     tmp_path_factory: pytest.TempPathFactory,

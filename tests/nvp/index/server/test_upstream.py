@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pip._internal.models.link import Link
 from simple_repository import content_negotiation, errors, model, serializer
@@ -106,7 +106,6 @@ def test_urls_are_relative_to_the_base(base: str) -> None:
         assert only(read_html(text)).url.startswith("https://")
 
 
-@settings(max_examples=100)
 @given(
     st.lists(
         st.fixed_dictionaries(
@@ -132,7 +131,6 @@ def test_any_html_is_read_or_refused(links: list[dict[str, str]]) -> None:
         serializer.serialize(page, form).encode()
 
 
-@settings(max_examples=100)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=5),

@@ -153,6 +153,10 @@ def end_family(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         end_strays(pipes, variable)
+        if process.returncode is None:
+            # A signal can interrupt a wait of Popen that has just taken its lock. The
+            # lock then stays taken, and each further wait of Popen is in vain.
+            process._waitpid_lock = threading.Lock()  # type: ignore[attr-defined]
     # A process that is stuck in the driver cannot be killed, so abandon it.
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=_GRACE)
