@@ -86,8 +86,8 @@ def changes(data: dict[str, Any], project: str) -> set[tuple[Any, ...]]:
 @pytest.mark.usefixtures("few_machines")
 class TestChanges:
     def test_picks(self, indexes: tuple[Path, Path]) -> None:
-        data = api.diff_of_indexes(*indexes).to_dict()
-        for project, expected in (
+        data: dict[str, Any] = api.diff_of_indexes(*indexes).to_dict()
+        cases: tuple[tuple[str, set[tuple[Any, ...]]], ...] = (
             (
                 "fewer",
                 {
@@ -103,7 +103,8 @@ class TestChanges:
             ("gone", {("lost", "1.0", None)}),
             ("more", {("gained", None, "1.0+cu126"), ("changed", None, "1.0")}),
             ("torch", {("lost", "2.9.1+cu126", "2.9.1+cpu")}),
-        ):
+        )
+        for project, expected in cases:
             found = changes(data, project)
             assert found >= expected
             kinds = {change for change, _, _ in found}
