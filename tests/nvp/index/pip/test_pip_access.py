@@ -173,16 +173,18 @@ def test_keyring_package(
 def test_a_server_that_is_not_trusted(
     pip: Pip, published: Path, authority: Authority, tmp_path: Path
 ) -> None:
-    """A certificate is refused, unless pip trusts the host."""
-    target = tmp_path / "it"
+    """A certificate is refused, unless an option or a file trusts the host."""
+    file = tmp_path / "requirements.txt"
+    file.write_text("--trusted-host 127.0.0.1\n")
     with serve(published, tls=authority.context) as url:
-        words = ("install", "-i", url, "--retries", "0", "--target", target, "torch")
+        words = ("install", "-i", url, "--retries", "0", "torch")
         refused = pip(*words)
-        trusted = pip(*words, "--trusted-host", "127.0.0.1")
+        for trust in (["--trusted-host", "127.0.0.1"], ["-r", file]):
+            done = pip(*words, *trust, "--target", tmp_path / trust[0])
+            assert done.code == 0, done.text
+            assert installed_labels(tmp_path / trust[0]) == CHOSEN
     assert refused.code == 1
     assert "certificate verify failed" in refused.text.lower()
-    assert trusted.code == 0, trusted.text
-    assert installed_labels(target) == CHOSEN
 
 
 @pytest.mark.slow

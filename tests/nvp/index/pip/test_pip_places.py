@@ -277,3 +277,88 @@ def test_several_directories_have_the_order_of_pip(
     assert ("Processing " not in done.out) == (taken == "page"), done.out
     if taken == "a":
         assert f"Processing {tmp_path / 'a'}" in done.out
+
+
+def test_an_empty_index_is_no_index(pip: Pip, index: str, tmp_path: Path) -> None:
+    """A script may give the value of a variable that is not set."""
+    pip.environ["PIP_INDEX_URL"] = index
+    done = pip("install", "-i", "", "--target", tmp_path / "it", "torch")
+    assert done.code == 1
+    assert not (tmp_path / "it").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["PIP_PYPI_URL"]
+    + [
+        pytest.param(x, marks=pytest.mark.slow)
+        for x in ("PIP_index_url", "PIP_INDEX-URL")
+    ],
+)
+def test_other_spellings_of_a_variable(
+    name: str, pip: Pip, index: str, tmp_path: Path
+) -> None:
+    """The last of them counts for pip, but an option of the command line is first."""
+    nowhere = "http://127.0.0.1:1/"
+    pip.environ |= {"PIP_INDEX_URL": nowhere, name: nowhere}
+    done = pip("install", "-i", index, "--target", tmp_path / "it", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == CHOSEN
+    assert nowhere not in done.text
+
+
+def test_constraints_of_one_command_are_not_for_builds(
+    pip_of: Callable[[str], Pip], index: str, tmp_path: Path
+) -> None:
+    """The pip that a build starts reads all variables, but not the section [wheel]."""
+    pip, project = pip_of(PIPS[0]), tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["helper"]\nbuild-backend = "own"\n'
+        'backend-path = ["."]\n'
+    )
+    stub_wheel(project, "made", "1.0")
+    (project / "own.py").write_text(
+        "import helper, shutil\n"
+        "def build_wheel(folder, *_):\n"
+        "    return shutil.copy('made-1.0-py3-none-any.whl', folder).split('/')[-1]\n"
+    )
+    limits, config = tmp_path / "limits.txt", tmp_path / "pip.conf"
+    limits.write_text(f"--index-url {index}\nhelper<1\n")
+    config.write_text(f"[wheel]\nindex-url = {index}\nconstraint = {limits}\n")
+    pip.environ["PIP_CONFIG_FILE"] = str(config)
+    done = pip("wheel", "-w", tmp_path / "it", project)
+    assert done.code == 0, done.text
+    done = pip("wheel", "-w", tmp_path / "it", "helper")
+    assert done.code == 1
+    assert "helper<1" in done.text
+
+
+def test_an_abbreviation_does_not_isolate_pip(
+    pip: Pip, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip reads its variables then. It splits their values at spaces."""
+    (tmp_path / "of all").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "of all"))
+    limits = tmp_path / "limits.txt"
+    limits.write_text(f"--extra-index-url {index}\n-c more.txt\n")
+    (tmp_path / "more.txt").write_text("torch<2.8\n")
+    pip.environ["PIP_CONSTRAINT"] = str(limits)
+    target = tmp_path / "it"
+    done = pip("install", "--isol", "-i", index, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target)["torch"] == "2.7.0 cu126"
+
+
+def test_an_isolated_pip_gets_only_the_local_index(
+    pip: Pip, index: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[install]\nextra-index-url = {index}\n")
+    pip.environ["PIP_CONFIG_FILE"] = str(config)
+    target = tmp_path / "it"
+    done = pip("install", "--isolated", "-i", index, "--target", target, "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(target) == CHOSEN
+    (looking,) = (line for line in done.out.splitlines() if "Looking in" in line)
+    assert index not in looking

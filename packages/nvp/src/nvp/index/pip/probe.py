@@ -34,6 +34,17 @@ from typing import Any
 SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
 
+REPLACED = {
+    "build-constraint",
+    "constraint",
+    "extra-index-url",
+    "find-links",
+    "no-proxy-env",
+    "proxy",
+    "requirement",
+}
+"""The options in configuration files that pip must not read there."""
+
 NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
@@ -61,6 +72,12 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     paths = [path for path in sys.path if path]
     if not hasattr(options, "index_url"):
         return {"command": name, "uses_index": False, "paths": paths}
+    # pip ignores its variables only if the option is written in full.
+    options.isolated_mode = "--isolated" in given
+    if not options.isolated_mode:
+        seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
+    found = find_requirements(options, positional)
+    options.trusted_hosts = [*options.trusted_hosts, *found.pop("trusted_hosts")]
     values = {key: getattr(options, key) for key in names if hasattr(options, key)}
     return {
         "command": name,
@@ -72,19 +89,19 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "configured": find_configured(parser),
         "paths": paths,
         "target": find_target(options),
-        **find_requirements(options, positional),
+        **found,
     }
 
 
 def find_configured(parser: Any) -> dict[str, str]:
-    """Return the options in configuration files, if one of them is about proxies."""
+    """Return the options in configuration files, if nvp may have to replace one."""
     found: dict[str, str] = {}
     for key, value in parser.config.items():
         # Since pip 25.3, the values are grouped by file.
         found.update(value if isinstance(value, dict) else {key: value})
     files = {key: found[key] for key in found if not key.startswith(":env:.")}
     names = {key.partition(".")[2] for key in files}
-    return files if names & {"proxy", "no-proxy-env"} else {}
+    return files if names & REPLACED else {}
 
 
 def find_target(options: Any) -> dict[str, Any]:
@@ -138,7 +155,8 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     The result includes the requirements in files, and in files that these include.
 
     :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes
-        keyed by algorithm, and ``requires_hashes``: whether pip requires these hashes.
+        keyed by algorithm; ``requires_hashes``: whether pip requires these hashes; and
+        ``trusted_hosts``: the hosts that files trust.
     """
     lines = [
         {"text": text, "hashes": {}, "is_constraint": False}
@@ -146,13 +164,14 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
         if counts(text)
     ]
     given = False
+    trusted: list[str] = []
     files = [(name, False) for name in getattr(options, "requirements", None) or ()]
     files += [(name, True) for name in getattr(options, "constraints", None) or ()]
     if files:
         # Copy the options, because files may add to lists that all parsers share.
         options = copy.deepcopy(options)
     for name, is_constraint in files:
-        for item in read_file(name, is_constraint, options):
+        for item in read_file(name, is_constraint, options, trusted):
             hashes = (item.options or {}).get("hashes") or {}
             given = given or bool(hashes)
             if not item.is_editable and counts(item.requirement):
@@ -166,24 +185,38 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     # --no-require-hashes makes the hashes of files optional.
     given = given and not getattr(options, "no_require_hashes", False)
     required = given or getattr(options, "require_hashes", False)
-    return {"lines": lines, "requires_hashes": bool(required)}
+    return {
+        "lines": lines,
+        "requires_hashes": bool(required),
+        "trusted_hosts": trusted,
+    }
 
 
-def read_file(name: str, is_constraint: bool, options: Any) -> Iterator[Any]:
-    """Yield the parsed lines of a file, up to the first invalid one.
+def read_file(
+    name: str, is_constraint: bool, options: Any, trusted: list[str]
+) -> Iterator[Any]:
+    """Yield the requirements in a file, up to the first invalid line.
 
     pip reports the invalid line when it runs.
+
+    :param trusted: receives the hosts that the file trusts.
     """
-    from pip._internal.req.req_file import parse_requirements
+    from pip._internal.req import req_file
 
     # Skip lock files, which are TOML files, and pipes, which can be read only once.
     if name.partition("[")[0].endswith(".toml") or is_pipe(name):
         return
     session: Any = Offline()
     with contextlib.suppress(Exception):
-        yield from parse_requirements(
-            name, session=session, options=options, constraint=is_constraint
+        parser = req_file.RequirementsFileParser(
+            session, req_file.get_line_parser(None)
         )
+        for line in parser.parse(name, is_constraint):
+            item = req_file.handle_line(line, options)
+            if item is not None:
+                yield item
+            else:
+                trusted += line.opts.trusted_hosts or ()
 
 
 class Offline:

@@ -13,7 +13,6 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from configparser import RawConfigParser
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,6 +25,7 @@ from ..http.urls import is_http
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
+from .settings import find_proxies, option_of, write_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,11 +35,12 @@ if TYPE_CHECKING:
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index"}
 _PROXIES = {"proxy", "no_proxy_env"}
 _FILES = {
-    "requirements": "PIP_REQUIREMENT",
-    "constraints": "PIP_CONSTRAINT",
-    "build_constraints": "PIP_BUILD_CONSTRAINT",
+    "requirement": "requirements",
+    "constraint": "constraints",
+    "build-constraint": "build_constraints",
 }
-_LOCAL = "127.0.0.1,localhost"
+"""The attribute for the values of each option that names files."""
+
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
 """A variable whose value is part of the ``User-Agent`` of pip 19.1 and newer, even with
@@ -83,7 +84,7 @@ def find_remote_files(command: PipCommand) -> tuple[str, ...]:
     return tuple(
         value
         for option, _, *values in command.words
-        if option in _FILES
+        if option in _FILES.values()
         for value in values
         if is_http(value)
     )
@@ -128,7 +129,7 @@ def redirect(
     replaced_options = _PLACES | _PROXIES if command.options.proxy else _PLACES
     arguments: list[str] = []
     for option, spelled, *values in command.words:
-        if option in _FILES:
+        if option in _FILES.values():
             arguments += [spelled, *map(replaced_file, values)]
         elif option not in replaced_options:
             arguments += [spelled, *values]
@@ -136,14 +137,15 @@ def redirect(
         arguments.append("--no-index")
     isolated = command.options.isolated_mode
     replaced = {
-        "index-url": indexes[:1],
+        # An empty value is an index too: without it, pip would use the configured one.
+        "index-url": indexes[:1] or ([] if command.options.no_index else [""]),
         # Repeat the main index: an empty value would let pip's configured extra
         # indexes through.
         "extra-index-url": indexes[1:]
         or (indexes if command.options.extra_index_urls else []),
         "find-links": links,
     }
-    variables = _proxies(command, environ, folder)
+    variables = find_proxies(command, environ)
     if local_index.token is not None:
         own = environ.get(_USER_DATA)
         token = local_index.token
@@ -151,72 +153,60 @@ def redirect(
     for option, values in replaced.items():
         # Prefer variables: they override configuration files, and other users of this
         # machine can read arguments. pip splits the values of variables at spaces.
-        plain = [v for v in values if not (isolated or any(map(str.isspace, v)))]
+        plain = [v for v in values if not isolated and v.split() == [v]]
         if plain:
             variables[f"PIP_{option.replace('-', '_').upper()}"] = " ".join(plain)
         for value in values:
             if value not in plain:
                 arguments += [f"--{option}", value]
-    for option, variable in () if isolated else _FILES.items():
-        # Configured values come before the values on the command line.
-        values = getattr(command.options, option)
-        given = sum(word[0] == option for word in command.words)
-        if configured := values[: len(values) - given]:
-            variables[variable] = " ".join(map(replaced_file, configured))
+    variables |= _replace_files(command, environ, folder, replaced_file)
     return arguments, variables
+
+
+def _replace_files(
+    command: PipCommand,
+    environ: Mapping[str, str],
+    folder: Path,
+    replaced_file: Callable[[str], str],
+) -> dict[str, str]:
+    """Replace files in variables and configuration files, and hide what is replaced.
+
+    Each value stays where pip reads it: the pip that installs the requirements of a
+    build reads the same variables, but not the same sections.
+    """
+
+    def replaced_files(text: str) -> str:
+        paths = map(replaced_file, text.split())
+        # A directory for temporary files may have a space in its path.
+        return " ".join(p if p.split() == [p] else Path(p).as_uri() for p in paths)
+
+    isolated = command.options.isolated_mode
+    files = {name for name in _FILES if getattr(command.options, _FILES[name])}
+    found = {
+        name: replaced_files(value)
+        for name, value in ({} if isolated else environ).items()
+        if value and option_of(name) in files
+    }
+    files -= set(map(option_of, found))
+    hidden = _PROXIES if command.options.proxy else set[str]()
+    hidden |= {"extra_index_url", "find_links"} if isolated else set()
+    config = dict(command.configured)
+    for key, value in config.items():
+        section, _, name = key.partition(".")
+        if name.replace("-", "_") in hidden:
+            # An empty value hides the same option in pip's other files.
+            config[key] = ""
+        elif name in files and section in ("global", command.command):
+            config[key] = replaced_files(value)
+    if config != command.configured:
+        found["PIP_CONFIG_FILE"] = write_config(config, folder)
+    return found
 
 
 def find_mark(variables: Mapping[str, str]) -> str | None:
     """Return the variable with this pip run's secret, as ``NAME=VALUE``, if any."""
     value = variables.get(_USER_DATA)
     return None if value is None else f"{_USER_DATA}={value}"
-
-
-def _proxies(
-    command: PipCommand, environ: Mapping[str, str], folder: Path
-) -> dict[str, str]:
-    """Return the variables that make pip use its proxy except for the local index.
-
-    An empty ``--proxy`` and ``--no-proxy-env`` need none, because pip gets them too.
-    """
-    variables = {}
-    proxy, names = command.options.proxy, ("no_proxy", "NO_PROXY")
-    for name in names:
-        # The lower case name has priority, so it must not hide the hosts of the other.
-        others = next(filter(None, map(environ.get, (name, *names))), None)
-        if proxy:  # pip uses it for every server
-            others = None
-        if others != "*":  # which works only alone
-            others = f"{others},{_LOCAL}" if others else _LOCAL
-        variables[name] = others
-    if proxy:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            variables[name] = proxy
-        # An empty value hides the same option in pip's other files, or is ignored.
-        variables |= {"PIP_PROXY": "", "PIP_NO_PROXY_ENV": ""}
-        if command.configured:
-            variables["PIP_CONFIG_FILE"] = _write_config(command, folder)
-        if command.options.ignores_environment:
-            variables |= {"REQUESTS_CA_BUNDLE": "", "CURL_CA_BUNDLE": ""}
-    return variables
-
-
-def _write_config(command: PipCommand, folder: Path) -> str:
-    """Write a configuration file that removes the proxies of the other files.
-
-    pip does not read the user's files then, so this file has all their options.
-    """
-    parser = RawConfigParser()
-    for key, value in command.configured.items():
-        section, _, name = key.partition(".")
-        if not parser.has_section(section):
-            parser.add_section(section)
-        is_proxy = name.replace("-", "_") in _PROXIES
-        parser.set(section, name, "" if is_proxy else value)
-    path = folder / "pip.conf"
-    with path.open("w", encoding="utf-8") as file:
-        parser.write(file)
-    return str(path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -38,7 +38,7 @@ from .installed import (
 )
 from .process import Pip
 from .redirecting import find_mark, find_remote_files, redirect
-from .settings import make_settings
+from .settings import make_settings, merge
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import CudaVersion
@@ -259,7 +259,7 @@ class _Session:
         before = find_wheels_in(folder)
         status = self.pip.run(
             prepared.arguments,
-            {**self.environ, **prepared.variables},
+            merge(self.environ, prepared.variables),
             quiet=self.quiet,
             take=written.take if written and written.is_lock_printed else None,
             mark=find_mark(prepared.variables),

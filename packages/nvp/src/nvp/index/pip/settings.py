@@ -9,7 +9,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
@@ -24,6 +26,8 @@ from .command import PipCommand, PipOptions, find_python
 from .process import Pip
 
 logger = logging.getLogger(__name__)
+
+_LOCAL = "127.0.0.1,localhost"
 
 
 def make_settings(
@@ -56,6 +60,65 @@ def make_settings(
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),
         trust_env=trust_env,
     )
+
+
+def merge(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for pip, without other spellings of those in ``variables``.
+
+    pip reads ``PIP_index_url`` and ``PIP_PYPI_URL`` too, and the last one counts.
+    """
+    ours = set(map(option_of, variables))
+    others = {key: environ[key] for key in environ if option_of(key) not in ours}
+    return {**others, **variables}
+
+
+def option_of(variable: str) -> str:
+    """Return the option of pip that a variable sets, or else the variable itself."""
+    if not variable.startswith("PIP_"):
+        return variable
+    name = variable[4:].lower().replace("_", "-")
+    return "index-url" if name == "pypi-url" else name
+
+
+def find_proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make pip use its proxy except for the local index.
+
+    An empty ``--proxy`` and ``--no-proxy-env`` need none, because pip gets them too.
+    """
+    variables = {}
+    proxy, names = command.options.proxy, ("no_proxy", "NO_PROXY")
+    for name in names:
+        # The lower case name has priority, so it must not hide the hosts of the other.
+        others = next(filter(None, map(environ.get, (name, *names))), None)
+        if proxy:  # pip uses it for every server
+            others = None
+        if others != "*":  # which works only alone
+            others = f"{others},{_LOCAL}" if others else _LOCAL
+        variables[name] = others
+    if proxy:
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+            variables[name] = proxy
+        variables |= {"PIP_PROXY": "", "PIP_NO_PROXY_ENV": ""}
+        if command.options.ignores_environment:
+            variables |= {"REQUESTS_CA_BUNDLE": "", "CURL_CA_BUNDLE": ""}
+    return variables
+
+
+def write_config(config: Mapping[str, str], folder: Path) -> str:
+    """Write a configuration file with the options of all files of pip.
+
+    pip does not read the user's own files then.
+    """
+    parser = RawConfigParser()
+    for key, value in config.items():
+        section, _, name = key.partition(".")
+        if not parser.has_section(section):
+            parser.add_section(section)
+        parser.set(section, name, value)
+    path = folder / "pip.conf"
+    with path.open("w", encoding="utf-8") as file:
+        parser.write(file)
+    return str(path)
 
 
 def make_blocking_client(
