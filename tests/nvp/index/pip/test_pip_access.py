@@ -179,10 +179,10 @@ def test_a_server_that_is_not_trusted(
     with serve(published, tls=authority.context) as url:
         words = ("install", "-i", url, "--retries", "0", "torch")
         refused = pip(*words)
-        for trust in (["--trusted-host", "127.0.0.1"], ["-r", file]):
-            done = pip(*words, *trust, "--target", tmp_path / trust[0])
+        for option, value in (("--trusted-host", "127.0.0.1"), ("-r", str(file))):
+            done = pip(*words, option, value, "--target", tmp_path / option)
             assert done.code == 0, done.text
-            assert installed_labels(tmp_path / trust[0]) == CHOSEN
+            assert installed_labels(tmp_path / option) == CHOSEN
     assert refused.code == 1
     assert "certificate verify failed" in refused.text.lower()
 
