@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import gzip
 import io
 import threading
@@ -15,6 +16,7 @@ from urllib.parse import quote
 import pytest
 from support.range_server import Answer, serve_answers
 
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import LARGE_BYTES, MAX_BYTES
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
@@ -130,6 +132,20 @@ def test_errors_of_cancelled_work_are_not_printed(
         thread.close()
     assert isinstance(future.exception(60), ConnectionResetError)
     assert caplog.messages == []
+
+
+def test_a_loop_that_cannot_be_created_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without free file descriptors, asyncio fails in the thread."""
+
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio, "new_event_loop", fail)
+    monkeypatch.setattr("asyncio.events.new_event_loop", fail)
+    with pytest.raises(InputError, match="no connection can be made"):
+        LoopThread()
 
 
 def test_many_servers_share_a_limit() -> None:

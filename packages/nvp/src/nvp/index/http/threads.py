@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from nvidia_variant_provider.errors import InputError
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -26,6 +28,8 @@ class LoopThread:
 
     The portals of anyio are similar, but wait without a limit when they are closed: an
     unresponsive name server would prevent Ctrl-C from ending the program.
+
+    :raises InputError: this machine has no free files or threads.
     """
 
     def __init__(self) -> None:
@@ -40,12 +44,25 @@ class LoopThread:
             started.set_result(loop)
             await self._closed.wait()
 
+        main = work()
+
+        def run() -> None:
+            try:
+                asyncio.run(main)
+            except BaseException as error:
+                if started.done():
+                    raise
+                started.set_exception(error)  # it could not create the event loop
+
         # Use a daemon thread, so a hanging request does not keep the process alive.
-        self._thread = threading.Thread(
-            target=asyncio.run, args=[work()], name=_NAME, daemon=True
-        )
-        self._thread.start()
-        self.loop = started.result()
+        self._thread = threading.Thread(target=run, name=_NAME, daemon=True)
+        try:
+            self._thread.start()
+            self.loop = started.result()
+        except (OSError, RuntimeError) as error:
+            main.close()
+            hint = "check the limits of open files and processes"
+            raise InputError(f"no connection can be made: {error}", hint=hint) from None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start ``work`` in the event loop, and return its future."""
