@@ -111,6 +111,25 @@ def test_a_request_has_to_arrive_in_time(
         assert received.startswith(b"HTTP/1.1 404") if before else received == b""
 
 
+def test_small_responses_are_sent_at_once(
+    private: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each response on an open connection takes 40 ms longer."""
+    found = []
+
+    class Protocol(server._BoundedProtocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            one = transport.get_extra_info("socket")
+            found.append(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            super().connection_made(transport)
+
+    monkeypatch.setattr(server, "_BoundedProtocol", Protocol)
+    with start(private) as running:
+        assert running.page().status == 200
+    assert all(found)
+    assert found
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no poll()")
 def test_a_response_has_to_be_read(
     private: str, monkeypatch: pytest.MonkeyPatch

@@ -404,7 +404,8 @@ class _BoundedProtocol(H11Protocol):
 
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio disables delays (Nagle) only for sockets with this protocol.
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if port and hasattr(socket, "SO_REUSEADDR"):
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
