@@ -148,3 +148,5 @@ def test_a_log_has_no_more_results_than_services_accept(
     levels = ("note", "warning", "error", "note")
     (run,) = sarif([finding(severity=level) for level in levels])["runs"]
     assert [item["level"] for item in run["results"]] == ["error", "warning"]
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"].startswith("the 2 least severe findings are left ")

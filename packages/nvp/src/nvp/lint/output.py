@@ -85,7 +85,12 @@ def as_sarif(
     :param page: the page of the site that explains the rules.
     """
     url = page_url(page)
-    if len(findings) > _MOST_RESULTS:  # leave out the least severe ones
+    told: dict[str, Any] | None = None
+    if len(findings) > _MOST_RESULTS:
+        left = len(findings) - _MOST_RESULTS
+        text = f"the {left:,} least severe findings are left out: see --format json"
+        note = {"level": "warning", "message": {"text": text}}
+        told = {"executionSuccessful": True, "toolExecutionNotifications": [note]}
         ordered = sorted(findings, key=lambda f: SEVERITIES.index(f.severity))
         findings = ordered[:_MOST_RESULTS]
     used = sorted({finding.code for finding in findings})
@@ -100,6 +105,7 @@ def as_sarif(
         "runs": [
             {
                 "tool": {"driver": driver},
+                **({"invocations": [told]} if told else {}),
                 # Columns count characters, not UTF-16 code units.
                 "columnKind": "unicodeCodePoints",
                 "results": [_result(f, used.index(f.code)) for f in findings],
