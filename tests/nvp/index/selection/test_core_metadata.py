@@ -352,6 +352,26 @@ def test_the_key_of_what_is_kept(
     assert key_of(upper) == keys[-1]
 
 
+def test_an_inspection_is_of_the_wheel_that_was_read(tmp_path: Path) -> None:
+    """A local wheel may change while it is read, and later."""
+    path = stub_wheel(tmp_path, "demo", "1.0", members={"a.bin": bytes(99)})
+    wheel = model.File(path.name, path.as_uri(), {"sha256": "a" * 64})
+    upstream = ListedUpstream({"demo": [wheel]})
+    reader = Reader(Client(), tmp_path / "cache")
+    folder = reader._inspected
+
+    def change(*_: object) -> None:
+        os.utime(path, (0, 0))
+
+    work = reader.inspect(upstream, "demo", wheel, "linux_x86_64", change)
+    before = kept_path(folder, wheel, "json")
+    assert asyncio.run(work) is not None
+    assert before != kept_path(folder, wheel, "json")
+    assert before is not None
+    assert before.is_file()
+    assert reader.find_inspected(wheel) is None
+
+
 def test_few_servers_of_a_page_are_tested() -> None:
     """A page of 5 MB could make nvp send 30,000 requests."""
     asked = []

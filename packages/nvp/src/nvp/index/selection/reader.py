@@ -321,6 +321,8 @@ class Reader:
         from ...gpu_code.inspection import inspect_path
 
         name = file.filename
+        # Use the state that a local file has before it is read.
+        key, path = key_of(file), kept_path(self._inspected, file, "json")
 
         def read(source: BinaryIO) -> Needs | None:
             return needs_of_report(inspect_path(source, name=name, progress=progress))
@@ -342,9 +344,9 @@ class Reader:
             date=date,
         )
         text = json.dumps(record.to_dict(), separators=(",", ":"))
-        store(kept_path(self._inspected, file, "json"), text.encode())
+        store(path, text.encode())
         needs = _needs(record)
-        self._needs.put(key_of(file), (needs,))
+        self._needs.put(key, (needs,))
         pieces = len(needs.pieces or ())
         logger.info("%s: inspected, %d pieces of GPU code", name, pieces)
         return needs
