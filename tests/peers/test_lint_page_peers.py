@@ -77,7 +77,13 @@ def test_uv_believes_a_page_that_contradicts_the_wheel(
         index.install([release.project], ON_12)
 
 
-@pytest.mark.parametrize("damage", ["unlisted", "absent", "stale", "none"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("unlisted", "stale")),
+        *("absent", "none"),
+    ],
+)
 def test_installers_do_not_compare_record_but_need_one(
     damage: str, index: UvIndex, root: Path, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def test_fault_has_its_facts_and_reason(
     assert not log.exists() or "FATAL" not in log.read_text()
 
 
-@pytest.mark.parametrize("name", some_of(((name,) for name in FAULTS), 3))
+@pytest.mark.parametrize("name", some_of(((name,) for name in FAULTS), 7))
 def test_fault_has_its_exit_code_and_next_step(
     name: str,
     variables: Callable[[Fault], dict[str, str]],

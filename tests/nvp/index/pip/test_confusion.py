@@ -249,7 +249,7 @@ PIP_CASES = [
 
 
 @pytest.mark.parametrize(
-    ("case", "version", "words"), some_of(PIP_CASES, 251, slow=17), indirect=["case"]
+    ("case", "version", "words"), some_of(PIP_CASES, 521, slow=17), indirect=["case"]
 )
 def test_pip(
     case: Case, version: str, words: Sequence[str], pips: dict[str, Environment]
@@ -296,7 +296,7 @@ UV_CASES = [((f, first),) for f in FAULTS if f != "bytes" for first in (True, Fa
 
 
 @pytest.mark.parametrize(
-    "case", some_of([(("410", True),), *UV_CASES], 83, slow=7), indirect=["case"]
+    "case", some_of([(("410", True),), *UV_CASES], 131, slow=7), indirect=["case"]
 )
 def test_uv(case: Case) -> None:
     """uv queries the next index if the first one does not have the project."""

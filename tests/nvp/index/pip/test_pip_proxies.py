@@ -97,7 +97,7 @@ class Routes(NamedTuple):
     [
         *FOUND[2:4],
         *(pytest.param(x, marks=pytest.mark.slow) for x in (*FOUND[:2], *FOUND[4:])),
-        *some_of(zip(GRID), 2591, slow=401),
+        *some_of(zip(GRID), 4801, slow=401),
     ],
 )
 def test_routes(

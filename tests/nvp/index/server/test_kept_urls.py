@@ -154,7 +154,7 @@ COMPILE += ["pyproject.toml", "-o", "requirements.txt"]
 @pytest.mark.parametrize(
     ("requires", "commands", "named"),
     [
-        ("helper", [LOCK], []),
+        pytest.param("helper", [LOCK], [], marks=pytest.mark.slow),
         pytest.param(
             *("", [[UV, "add", "--frozen", "helper"], LOCK], []),
             marks=pytest.mark.slow,

@@ -82,6 +82,11 @@ def server(layout: Path, run: Run) -> Iterator[str]:
         yield url
 
 
+ONE_LAYOUT = pytest.mark.parametrize(
+    "layout", ["flat", pytest.param("projects", marks=pytest.mark.slow)], indirect=True
+)
+
+
 class TestClients:
     def test_uv_takes_the_variant_and_the_regular_wheel(
         self, server: str, tmp_path: Path
@@ -101,11 +106,7 @@ class TestClients:
             found = installed_labels(tmp_path / name)
             assert found == {"my-kernels": f"1.0 {label}", "plain": "2.0+local.1 None"}
 
-    @pytest.mark.parametrize(
-        "layout",
-        ["projects", pytest.param("flat", marks=pytest.mark.slow)],
-        indirect=True,
-    )
+    @ONE_LAYOUT
     def test_pip_takes_the_regular_wheel_and_through_nvp_the_variant(
         self, server: str, tmp_path: Path
     ) -> None:
@@ -147,6 +148,7 @@ class TestClients:
         labels = {"my-kernels": "1.0 None", "plain": "2.0+local.1 None"}
         assert installed_labels(tmp_path / "it") == labels
 
+    @ONE_LAYOUT
     def test_validate_and_releases_read_the_pages(self, server: str, run: Run) -> None:
         outcome = run("validate", server, "--ignore", "NV3")
         assert (outcome.code, outcome.err) == (0, "")
