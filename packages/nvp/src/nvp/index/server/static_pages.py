@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from simple_repository import model
@@ -113,6 +114,12 @@ class _Old:
 def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
     folders = dict(list_folders(root))
+    for name in folders:
+        path = os.path.join(root, name)
+        if not Path(path).resolve().is_relative_to(Path(root).resolve()):
+            message = "it is a link to a directory outside of the index"
+            hint = "move that directory into the index, or make an index of it"
+            raise InputError(message, path=path, hint=hint)
     upgraded = [
         file
         for name, names in folders.items()
