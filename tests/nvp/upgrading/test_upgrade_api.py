@@ -63,3 +63,13 @@ def test_folder_is_written_only_when_asked(tmp_path: Path) -> None:
     assert api.upgrade_index(tmp_path) == files
     assert path.read_text() == upgraded.text
     assert (tmp_path / "other-1.0-variants.json").read_text() == made.text
+
+
+def test_no_page_is_written_through_a_link(tmp_path: Path) -> None:
+    others, index = tmp_path / "others", tmp_path / "index"
+    others.mkdir()
+    stub_wheel(index, "demo", "1.0")
+    (index / "demo").symlink_to(others, target_is_directory=True)
+    with pytest.raises(InputError, match="outside of the index"):
+        api.write_index(index)
+    assert not list(others.iterdir())

@@ -398,14 +398,6 @@ def test_links_to_directories_list_no_file_twice(index: Path, run: Run) -> None:
     assert outcome.code == 0, outcome.err
 
 
-def test_nothing_is_written_through_a_link(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "of-others").mkdir()
-    stub_wheel(tmp_path / "index", "demo", "1.0")
-    (tmp_path / "index" / "demo").symlink_to(tmp_path / "of-others")
-    assert run(*WRITE, tmp_path / "index").code == 3
-    assert not list((tmp_path / "of-others").iterdir())
-
-
 def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
