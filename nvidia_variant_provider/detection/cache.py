@@ -42,9 +42,6 @@ _MOUNTS = "/proc/self/ns/mnt"
 _JOBS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID")
 """The variables with which Slurm, PBS and LSF identify a job."""
 
-_MPS = "CUDA_MPS_PIPE_DIRECTORY"
-"""The variable that selects the MPS server, which libcuda may fail to reach."""
-
 
 def cache_file(environ: Mapping[str, str]) -> str | None:
     """Return the path of the cached result, or ``None`` if caching is impossible.
@@ -89,20 +86,10 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     # The result may depend on everything that the child gets.
     given = sorted("=".join(item) for item in child_variables(environ).items())
     # A batch system gives each job other GPUs, although all device nodes are visible.
-    job = " ".join(environ.get(name, "") for name in (*_JOBS, _MPS))
+    job = " ".join(environ.get(name, "") for name in _JOBS)
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
-    return [
-        version,
-        boot,
-        mounts,
-        loader,
-        job,
-        kernel,
-        seconds,
-        *sorted(given),
-        *traces,
-    ]
+    return [version, boot, mounts, loader, job, kernel, seconds, *given, *traces]
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
