@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -107,7 +108,7 @@ def test_new_releases_of_a_required_project_are_seen() -> None:
 
 def test_a_file_without_a_hash_may_change_at_its_url() -> None:
     clock = Clock()
-    wheel = file("demo", "1.0")
+    wheel = replace(file("demo", "1.0"), dist_info_metadata=True)
     name = f"{wheel.filename}.metadata"
     source = Pages({"demo": ""}, {name: "Name: demo\n"})
     reader = Reader(Client(), clock=clock)

@@ -41,6 +41,10 @@ def file(wheel: str = "a", metadata: bool | dict[str, str] = False) -> model.Fil
     )
 
 
+def announced(wheel: str, text: str = TEXT) -> model.File:
+    return file(wheel, {"sha256": hashlib.sha256(text.encode()).hexdigest()})
+
+
 @dataclass
 class Reading:
     """Reads METADATA from an index that has it as a file."""
@@ -65,20 +69,21 @@ def test_it_is_read_once_for_ever(tmp_path: Path) -> None:
     for _ in range(2):
         metadata, source = reader(TEXT, tmp_path)
         for _ in range(2):
-            content = metadata.read(file())
+            content = metadata.read(announced("a"))
             assert content == TEXT.encode()
-        assert metadata.find(file()) == content
+        assert metadata.find(announced("a")) == content
     # The second reader has found it in the directory.
     assert source.asked == []
 
 
 def test_it_belongs_to_the_hash_of_the_wheel(tmp_path: Path) -> None:
-    reader(TEXT, tmp_path)[0].read(file("a"))
-    metadata, _ = reader(f"{TEXT}Summary: another\n", tmp_path)
-    assert b"another" not in metadata.read(file("a"))
-    assert b"another" in metadata.read(file("b"))
-    assert b"another" in (metadata.find(file("b")) or b"")
-    assert metadata.find(file("a")) == TEXT.encode()
+    one, other = announced("a"), announced("b", another := f"{TEXT}Summary: another\n")
+    reader(TEXT, tmp_path)[0].read(one)
+    metadata, _ = reader(another, tmp_path)
+    assert b"another" not in metadata.read(one)
+    assert b"another" in metadata.read(other)
+    assert b"another" in (metadata.find(other) or b"")
+    assert metadata.find(one) == TEXT.encode()
 
 
 @pytest.mark.parametrize(
@@ -88,24 +93,24 @@ def test_a_damaged_file_of_the_cache_is_read_again(
     damage: bytes, tmp_path: Path
 ) -> None:
     """An installer would refuse the wheel for ever."""
-    reader(TEXT, tmp_path)[0].read(file())
+    reader(TEXT, tmp_path)[0].read(announced("a"))
     (kept,) = (path for path in tmp_path.rglob("*") if path.is_file())
     whole = kept.read_bytes()
     for content in (damage, whole[:-1]):
         kept.write_bytes(content)
         metadata, source = reader(TEXT, tmp_path)
-        assert metadata.read(file()) == TEXT.encode()
+        assert metadata.read(announced("a")) == TEXT.encode()
         assert source.asked
         assert kept.read_bytes() == whole
 
 
 def test_a_page_says_nothing_of_the_files_of_another_one(tmp_path: Path) -> None:
     """A page may have the hash of any wheel, with false METADATA."""
-    lie = f"{TEXT}Requires-Dist: bad\n"
-    other = replace(file(), url=f"https://other.example/{NAME}")
-    reader(lie, tmp_path)[0].read(other)
-    metadata, _ = reader(TEXT, tmp_path)
-    assert metadata.read(file()) == TEXT.encode()
+    other = replace(announced("a"), url=f"https://other.example/{NAME}")
+    MetadataStore(tmp_path, time.monotonic).keep(other, Kept(b"a lie"))
+    for wheel, content in ((other, b"a lie"), (announced("a"), None)):
+        kept = MetadataStore(tmp_path, time.monotonic).read(wheel)
+        assert (kept and kept.content) == content
 
 
 ALGORITHM = pytest.mark.parametrize("algorithm", ["sha256", "sha512", "md5"])
@@ -130,10 +135,11 @@ def test_another_hash_than_the_page_gives(algorithm: str, tmp_path: Path) -> Non
 
 
 def test_it_is_too_large(tmp_path: Path) -> None:
-    metadata, _ = reader(TEXT + "x" * 10_000_000, tmp_path)
+    metadata, _ = reader(text := TEXT + "x" * 10_000_000, tmp_path)
+    wheel = announced("a", text)
     with pytest.raises(InputError, match="larger than 4 MiB"):
-        metadata.read(file())
-    assert metadata.find(file()) is None
+        metadata.read(wheel)
+    assert metadata.find(wheel) is None
 
 
 def test_only_what_was_compared_is_verified(tmp_path: Path) -> None:
@@ -258,6 +264,8 @@ def test_one_name_twice_on_a_page(before: bool, local: bool, tmp_path: Path) -> 
     evil = b"Metadata-Version: 2.1\nName: demo\nVersion: 1.0\nRequires-Dist: evil\n"
     answers = {
         f"/a/{NAME}": Answer(body=wheel),
+        # The server of the files may lie too, in a file that its page does not name.
+        f"/a/{NAME}.metadata": Answer(body=evil),
         f"/b/{NAME}.metadata": Answer(body=evil),
     }
     with serve_answers(answers) as server:

@@ -252,15 +252,17 @@ class Reader:
     ) -> Kept:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
-        try:
-            own = await find_own(index, project, file, METADATA)
-            return Kept(await self._read(own, name + METADATA))
-        except errors.ResourceUnavailable:
-            pass  # the index does not serve METADATA as a file (PEP 658)
-        except UpstreamError as error:
-            if error.status not in (404, 410):
-                raise
-            # Some mirrors copy the attribute of PEP 658, but not the files.
+        # Else, METADATA beside the wheel is that of another file of the same name.
+        if file.dist_info_metadata:
+            try:
+                own = await find_own(index, project, file, METADATA)
+                return Kept(await self._read(own, name + METADATA))
+            except errors.ResourceUnavailable:
+                pass  # the index does not serve METADATA as a file (PEP 658)
+            except UpstreamError as error:
+                if error.status not in (404, 410):
+                    raise
+                # Some mirrors copy the attribute of PEP 658, but not the files.
 
         parts = Parts()
         if not self._ranges and is_http(file.url):
