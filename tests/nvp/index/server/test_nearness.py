@@ -55,7 +55,7 @@ def page(where: str) -> Answer:
 @pytest.fixture
 def elsewhere(
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[[dict[str, Answer]], AbstractContextManager[Running]]:
+) -> Callable[..., AbstractContextManager[Running]]:
     """Return a function that serves an index which is not on this machine.
 
     A proxy is between, so this machine does not resolve the name. The servers of this
@@ -64,7 +64,10 @@ def elsewhere(
 
     @contextmanager
     def serve(
-        answers: dict[str, Answer], *, trusts_pages: bool = False
+        answers: dict[str, Answer],
+        *,
+        index: str = f"http://{HOST}/simple/",
+        trusts_pages: bool = False,
     ) -> Iterator[Running]:
         with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
             monkeypatch.setenv("http_proxy", proxy.url)
@@ -75,7 +78,7 @@ def elsewhere(
                 trusted_hosts=["*"],
                 trusts_pages=trusts_pages,
             )
-            with start(f"http://{HOST}/simple/", settings=settings) as running:
+            with start(index, settings=settings) as running:
                 yield running
 
     return serve
@@ -117,6 +120,37 @@ def test_a_page_from_elsewhere_redirects_to_servers_of_this_machine(
         assert "redirects to a server that only this machine can reach" in str(
             running.warnings
         )
+    assert inner.requests == []
+
+
+@pytest.mark.parametrize("ends", ["page", "redirect", "file"])
+def test_an_index_of_this_machine_redirects_elsewhere(
+    ends: str,
+    inner: RangeServer,
+    elsewhere: Callable[..., AbstractContextManager[Running]],
+) -> None:
+    """As pypiserver does for packages that it lacks, and devpi for external files."""
+
+    def moved(url: str) -> Answer:
+        return Answer(status=302, headers={"Location": url})
+
+    names = (METADATA, WHEEL, PLAIN)
+    public = {"/simple/torch/": page(inner.url), "/back/": moved(f"{inner.url}/page")}
+    public |= {f"/{name}": moved(f"{inner.url}/{name}") for name in names}
+    first = {
+        "page": {"/simple/torch/": moved(f"http://{HOST}/simple/torch/")},
+        "redirect": {"/simple/torch/": moved(f"http://{HOST}/back/")},
+        "file": {"/simple/torch/": page("/files")}
+        | {f"/files/{name}": moved(f"http://{HOST}/{name}") for name in names},
+    }
+    with (
+        serve_answers(first[ends]) as index,
+        elsewhere(public, index=f"{index.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert reply.status == (302 if ends == "redirect" else 200)
+        for url in reply.files.values() if reply.status == 200 else ():
+            ask(url)
     assert inner.requests == []
 
 
@@ -189,7 +223,7 @@ def test_few_servers_of_a_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(NearnessFinder, "find", find)
     files = tuple(model.File(str(n), f"https://h{n}/{n}", {}) for n in range(99))
     page = model.ProjectDetail(meta=model.Meta("1.0"), name="demo", files=files)
-    work = _refuse_near_files(page, "https://index.example/", Client())
+    work = _refuse_near_files(page, Client(), "https://index.example/")
     shown = asyncio.run(work).files
     assert len({*looked_up}) == 65  # with the index
     assert shown[:64] == files[:64]

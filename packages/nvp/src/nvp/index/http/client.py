@@ -316,7 +316,7 @@ class Client:
             raise UpstreamError(message, url) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
-        start, moved = url, None
+        start, places, moved = url, [url], None
         for _ in range(_REDIRECTS):
             try:
                 response = await self._send(url, headers)
@@ -329,10 +329,12 @@ class Client:
             url = find_target(response)
             moved = replace(make_reply(response), headers={"location": url})
             logger.debug("redirected to %s", redacted(url))
-            if not await self.may_lead(start, url):
+            # A public server may be between two servers that are not.
+            if not all([await self.may_lead(place, url) for place in places]):
                 message = "redirects to a server that only this machine can reach"
                 hint = "tell the owner of the server"
                 raise UpstreamError(message, start, hint=hint, reply=moved)
+            places.append(url)
         message = f"more than {_REDIRECTS} redirects"
         raise UpstreamError(message, start, reply=moved)
 

@@ -180,6 +180,7 @@ class Upstream(SimpleRepository):
             failure = broken or error
             failure.reply = reply
             raise failure from None
+        page = await _refuse_near_files(page, client, url, reply.url)
         if broken is None:
             return reply, page
         has_length = "content-length" in reply.headers
@@ -218,7 +219,7 @@ class HttpUpstream(Upstream):
     async def _read_page(self, project: str) -> model.ProjectDetail:
         url = f"{self.url}{project}/"
         try:
-            page = await self._fetch(self._client, url, ACCEPT, project)
+            return await self._fetch(self._client, url, ACCEPT, project)
         except UpstreamError as error:
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
@@ -228,7 +229,6 @@ class HttpUpstream(Upstream):
             if status == 410:
                 raise GoneError(project) from None
             raise
-        return await _refuse_near_files(page, self.url, self._client)
 
 
 class FolderUpstream(Upstream):
@@ -270,8 +270,7 @@ class LinksUpstream(Upstream):
 
     async def _read_whole(self) -> model.ProjectDetail:
         if is_http(self.location):
-            page = await self._fetch(self._client, self.location, "text/html", "links")
-            return await _refuse_near_files(page, self.location, self._client)
+            return await self._fetch(self._client, self.location, "text/html", "links")
         note(0.0)
         path = local_path(self.location)
         if path.is_dir():
@@ -369,7 +368,7 @@ unsafe in a browser."""
 
 
 async def _refuse_near_files(
-    page: model.ProjectDetail, index: str, client: Client
+    page: model.ProjectDetail, client: Client, *places: str
 ) -> model.ProjectDetail:
     """Mark local files, to which a public page must not link, with `REFUSED`.
 
@@ -379,6 +378,8 @@ async def _refuse_near_files(
 
     The files stay on the page: without them, installers would select files of another
     index, which they do not do alone.
+
+    :param places: the URL of the page, and its URL after redirects.
     """
     urls = (file.url for file in page.files if file.url.startswith(_SCHEMES))
     # Each server is looked up by its name, and a page could name thousands.
@@ -386,7 +387,9 @@ async def _refuse_near_files(
     if not client.trusts_pages:
         some = islice(allowed, _MOST_SERVERS)
         allowed = {
-            server: None for server in some if await client.may_lead(index, server)
+            server: None
+            for server in some
+            if all([await client.may_lead(place, server) for place in places])
         }
     files = tuple(
         file
@@ -396,7 +399,7 @@ async def _refuse_near_files(
     )
     if files == page.files:
         return page
-    logger.info("%s names local files: they are refused", redacted(index))
+    logger.info("%s names local files: they are refused", redacted(places[0]))
     return replace(page, files=files)
 
 
