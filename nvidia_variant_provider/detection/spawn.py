@@ -4,7 +4,7 @@ A process that is stuck in the kernel, such as in a hanging GPU driver, cannot e
 killed. `subprocess` would wait for it: in ``Popen.__exit__``, and in ``run`` after a
 timeout. This module waits at most 50 ms for an end, and abandons a stuck child.
 
-On POSIX, the child is started with ``posix_spawn``. This saves the import of
+If possible, the child is started with ``posix_spawn``. This saves the import of
 `subprocess`, which takes about as long as starting the child.
 """
 
@@ -45,13 +45,14 @@ def run(
 
     :param seconds: the deadline.
     :param group: start the child in its own process group, and kill the whole group
-        at the end. Windows has no such groups, so only the child is killed.
+        at the end. Without ``posix_spawn``, only the child is killed.
     :param last: the end of the last output, after which the result is returned. A
         thread that forks at the same time passes the pipe on, so without ``last``, its
         child could keep the stdout open until the deadline.
     :raises OSError: the child cannot be started.
     """
-    if sys.platform == "win32":
+    # Windows, Android and PyPy lack `posix_spawn`.
+    if sys.platform == "win32" or not hasattr(os, "posix_spawn"):
         return _run_with_subprocess(command, variables, seconds)
     else:  # noqa: RET505  # type checkers for Windows skip this branch
         return _run_with_posix_spawn(command, variables, seconds, group, last)

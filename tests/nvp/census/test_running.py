@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -169,6 +170,22 @@ def test_no_thread_and_no_process_outlives_the_workers(endless: Task) -> None:
     for future in futures:
         with pytest.raises(CancelledError):
             future.result()
+
+
+def test_a_process_whose_parent_was_killed_prints_nothing() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-c", workers_module._PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    pickle.dump(sys.path, process.stdin)
+    process.stdin.flush()  # it stays open: only the answer fails
+    assert process.communicate(timeout=100)[1] == b""
+    assert process.returncode == 1
 
 
 def test_a_wheel_that_kills_its_processes(

@@ -271,6 +271,13 @@ def test_an_interrupt_kills_the_child_of_windows(
     raise AssertionError("the child still runs")
 
 
+def test_a_python_without_posix_spawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in dir(os) if name.lower().startswith("posix_spawn")]:
+        monkeypatch.delattr(os, name)
+    output, in_time = spawn.run(python("print('end')"), os.environ, 60, last=b"end\n")
+    assert (output.split(), in_time) == ([b"end"], True)
+
+
 def test_a_child_whose_parent_was_killed_ends_on_windows() -> None:
     code = (
         "import sys, time, types\n"

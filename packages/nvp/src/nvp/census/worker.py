@@ -228,14 +228,17 @@ def serve() -> None:
 
     threading.Thread(target=receive, name="waits for the parent", daemon=True).start()
     outcome = None
-    while True:
-        pickle.dump(outcome, outcomes)
-        outcomes.flush()
-        task = tasks.get()
-        try:
-            outcome = read_wheel(task)
-        except Exception as error:  # noqa: BLE001  # it is part of the outcome
-            outcome = lost(task.wheel, explain(error))
+    try:
+        while True:
+            pickle.dump(outcome, outcomes)
+            outcomes.flush()
+            task = tasks.get()
+            try:
+                outcome = read_wheel(task)
+            except Exception as error:  # noqa: BLE001  # it is part of the outcome
+                outcome = lost(task.wheel, explain(error))
+    finally:  # the parent has ended: print no traceback
+        os._exit(1)
 
 
 def explain(error: Exception) -> str:
