@@ -334,6 +334,17 @@ def test_constraints_of_one_command_are_not_for_builds(
     assert "helper<1" in done.text
 
 
+def test_links_in_build_constraints_are_only_for_builds(
+    pip: Pip, index: str, links: Path, tmp_path: Path
+) -> None:
+    stub_wheel(links, "helper", "9.0")
+    (tmp_path / "limits.txt").write_text(f"--find-links {links}\n")
+    words = ("install", "-i", index, "--build-constraint", tmp_path / "limits.txt")
+    done = pip(*words, "--target", tmp_path / "it", "helper")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"helper": "1.0 None"}
+
+
 def test_an_abbreviation_does_not_isolate_pip(
     pip: Pip, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

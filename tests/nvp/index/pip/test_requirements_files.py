@@ -192,12 +192,14 @@ def test_every_spelling(
         "-i 'not closed\n",
         "a \\\n  -i https://h.example/\n",
         "a --index-url https://h.example/",
+        "-e ./here -i https://h.example/ -f wheels\n",
     ],
 )
 def test_files_without_places_are_used_as_they_are(text: str, files: Files) -> None:
     files.write("other.txt", "c\n")
     path = files.write("requirements.txt", text)
     assert files.rewrite(path) == path
+    assert files.open().find_links([path]) == []
     assert os.listdir(files.copies) == []
 
 

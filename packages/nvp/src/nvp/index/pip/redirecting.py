@@ -49,13 +49,12 @@ _USER_DATA = "PIP_USER_AGENT_USER_DATA"
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
 _INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
 _LINKS = ("-f", "--find-links")
+_EDITABLE = ("-e", "--editable")
 _NAMED_FILES = ("-r", "--requirement", "-c", "--constraint")
 _HERE = (*_INDEX, *_LINKS, *_NAMED_FILES)
 _WITH_VALUES = (
-    "-e",
     "--all-releases",
     "--config-settings",
-    "--editable",
     "--global-option",
     "--hash",
     "--no-binary",
@@ -65,7 +64,7 @@ _WITH_VALUES = (
     "--use-feature",
 )
 _FLAGS = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
-_KNOWN = (*_HERE, *_WITH_VALUES, *_FLAGS)
+_KNOWN = (*_HERE, *_EDITABLE, *_WITH_VALUES, *_FLAGS)
 """The options in requirements files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -114,8 +113,8 @@ def redirect(
         environ=environ,
         copied=copied,
     )
-    options = command.options
-    named = (*options.requirements, *options.constraints, *options.build_constraints)
+    # Links in build constraints are only for builds.
+    named = (*command.options.requirements, *command.options.constraints)
     joined = local_index.join_links([*command.find_links, *files.find_links(named)])
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
     if joined is not None:
@@ -325,9 +324,12 @@ class FileCopies:
             if value := self.environ.get(name):
                 text = text.replace(f"${{{name}}}", value)
         try:
-            words = iter(shlex.split(text))
+            split = shlex.split(text)
         except ValueError:
             return []
+        if any(_split(word)[0] in _EDITABLE for word in split):
+            return []  # pip ignores other options on the line of a requirement
+        words = iter(split)
         options: list[tuple[str, str | None]] = []
         for word in words:
             if word == "--":
