@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -203,6 +204,30 @@ def test_incomplete_records_are_bounded() -> None:
         log.read_line("stderr", f"{prefix}Graph break in user code at a.py:{number}")
     assert len(log._open["stderr"]) == compile_log._MOST_OPEN
     assert split_prefix(f"V1122 03:09:00.860000 {'1' * 5000} torch/x.py:55] a")[0] == ""
+
+
+def test_incomplete_records_keep_no_long_texts() -> None:
+    # 1,000 records of 256 KB in each stream took 500 MB.
+    long = "x" * 60_000
+    log = CompileLog()
+    tracemalloc.start()
+    for number in range(120):
+        prefix = f"V1122 03:09:00.860000 {number} torch/x.py:55] "
+        kinds = (
+            [f"Graph break: {long} from user code at:"],
+            [f"Graph break in user code at {number}{long}:1"],
+            ["WON'T CONVERT f a.py line 1", f"Error: {long}:"],
+            [f"WON'T CONVERT f {number}{long} line 1"],
+            [f"torch._dynamo hit config.{long}limit (8)"],
+            [f"Triton autotuning for function {long}"],
+            [f"AUTOTUNE {long}(a)", f"  {long} 1.0 ms 100.0%"],
+        )
+        for line in kinds[number % len(kinds)]:
+            log.read_line("stderr", prefix + line)
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(log._open["stderr"]) == 120
+    assert kept < 1 << 20
 
 
 def test_numbers_of_many_digits() -> None:

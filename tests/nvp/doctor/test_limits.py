@@ -108,6 +108,21 @@ def test_the_bytes_of_all_distributions_are_bounded(
     ) in notes_of(diagnose(stack))
 
 
+@pytest.mark.parametrize("wide", ["\U0001f600", ""])
+def test_wide_characters_count_by_their_memory(
+    wide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # RECORDs of 30 MB took 415 MB: one such character makes a text four times as long.
+    lower(monkeypatch, BYTES=250_000)
+    stack = make_stack(tmp_path, Installed(name="demo"), environment=HERE)
+    change(stack, "RECORD", f"{wide}{'a' * 60}.py,,\n" * 1_000)
+    (item,) = stack.distributions.values()
+    assert bool(item.files) is not bool(wide)
+    change(stack, "METADATA", f"Name: a\nRequires-Dist: a {wide}{'a' * 30_000}\n" * 2)
+    assert bool(item.requires) is not bool(wide)
+    assert bool(list(item.limits.notes())) is bool(wide)
+
+
 @pytest.mark.parametrize("kind", ["FILES", "CODE"])
 def test_files_are_bounded(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -210,3 +210,15 @@ def test_an_interrupt_ends_the_threads_that_read_ahead(
     (thread,) = started
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_long_names_count_by_their_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In files of 4 MB, 200,000 names with a wide character took 200 MB.
+    monkeypatch.setattr(compression, "NAMES", 40)
+    short, long = [f"lib{number}.so" for number in range(20)], "a" * 200
+    for needed, complete in ((short, True), ([x + long for x in short], False)):
+        path = tmp_path / "a.so"
+        path.write_bytes(linked(*needed))
+        assert api.inspect(str(path)).complete is complete

@@ -6,6 +6,7 @@ import contextlib
 import io
 import struct
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -71,13 +72,15 @@ def test_the_running_interpreter() -> None:
     assert names
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_files_with_32_bits(order: str) -> None:
-    names = b"\0defined\0wanted\0.dynsym\0.dynstr\0"
-    rows = [(0, 0, 0, 0, 0, 0), (1, 0x1000, 4, 0x12, 0, 1), (9, 0, 0, 0x20, 0, 0)]
+Row = tuple[int, int, int, int, int, int]
+
+
+def with_32_bits(order: str, names: bytes, rows: Sequence[Row]) -> bytes:
+    at = len(names)
+    names += b"\0.dynsym\0.dynstr\0"
     table = b"".join(struct.pack(f"{order}IIIBBH", *row) for row in rows)
-    sections = [(0, 0, 0, 0), (16, 11, 52, len(table))]
-    sections.append((24, 3, 52 + len(table), len(names)))
+    sections = [(0, 0, 0, 0), (at + 1, 11, 52, len(table))]
+    sections.append((at + 9, 3, 52 + len(table), len(names)))
     headers = b"".join(
         struct.pack(f"{order}IIIIIIIIII", name, kind, 0, 0, at, size, 0, 0, 0, 0)
         for name, kind, at, size in sections
@@ -87,8 +90,29 @@ def test_files_with_32_bits(order: str) -> None:
         f"{order}HHIIIIIHHHHHH",
         *(3, 40, 1, 0, 0, 52 + len(table) + len(names), 0, 52, 32, 0, 40, 3, 2),
     )
-    data = ident + header + table + names + headers
+    return ident + header + table + names + headers
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_files_with_32_bits(order: str) -> None:
+    rows = [(0, 0, 0, 0, 0, 0), (1, 0x1000, 4, 0x12, 0, 1), (9, 0, 0, 0x20, 0, 0)]
+    data = with_32_bits(order, b"\0defined\0wanted", rows)
     assert symbols(data) == {b"defined": (True, False), b"wanted": (False, True)}
+
+
+def test_long_names_count_by_their_memory() -> None:
+    # In four small libraries, 4,000 names that share their bytes took 240 MB.
+    rows = [(at, 0, 0, 0x12, 0, 0) for at in range(100)]
+    data = with_32_bits("<", b"x" * 60_000, rows)
+    taken: list[int] = []
+
+    def take(cost: int) -> bool:
+        taken.append(cost)
+        return True
+
+    found = list(read_symbols(io.BytesIO(data), take=take))
+    assert len(found) == 100
+    assert sum(taken) >= sum(len(symbol.name) for symbol in found) / 16
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ" + bytes(100), bytes(64)])

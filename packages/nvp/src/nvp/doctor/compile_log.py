@@ -85,8 +85,9 @@ class _Table:
     entries: dict[object, Entry] = field(default_factory=dict)
     total: int = 0
 
-    def add(self, key: object, /, **entry: Any) -> Entry:
+    def add(self, key: tuple[object, ...], /, **entry: Any) -> Entry:
         self.total += 1
+        key = tuple(_cut(item) if isinstance(item, str) else item for item in key)
         known = self.entries.get(key)
         if known is None:
             texts = {k: _cut(v) for k, v in entry.items() if isinstance(v, str)}
@@ -106,7 +107,7 @@ class CompileLog:
     _fallbacks: _Table = field(default_factory=_Table)
     _autotuning: _Table = field(default_factory=_Table)
     # The incomplete records by stream, because each stream has its own thread, and then
-    # by process.
+    # by process. A record keeps only cut texts: a line may have 64 KB.
     _open: dict[str, dict[str, tuple[int, _Continue]]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
@@ -154,22 +155,22 @@ class CompileLog:
         if not any(hint in text for hint in _HINTS):
             return None
         if match := _BREAK.match(text):
-            return self._break(match[1], int(match[2]))
+            return self._break(_cut(match[1]), int(match[2]))
         if match := _OLD_BREAK.match(text):
-            return self._old_break(match[1])
+            return self._old_break(_cut(match[1]))
         if match := _SKIPPED.match(text):
             self._fall_back("skipped-frame", match[1], match[2], int(match[3]))
             return None
         if match := _RECOMPILING.match(text):
             return self._recompilation(match[1], match[2], int(match[3]))
         if match := _LIMIT.match(text):
-            return self._limit(f"config.{match[1]} ({match[2]}) was reached")
+            return self._limit(_cut(f"config.{match[1]} ({match[2]}) was reached"))
         if match := _NOT_CONVERTED.match(text):
             return self._not_converted(match[1], match[2], int(match[3]))
         if match := _TRITON.match(text):
-            return self._triton(match[1], text)
+            return self._triton(_cut(match[1]), text)
         if match := _INDUCTOR.match(text):
-            return self._inductor(match[1], match[2])
+            return self._inductor(_cut(match[1]), match[2])
         return None
 
     def _break(self, path: str, line: int) -> _Continue:
@@ -243,7 +244,7 @@ class CompileLog:
             if match := _EXCEPTION.match(text):
                 if match[1].endswith(":"):
                     # The cause follows "backend='...' raised:" on the next line.
-                    unfinished = match[1]
+                    unfinished = _cut(match[1])
                     return True
                 _explain(entry, match[1])
                 return False
@@ -277,7 +278,7 @@ class CompileLog:
 
         def read(text: str) -> bool:
             if (match := _CHOICE.match(text)) and record["config"] is None:
-                record["config"] = match[1]
+                record["config"] = _cut(match[1])
             match = _INDUCTOR_END.match(text)
             if match is None:
                 return True

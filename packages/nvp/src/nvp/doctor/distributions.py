@@ -144,6 +144,10 @@ class Distribution:
     def requires(self) -> tuple[tuple[str, str], ...]:
         """The normalized project and the text of each ``Requires-Dist`` field."""
         texts = parse_requires(self.metadata)
+        # Text with one wide character takes up to four bytes for each character.
+        memory = sum(map(sys.getsizeof, texts))
+        if not self.limits.take(BYTES, memory, of=self.name):
+            return ()
         return tuple(
             (sys.intern(canonicalize_name(match[1])), text)
             for text in texts
@@ -188,7 +192,12 @@ class Distribution:
     @cached_property
     def files(self) -> tuple[RecordedFile, ...]:
         """The files in RECORD; empty if it is missing or malformed."""
-        text = (self.read("RECORD") or b"").decode("utf-8", "replace")
+        data = self.read("RECORD") or b""
+        text = data.decode("utf-8", "replace")
+        # A wide character makes the text up to four times as long as the file.
+        wide = max(0, sys.getsizeof(text) - sys.getsizeof(data))
+        if not self.limits.take(BYTES, wide, of=self.name):
+            return ()
         try:
             return tuple(self._parse_record(text))
         except csv.Error as error:

@@ -252,7 +252,7 @@ SYMBOLS = "symbols of libraries (or as much work)"
 MOST = {
     DISTRIBUTIONS: 10_000,
     BYTES: 32 << 20,
-    FILES: 400_000,
+    FILES: 250_000,
     CODE: 15_000,
     REQUIREMENTS: 8_000,
     SEARCHES: 4_000_000,

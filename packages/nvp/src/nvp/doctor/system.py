@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
@@ -32,7 +33,7 @@ linked library, and of explaining why one is missing, in units of one lookup in 
 listing."""
 
 _AS_STEP = 16
-"""The number of bytes of a path that take as much memory as one step takes time."""
+"""The number of bytes of a text that take as much memory as one step takes time."""
 
 _MOST_NAMES = 20_000
 """The maximum length of a cached directory listing; Debian has 4,000 libraries."""
@@ -183,7 +184,8 @@ class System:
             steps = _STEPS_OF_FILE + len(path) // _AS_STEP
             result = _read(path) if self.take(steps, path) else None
             needed = result.needed if isinstance(result, Dynamic) else ()
-            self.take(STEPS_OF_NAME * len(needed), path)
+            memory = sum(map(sys.getsizeof, needed))
+            self.take(STEPS_OF_NAME * len(needed) + memory // _AS_STEP, path)
             self._files[path] = result
         result = self._files[path]
         if isinstance(result, LibraryError):

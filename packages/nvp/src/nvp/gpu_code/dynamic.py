@@ -61,6 +61,9 @@ MAX_SYMBOL = 64 * 1024
 _AS_ENTRY = 64
 """The number of bytes of names that take as long to read as one entry."""
 
+_AS_STORED = 16
+"""The number of bytes of returned names that count as one entry, for their memory."""
+
 _AT_ONCE = 1024
 """The number of symbols unpacked at a time."""
 
@@ -274,7 +277,7 @@ def read_symbols(
             if end < 0:
                 raise ValueError("the name of a symbol is cut off")
             left -= end - at
-            if left < 0 or not take(4 + (end - at) // _AS_ENTRY):
+            if left < 0 or not take(4 + (end - at) // _AS_STORED):
                 raise ValueError("the names of its symbols are too long")
             yield Symbol(names[at:end], section != _SHN_UNDEF, info >> 4 == _STB_WEAK)
         start, length = start + size, length - size

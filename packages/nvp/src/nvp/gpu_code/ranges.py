@@ -111,6 +111,11 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     return _run(reader, read)
 
 
+_LONG = 64
+"""Each such number of bytes of a name counts as another name, for its memory. A byte
+takes four if the name has a wide character."""
+
+
 def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
     """Charge a budget for the ranges that a reader requests, and for their bytes.
 
@@ -125,6 +130,9 @@ def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
             if budget.names > 0:
                 data = yield wanted
             budget.tables -= sum(map(len, data))
+            if len(data) > 2:
+                lengths = (len(item.partition(b"\0")[0]) for item in data)
+                budget.names -= sum(length // _LONG for length in lengths)
             if budget.names <= 0 or budget.tables <= 0:
                 raise ValueError("its tables are not read: there are too many")
             wanted = reader.send(data)
