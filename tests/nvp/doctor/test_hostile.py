@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from support.stacks import Installed, make_environment
 
 from nvidia_variant_provider.errors import UsageError
 from nvp import api
+from nvp.cli import _saying_warnings
 
 _LONG = st.sampled_from(["9" * 5000, "1." * 3000, "(" * 600, "a" * 70_000])
 _TEXT = st.one_of(
@@ -153,3 +155,28 @@ def test_any_environment_is_looked_at(
     outcome = run("doctor", "--python", prefix, *words, "--json")
     assert outcome.code in (0, 1)
     assert json.loads(outcome.out)["command"] == "doctor"
+
+
+def test_python_prints_nothing_of_the_code_that_is_read(
+    tmp_path: Path, run: Run
+) -> None:
+    """Python 3.12 and newer print a warning with the character of the escape."""
+    compiler = "triton/backends/nvidia/compiler.py"
+    code = b"def get_ptxas(arch):\n    '\\\x1b \\\x0e'\n    return knobs.nvidia.ptxas\n"
+    files = {compiler: code, "triton/backends/nvidia/bin/ptxas": b"#!/bin/sh\n"}
+    triton = Installed(name="triton", version="3.9.0", files=files)
+    make_environment(tmp_path, triton)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        outcome = run("doctor", "--python", tmp_path)
+    said = [outcome.err, *(str(each.message) for each in told)]
+    assert "invalid escape" not in str(said)
+
+
+def test_a_warning_of_python_is_printed_without_control_characters(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings.catch_warnings(), _saying_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("in \x1b[31m.py", stacklevel=1)
+    assert capsys.readouterr().err == "UserWarning: in \\x1b[31m.py\n"

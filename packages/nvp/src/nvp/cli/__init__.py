@@ -160,16 +160,15 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
 @contextlib.contextmanager
 def _saying_warnings() -> Iterator[None]:
-    """Print only the first warning about the cache, in one line."""
+    """Print each warning in one line, and only the first one about the cache."""
     from ..files import CacheWarning
 
     told: set[str] = set()
     with warnings.catch_warnings():
-        show = warnings.showwarning
 
-        def say(message: Warning | str, *others: Any) -> None:
+        def say(message: Warning | str, *_: Any) -> None:
             if not isinstance(message, CacheWarning):
-                show(message, *others)
+                complain(f"{type(message).__name__}: {message}")
             elif not told:
                 told.add(str(message))
                 complain(f"warning: {message}")

@@ -17,6 +17,7 @@ import operator
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -152,7 +153,10 @@ def _read_function(path: str) -> ast.FunctionDef | None:
     if match is None or len(match[0]) > _LONGEST_FUNCTION:
         return None
     try:
-        (node,) = ast.parse(match[0]).body
+        # Python would print the characters of an invalid escape unchanged.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (node,) = ast.parse(match[0]).body
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return node if isinstance(node, ast.FunctionDef) and node.args.args else None
