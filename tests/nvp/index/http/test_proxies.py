@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from pip._vendor.requests.utils import get_environ_proxies
 from support.authority import Authority
 from support.index_server import serve
 from support.proxy import serve_proxy
@@ -73,6 +74,23 @@ def test_variables(
 def test_socks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
     assert "socks5://127.0.0.1:9 speaks SOCKS" in error_of("https://wheels.invalid/")
+
+
+@pytest.mark.parametrize("host", ["idx.example", "a.idx.example", "[::1]", "127.0.0.1"])
+@pytest.mark.parametrize(
+    "names", ["idx.example", ".example", "idx.example:80", "::1", "127.0.0.1", "x", "."]
+)
+@pytest.mark.parametrize("port", ["", ":80"])
+def test_an_empty_no_proxy_does_not_hide_the_other(
+    host: str, names: str, port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a proxy gets the credentials of a server that pip reads directly."""
+    monkeypatch.setenv("http_proxy", DEAD)
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("NO_PROXY", names)
+    url = f"http://{host}{port}/"
+    found = find_proxy(Settings(no_proxy=names), url)
+    assert found == get_environ_proxies(url).get("http")
 
 
 def test_a_server_that_is_no_proxy(tmp_path: Path) -> None:

@@ -326,8 +326,9 @@ def _is_bypassed(host: str, port: int | None, hosts: str) -> bool:
     try:
         address = ipaddress.IPv4Address(socket.inet_aton(host))
     except OSError:
-        end = f".{host}:{port}"
-        return any(name and end.endswith(f".{name.lstrip('.')}") for name in names)
+        ends = f".{host}", f".{host}:{port}"
+        found = (f".{name.lstrip('.')}" for name in names if name)
+        return any(end.endswith(name) for name in found for end in ends)
     for name in names:
         with suppress(ValueError):
             if "/" in name and address in ipaddress.IPv4Network(name, strict=False):
