@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,12 @@ import pytest
 from support.index_server import serve
 from support.processes import Pip
 
+from nvp.index.http.client import Client
 from nvp.index.pip.locks import parse_toml
+from nvp.index.pip.written import Written
+from nvp.index.selection.options import Selection
+from nvp.index.server.local_index import LocalIndex
+from nvp.index.server.responses import Access
 
 LOCK = ("lock", "--output")
 REPORT = ("install", "--dry-run", "--report")
@@ -108,3 +114,25 @@ def test_a_device_that_takes_nothing_is_told_and_stays(
     assert str(full) in line
     assert "Traceback" not in done.err
     assert stat.S_ISCHR(full.stat().st_mode)
+
+
+def test_a_full_disk_leaves_what_pip_has_written(tmp_path: Path) -> None:
+    import resource
+
+    before = 'lock-version = "1.0"\n'
+    path = tmp_path / "pylock.toml"
+    path.write_text(before)
+    index = LocalIndex(Client(), Selection(), Access(), warn=print)
+    written = Written(index, sys.stdout, sys.executable, {}, lock=str(path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), limits[1]))
+    try:
+        written._change(path, lambda text, _: text * 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with index.serve():
+            pass  # closes the socket
+    assert path.read_text() == before
+    assert [*tmp_path.iterdir()] == [path]
+    (remark,) = written.remarks
+    assert "the URLs could not be restored: cannot be written: File too" in remark

@@ -24,6 +24,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, ProviderError
 
+from ...files import replace_file
 from ...metadata.requirements import holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
@@ -159,9 +160,10 @@ class Written:
             text = path.read_text(encoding="utf-8")
             changed = change(text, str(path))
             if changed != text:
-                path.write_text(changed, encoding="utf-8")
-        except (OSError, ValueError) as error:
-            self.remarks.append(f"{path}: the URLs could not be restored: {error}")
+                replace_file(path, changed)
+        except (OSError, ValueError, InputError) as error:
+            reason = getattr(error, "message", error)
+            self.remarks.append(f"{path}: the URLs could not be restored: {reason}")
 
     def _print(self, text: str) -> None:
         # Write bytes, because pip's output may be invalid in the stream's encoding.
