@@ -125,14 +125,19 @@ def test_a_size_that_no_store_has_room_for() -> None:
     assert wheel.size is None
 
 
-@pytest.mark.parametrize("folder", ["repo;of=a", "b;\udcffa", "?id=a"])
-def test_secret_parts_of_a_url_identify_a_wheel(folder: str) -> None:
+@pytest.mark.parametrize(
+    "path",
+    ["repo;of=@/{}", "b;\udcff@/{}", "?id=@/{}", "{};of=@", "get;of=@?{}"],
+)
+def test_secret_parts_of_a_url_identify_a_wheel(path: str) -> None:
     (wheel,) = select_wheels("demo", listed(WHEELS[0]), Options())
     keys = {
         replace(
-            wheel, url=f"https://example.com/{name}/{wheel.filename}", sha256=sha
+            wheel,
+            url=f"https://example.com/{path.format(wheel.filename).replace('@', part)}",
+            sha256=sha,
         ).key
-        for name in (folder, folder[:-1] + "b")
+        for part in "ab"
         for sha in (None, "0" * 64)
     }
     assert len(keys) == 4

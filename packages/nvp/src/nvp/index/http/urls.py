@@ -169,15 +169,15 @@ def file_name(url: str) -> str:
 def identifying_query(url: str, name: str) -> str:
     """Return a hash of the parts of a URL that identify a file and may be secret.
 
-    These are the parameters of directories, and the query, unless the path ends with
-    the file name: then the query may be a signature that differs between pages.
+    These are the parameters in the path, and the query, unless the path ends with the
+    file name: then the query may be a signature that differs between pages.
 
     :returns: ``""`` without such parts.
     """
     place, _, query = url.partition("#")[0].partition("?")
     if file_name(url) == name:
         query = ""
-    if parameters := place.rpartition("/")[0].partition(";")[2]:
+    if parameters := place.partition(";")[2]:
         query = f"{parameters}?{query}"
     if not query:
         return ""
