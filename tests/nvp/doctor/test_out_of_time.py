@@ -19,6 +19,7 @@ from support.command import Run
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_environment, make_stack
 
+from nvp import signals
 from nvp.doctor import runner, software
 from nvp.doctor.model import CHECKS, Finding, Stack
 from nvp.doctor.runner import diagnose
@@ -77,7 +78,7 @@ def test_the_report_of_checks_that_were_stopped(
     assert "-v shows the time of each check" in error["hint"]
 
 
-def test_the_reading_of_gpu_code_does_not_count(
+def test_the_reading_of_gpu_code_is_not_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read(*given: Any, **options: Any) -> Any:
@@ -93,6 +94,18 @@ def test_the_reading_of_gpu_code_does_not_count(
     diagnosis = diagnose(stack)
     assert diagnosis.unfinished is None
     assert [item.name for item, _ in diagnosis.stack.with_gpu_code()] == ["demo"]
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(3, 7), (9, 2)])
+def test_the_reading_of_gpu_code_leaves_less_time(
+    seconds: int, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Files of 18 MB took 4 seconds, and the checks took 10 more.
+    with signals.limited(10):
+        with signals.unlimited():
+            now = time.process_time() + seconds
+            monkeypatch.setattr(time, "process_time", lambda: now)
+        assert left - 0.5 < signal.getitimer(signal.ITIMER_PROF)[0] <= left + 0.1
 
 
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

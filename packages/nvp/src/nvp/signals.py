@@ -124,14 +124,21 @@ def limited(seconds: float) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+_LEFT = 2.0
+"""The seconds that `unlimited` blocks leave to the surrounding `limited` block."""
+
+
 @contextmanager
 def unlimited() -> Iterator[None]:
-    """Exclude a block from the limit of the surrounding `limited` block, if any."""
+    """Do not end a block because of the surrounding `limited` block, if any.
+
+    The block's processor time counts, except that `_LEFT` seconds are left afterwards.
+    """
     if sys.platform == "win32":
         yield
         return
-    left = signal.setitimer(signal.ITIMER_PROF, 0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, *left)
+    left, again = signal.setitimer(signal.ITIMER_PROF, 0)
+    started = time.process_time()
+    yield
+    spent = time.process_time() - started
+    signal.setitimer(signal.ITIMER_PROF, max(left - spent, min(left, _LEFT)), again)

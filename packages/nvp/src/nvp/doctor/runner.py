@@ -154,10 +154,10 @@ def diagnose_installation(
 def diagnose(stack: Stack) -> Diagnosis:
     """Run all checks that need only a stack, and collect findings and notes.
 
-    The checks have `_SECONDS` of processor time, except for reading GPU code, whose
-    limits are those of the GPU code. If the time is not enough, the diagnosis has the
-    findings of the checks that ended, and a stack without distributions: whatever took
-    so long is not done again.
+    The checks have `_SECONDS` of processor time. Reading GPU code has limits of its
+    own: its time counts, but leaves 2 seconds for the checks. If the time is not
+    enough, the diagnosis has the findings of the checks that ended, and a stack without
+    distributions: whatever took so long is not done again.
     """
     findings: list[Finding] = []
     waiting = sorted(code for code, check in CHECKS.items() if check.find)
