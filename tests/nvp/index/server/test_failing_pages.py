@@ -91,6 +91,18 @@ def test_an_installer_gets_the_status_of_a_page(
             ),
             "not compressed as it says",
         ),
+        # A backslash is a slash to uv, and makes Poetry stop.
+        (
+            Answer(kind="text/html", body=rb'<a href="a\torch-1.0.zip">x</a>'),
+            "is not for all installers",
+        ),
+        (
+            Answer(
+                kind=JSON,
+                body=rb'{"files": [{"filename": "t-1.zip", "url": "a\\t-1.zip"}]}',
+            ),
+            "is not valid",
+        ),
     ],
 )
 def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> None:
@@ -142,6 +154,16 @@ def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
         (
             Answer(status=302, headers={"Location": "http://127.0.0.1:x/"}),
             "location header",
+        ),
+        # uv refuses the first one, and reads the others as /simple/nothing/.
+        *(
+            (Answer(status=302, headers={"Location": url}), "read differently")
+            for url in (
+                "/simple/k\xe9/",
+                "\\simple\\nothing\\",
+                "/simple/x/%2E%2e/nothing/",
+                "%2e./nothing",
+            )
         ),
         (
             Answer(
@@ -195,7 +217,7 @@ def test_no_installer_goes_on_after_a_defect_of_this_program(
         assert reply.text.startswith("error: internal error: RuntimeError")
         # A file is not a page.
         root = running.urls[0].removesuffix("simple/")
-        assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 404
+        assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 500
 
 
 @pytest.mark.parametrize("where", ["simple/torch/", "f/torch/-/00000000/torch-1.0.zip"])

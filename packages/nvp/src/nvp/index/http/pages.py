@@ -316,7 +316,7 @@ def _loses(item: Mapping[str, Any], file: model.File) -> bool:
     hashes = item.get("hashes")
     return (
         hashes not in (None, _hashes(hashes))
-        or item["url"].strip() != item["url"]
+        or item["url"].strip().replace("\\", "/") != item["url"]
         or item.get("requires-python") != file.requires_python
         or _core_metadata(item) not in (None, {}, file.dist_info_metadata)
     )
@@ -413,7 +413,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     reference = link.attributes.get("href") or ""
     href, _, fragment = reference.partition("#")
     url = absolute_url(href, base)
-    is_bare = reference.strip() == reference  # HTML strips it, but pip does not
+    is_bare = reference.strip().replace("\\", "/") == reference  # pip changes neither
     if exact and (url is None or _OF_ONE.search(fragment) or not is_bare):
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:

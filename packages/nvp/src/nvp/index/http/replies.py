@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import random
+import re
 import secrets
 import time
 import zlib
@@ -35,6 +36,12 @@ OWN = {"Nvp-Process": secrets.token_hex(16)}
 its own client. Otherwise, an upstream index that refers back to the server would make
 it request pages from itself until it has no free connections."""
 
+_AMBIGUOUS = re.compile(
+    r"[^\0-\x7f]|\\|(\A|/)(?=\.?%2e)(\.|%2e){1,2}([/?#]|\Z)", re.IGNORECASE
+)
+"""Targets of redirects that installers read differently: uv refuses other characters
+than ASCII, and only some clients read a backslash as a slash, or ``%2e`` as a dot."""
+
 _UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
 """The start of the errors of httpcore and h11 about replies that pip cannot read
 either, because they are incomplete or not HTTP."""
@@ -51,10 +58,14 @@ def find_target(response: httpx.Response) -> str:
 
     Credentials in the URL are removed, because only the user may supply them.
 
-    :raises UpstreamError: the target is not a URL.
+    :raises UpstreamError: the target is not a URL, or not the same for all installers.
     """
+    location = response.headers["location"]
+    if _AMBIGUOUS.search(location):
+        message = "redirects to a URL that installers read differently"
+        raise UpstreamError(message, str(response.url))
     try:
-        urlsplit(response.headers["location"])  # httpx accepts some URLs that fail here
+        urlsplit(location)  # httpx accepts some URLs that fail here
         following = response.next_request
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         following = None
