@@ -84,12 +84,25 @@ def cache_key(environ: Mapping[str, str], traces: Sequence[str]) -> list[str] | 
     # A result may be a timeout, which a longer deadline could avoid.
     seconds = f"{detection_timeout(environ):g}"
     # The result may depend on everything that the child gets.
-    given = sorted("=".join(item) for item in child_variables(environ).items())
+    given = _digest(sorted(child_variables(environ).items()))
     # A batch system gives each job other GPUs, although all device nodes are visible.
     job = " ".join(environ.get(name, "") for name in _JOBS)
     # The package imports this module, so an import of the package would be circular.
     version: str = sys.modules[__name__.partition(".")[0]].__version__
-    return [version, boot, mounts, loader, job, kernel, seconds, *given, *traces]
+    return [version, boot, mounts, loader, job, kernel, seconds, given, *traces]
+
+
+def _digest(variables: Sequence[tuple[str, str]]) -> str:
+    """Return a hash, because a file must not contain secrets in variables."""
+    # Importing `hashlib` takes milliseconds, because it loads OpenSSL.
+    name = "_sha2" if sys.version_info >= (3, 12) else "_sha256"
+    try:
+        module = __import__(name)
+    except ImportError:
+        module = __import__("hashlib")
+    text = "\0".join(map("=".join, variables)).encode("utf-8", "surrogatepass")
+    digest: str = module.sha256(text).hexdigest()
+    return digest
 
 
 def load(path: str, key: Sequence[str]) -> Environment | None:

@@ -150,6 +150,15 @@ def test_another_library_path_makes_the_result_void(
     assert node.times_asked(LD_LIBRARY_PATH=path) == 1
 
 
+def test_no_value_of_a_variable_is_kept(node: Machine) -> None:
+    """Not each secret has a name by which it is known."""
+    proxies = [f"http://user:hunter{number}@proxy\udcff" for number in "23"]
+    for proxy in proxies:
+        assert node.times_asked(NV_PROXY=proxy) == 1
+        assert node.times_asked(NV_PROXY=proxy) == 0
+        assert "hunter" not in node.file.read_text()
+
+
 @pytest.mark.parametrize(("hours", "asked"), [(0.5, 0), (23.9, 0), (24.1, 1), (-1, 1)])
 def test_a_result_counts_for_a_day(hours: float, asked: int, node: Machine) -> None:
     node.change(lambda document: document.update(time=time.time() - hours * 3600))
