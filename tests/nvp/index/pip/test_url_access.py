@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from support.keyring_program import write_keyring
 from support.processes import Done, provider
 from support.proxy import serve_proxy
 
+from nvp.index.pip.command import PipOptions
+from nvp.index.pip.process import Pip
 from nvp.index.pip.settings import find_netrc_credentials
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
@@ -104,6 +107,27 @@ def test_keyring(
         environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         environ["PIP_KEYRING_PROVIDER"] = "subprocess"
         check(read(with_credentials(url, USER), environ))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
+@pytest.mark.parametrize("path", ["absolute", os.curdir])
+def test_no_keyring_of_the_current_directory_is_run(
+    path: str,
+    environ: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On Windows, the program is looked up there first, and the URL may be from the
+    lock file of a stranger."""
+    url = "http://127.0.0.1:1/"
+    programs = write_keyring(tmp_path / "programs", url, USER, PASSWORD)
+    monkeypatch.chdir(programs)
+    pip = Pip(
+        sys.executable, {**environ, "PATH": path.replace("absolute", str(programs))}
+    )
+    options = PipOptions(keyring_provider="subprocess")
+    found = pip.ask_credentials(with_credentials(url, USER), options)
+    assert found == (USER, PASSWORD if path == "absolute" else "")
 
 
 @pytest.mark.slow

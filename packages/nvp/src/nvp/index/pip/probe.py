@@ -272,9 +272,13 @@ def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
     auth = make_auth(question["indexes"], question["keyring_provider"])
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
     auth.prompting = not question["no_input"]
-    user, password = auth._get_new_credentials(
-        question["url"], allow_netrc=True, allow_keyring=auth.use_keyring
-    )
+    find, url = auth._get_new_credentials, question["url"]
+    user, password = find(url, allow_netrc=True, allow_keyring=False)
+    if password is None and auth.use_keyring:
+        # On Windows, pip looks for the program of the keyring in the current directory
+        # first, where a stranger may have put one.
+        os.chdir(os.path.dirname(os.path.abspath(__file__)))
+        user, password = find(url, allow_netrc=False, allow_keyring=True)
     return None if user is None else [user, password or ""]
 
 
