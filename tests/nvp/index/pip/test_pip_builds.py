@@ -268,6 +268,13 @@ def test_a_build_without_gpu_code_does_not_come_in_through_a_companion(
     assert installed_labels(tmp_path / "it") == {
         name: label for name, label in expected.items() if name in ("torch", project)
     }
+    # An index in a file replaces those of the command, so it decides alone.
+    file = tmp_path / "requirements.txt"
+    file.write_text(f"--index-url {cpu_only}\n{project}\n")
+    alone = ("install", "-i", companions, "-r", file, "--target", tmp_path / "alone")
+    done = pip(*alone, *MACHINE, forced=False)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "alone")["torch"] == "2.15.0+cpu None"
     asked = (*words, "--upgrade", "--label", "torch=cpu")
     if project == "torch":
         done = pip(*asked, forced=False)

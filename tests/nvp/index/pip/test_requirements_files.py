@@ -199,7 +199,7 @@ def test_files_without_places_are_used_as_they_are(text: str, files: Files) -> N
     files.write("other.txt", "c\n")
     path = files.write("requirements.txt", text)
     assert files.rewrite(path) == path
-    assert files.open().find_links([path]) == []
+    assert files.open().find_places([path]) == []
     assert os.listdir(files.copies) == []
 
 

@@ -50,7 +50,6 @@ class PipOptions:
     no_proxy_env: bool | None = None
     requirements: Sequence[str] = ()
     constraints: Sequence[str] = ()
-    build_constraints: Sequence[str] = ()
     isolated_mode: bool = False
     output_file: str | None = None
 

@@ -35,7 +35,6 @@ SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
 
 REPLACED = {
-    "build-constraint",
     "constraint",
     "extra-index-url",
     "find-links",

@@ -34,12 +34,9 @@ if TYPE_CHECKING:
 # The options for indexes and links, and those for proxies, which are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index"}
 _PROXIES = {"proxy", "no_proxy_env"}
-_FILES = {
-    "requirement": "requirements",
-    "constraint": "constraints",
-    "build-constraint": "build_constraints",
-}
-"""The attribute for the values of each option that names files."""
+_FILES = {"requirement": "requirements", "constraint": "constraints"}
+"""The attribute for the values of each option that names files. pip itself reads build
+constraints, whose indexes and links are only for builds."""
 
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
@@ -47,7 +44,8 @@ _USER_DATA = "PIP_USER_AGENT_USER_DATA"
 ``--isolated``. Each pip that pip starts inherits the variable."""
 
 # https://pip.pypa.io/en/stable/reference/requirements-file-format/
-_INDEX = ("-i", "--index-url", "--pypi-url", "--extra-index-url")
+_MAIN_INDEX = ("-i", "--index-url", "--pypi-url")
+_INDEX = (*_MAIN_INDEX, "--extra-index-url")
 _LINKS = ("-f", "--find-links")
 _EDITABLE = ("-e", "--editable")
 _NAMED_FILES = ("-r", "--requirement", "-c", "--constraint")
@@ -104,8 +102,6 @@ def redirect(
     :param copies: creates the copies of lock files; ``None`` without lock files.
     """
     credentials = command.credentials
-    indexes = [local_index.add_index(u, credentials.get(u)) for u in command.indexes]
-    indexes += [] if command.options.no_index else local_index.add_vendors()
     files = FileCopies(
         folder=folder,
         index=local_index.add_index,
@@ -113,9 +109,15 @@ def redirect(
         environ=environ,
         copied=copied,
     )
-    # Links in build constraints are only for builds.
     named = (*command.options.requirements, *command.options.constraints)
-    joined = local_index.join_links([*command.find_links, *files.find_links(named)])
+    places = files.find_places(named)
+    # For pip, a main index in a file replaces the indexes of the command.
+    replaces = any(option in _MAIN_INDEX and place for option, place in places)
+    given = [] if replaces else command.indexes
+    indexes = [local_index.add_index(u, credentials.get(u)) for u in given]
+    indexes += [] if command.options.no_index else local_index.add_vendors()
+    linked = [place for option, place in places if option in _LINKS]
+    joined = local_index.join_links([*command.find_links, *linked])
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
     if joined is not None:
         # pip prefers the files of all pages to those of directories: the last counts.
@@ -252,15 +254,14 @@ class FileCopies:
         copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
         return str(copy)
 
-    def find_links(self, paths: Iterable[str]) -> list[str]:
-        """Return the locations of ``--find-links`` in files, and in included files."""
+    def find_places(self, paths: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the options for indexes and links in files, and in included files."""
         seen: set[str] = set()
         return [
-            place
+            item
             for path in paths
             if not path.partition("[")[0].endswith(".toml")
-            for option, place in self._places(path, seen)
-            if option in _LINKS
+            for item in self._places(path, seen)
         ]
 
     def _places(self, path: str, seen: set[str]) -> Iterator[tuple[str, str]]:
