@@ -385,12 +385,10 @@ async def _refuse_near_files(
     # Each server is looked up by its name, and a page could name thousands.
     allowed = dict.fromkeys(map(server_of, urls))
     if not client.trusts_pages:
-        some = islice(allowed, _MOST_SERVERS)
-        allowed = {
-            server: None
-            for server in some
-            if all([await client.may_lead(place, server) for place in places])
-        }
+        some = list(islice(allowed, _MOST_SERVERS))
+        for place in places:
+            some = [x for x in some if await client.may_lead(place, x)]
+        allowed = dict.fromkeys(some)
     files = tuple(
         file
         if file.url.startswith(_SCHEMES) and server_of(file.url) in allowed
