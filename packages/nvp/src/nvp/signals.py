@@ -139,6 +139,8 @@ def unlimited() -> Iterator[None]:
         return
     left, again = signal.setitimer(signal.ITIMER_PROF, 0)
     started = time.process_time()
-    yield
-    spent = time.process_time() - started
-    signal.setitimer(signal.ITIMER_PROF, max(left - spent, min(left, _LEFT)), again)
+    try:
+        yield
+    finally:
+        left = max(left - (time.process_time() - started), min(left, _LEFT))
+        signal.setitimer(signal.ITIMER_PROF, left, again)
