@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,10 @@ def test_the_reading_of_gpu_code_leaves_less_time(
 ) -> None:
     # Files of 18 MB took 4 seconds, and the checks took 10 more.
     with signals.limited(10):
-        with suppress(OSError), signals.unlimited():  # the reading may also fail
+        with (
+            contextlib.suppress(OSError),
+            signals.unlimited(),
+        ):  # the reading may also fail
             now = time.process_time() + seconds
             monkeypatch.setattr(time, "process_time", lambda: now)
             raise OSError
