@@ -102,10 +102,8 @@ def test_the_reading_of_gpu_code_leaves_less_time(
 ) -> None:
     # Files of 18 MB took 4 seconds, and the checks took 10 more.
     with signals.limited(10):
-        with (
-            contextlib.suppress(OSError),
-            signals.unlimited(),
-        ):  # the reading may also fail
+        # The reading may also fail.
+        with contextlib.suppress(OSError), signals.unlimited():
             now = time.process_time() + seconds
             monkeypatch.setattr(time, "process_time", lambda: now)
             raise OSError
