@@ -271,6 +271,12 @@ def test_an_interrupt_kills_the_child_of_windows(
     raise AssertionError("the child still runs")
 
 
+def run_code(code: str) -> subprocess.CompletedProcess[bytes]:
+    """Run code in a fresh Python."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, timeout=100, check=False)
+
+
 def test_a_python_without_posix_spawn() -> None:
     # `subprocess` looks for these functions when it is imported.
     code = (
@@ -282,9 +288,7 @@ def test_a_python_without_posix_spawn() -> None:
         "command = [sys.executable, '-c', 'print(1)']\n"
         "print(spawn.run(command, os.environ, 60, last=b'1\\n'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
-    )
+    done = run_code(code)
     assert done.stdout.split() == [b"(b'1\\n',", b"True)"], done.stderr
 
 
@@ -298,7 +302,5 @@ def test_a_child_whose_parent_was_killed_ends_on_windows() -> None:
         "sys.platform = 'win32'\n"
         "main.main('nvml', 1)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=100, check=False
-    )
+    done = run_code(code)
     assert (done.returncode, done.stdout) == (1, b"ready\n")
