@@ -103,7 +103,7 @@ def test_the_reading_of_gpu_code_leaves_less_time(
     # Files of 18 MB took 4 seconds, and the checks took 10 more.
     with signals.limited(10):
         # The reading may also fail.
-        with contextlib.suppress(OSError), signals.unlimited():
+        with contextlib.suppress(OSError), signals.unstopped():
             now = time.process_time() + seconds
             monkeypatch.setattr(time, "process_time", lambda: now)
             raise OSError

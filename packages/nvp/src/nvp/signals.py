@@ -125,11 +125,11 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 _LEFT = 2.0
-"""The seconds that `unlimited` blocks leave to the surrounding `limited` block."""
+"""The seconds that `unstopped` blocks leave to the surrounding `limited` block."""
 
 
 @contextmanager
-def unlimited() -> Iterator[None]:
+def unstopped() -> Iterator[None]:
     """Do not end a block because of the surrounding `limited` block, if any.
 
     The block's processor time counts, except that `_LEFT` seconds are left afterwards.

@@ -24,7 +24,7 @@ from ..signals import OutOfTimeError, limited
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
-from .model import MOST_FINDINGS, Finding, Stack, in_order
+from .model import MOST_FINDINGS, Find, Finding, Stack, in_order
 from .receipts.comparing import compare, find_differences
 from .receipts.making import Receipt, make_receipt, parse_reasons
 from .software import CodeReader, Watch
@@ -160,7 +160,8 @@ def diagnose(stack: Stack) -> Diagnosis:
     distributions: whatever took so long is not done again.
     """
     findings: list[Finding] = []
-    waiting = sorted(code for code, check in CHECKS.items() if check.find)
+    checks = sorted(CHECKS.items())
+    waiting = {code: check.find for code, check in checks if check.find is not None}
     try:
         with limited(_SECONDS):
             return _diagnose(stack, findings, waiting)
@@ -182,14 +183,14 @@ def diagnose(stack: Stack) -> Diagnosis:
     )
 
 
-def _diagnose(stack: Stack, findings: list[Finding], waiting: list[str]) -> Diagnosis:
-    """Run the checks with the codes in ``waiting``, and update both lists."""
+def _diagnose(
+    stack: Stack, findings: list[Finding], waiting: dict[str, Find]
+) -> Diagnosis:
+    """Run the checks in ``waiting``, and update the parameters after each of them."""
     left_out: list[str] = []
-    while waiting:
-        code = waiting[0]
-        find = CHECKS[code].find
+    for code, find in tuple(waiting.items()):
         started = time.monotonic()
-        reported = [] if find is None else list(islice(find(stack), MOST_FINDINGS))
+        reported = list(islice(find(stack), MOST_FINDINGS))
         logger.info(
             "%s: %d findings in %.3f seconds",
             code,
@@ -197,7 +198,7 @@ def _diagnose(stack: Stack, findings: list[Finding], waiting: list[str]) -> Diag
             time.monotonic() - started,
         )
         findings += reported
-        del waiting[0]
+        del waiting[code]
         if len(reported) == MOST_FINDINGS:
             left_out.append(
                 f"only the first {MOST_FINDINGS} findings of {code} are reported"

@@ -28,7 +28,7 @@ from ..gpu_code.files import ARCHIVES, is_text
 from ..gpu_code.inspection import Progress, inspect_recorded
 from ..gpu_code.report import WheelReport
 from ..knowledge.builds import Needs
-from ..signals import unlimited
+from ..signals import unstopped
 from .commands import Command, project_of
 from .distributions import Distribution, Need, RecordedFile, find_needs
 from .installation import CODE, FILES, Installation, Limits
@@ -149,7 +149,7 @@ class CodeReader:
         if report is not None:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
-        with unlimited(), self._watch(distribution.name) as progress:
+        with unstopped(), self._watch(distribution.name) as progress:
             report = inspect_recorded(
                 distribution.name,
                 (item.path for item in files),

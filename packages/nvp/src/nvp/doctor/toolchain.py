@@ -29,7 +29,7 @@ from ..builds.needs import parse_backend
 from ..findings import Reported
 from ..gpu_code.units import ptx_toolkit
 from ..knowledge.tables import gpu_models, runs_machine_code, runs_ptx, toolkits
-from ..signals import unlimited
+from ..signals import unstopped
 from .assemblers import Assembler, find_assemblers
 from .distributions import Distribution, Need, find_triton
 from .installation import read_head
@@ -312,7 +312,7 @@ class Toolchain:
                 software.environment.compute_capabilities,
             )
         nvcc = list(find_nvcc(software.environ, software.root))
-        with unlimited():  # programs must be ended in any case
+        with unstopped():  # programs must be ended in any case
             asked = ask_versions([*(x for item in found for x in item.programs), *nvcc])
         assemblers = [
             replace(
