@@ -263,7 +263,8 @@ class VariantRepository(RepositoryContainer):
         if page is not None and found is not None:
             name = found[1].wheel.file_name
             # Variants are selected among the last files of each name.
-            file = {file.filename: file for file in page.files}.get(name)
+            last = (x for x in reversed(page.files) if x.filename == name)
+            file = next(last, None)
             evaluated = await self._variants.evaluate(
                 file, *found, metadata=bool(suffix)
             )

@@ -234,7 +234,8 @@ class MetadataStore:
 
     def is_noted(self, file: model.File) -> bool:
         """Return whether `find_unverified` knows something about a wheel."""
-        return self.is_refused(file) or self._unverified.get(key_of(file)) is not None
+        key = key_of(file)
+        return (self._refused.get(key) or self._unverified.get(key)) is not None
 
     def settle(
         self, file: model.File, parts: Sequence[Parts], error: ChangedFileError | None
