@@ -22,7 +22,7 @@ _MOST = 8 * 1024 * 1024
 """The largest output of a child that is read, in bytes."""
 
 _LOOKS = 50
-"""How often to look, each millisecond, whether a child has ended."""
+"""The maximum number of looks, one each millisecond, whether a child has ended."""
 
 _SIGKILL = 9  # fixed by POSIX; importing `signal` would also import enum and functools
 

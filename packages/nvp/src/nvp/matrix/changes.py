@@ -305,9 +305,7 @@ class _Comparison:
             sentence = f"{self.names[1]} has no build with {NAMESPACE} properties"
             return sentence, (sentence,)
         resolution = self._resolve(now)
-        fitting = [
-            x for x in resolution.compatible if NAMESPACE in self.new.variants[x]
-        ]
+        fitting = [x for x in resolution.compatible if NAMESPACE in variants[x]]
         if fitting:
             sentence = f"{fitting[0]} fits, but {now.label} goes before it"
             return sentence, (sentence,)

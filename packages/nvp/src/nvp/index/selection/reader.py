@@ -252,7 +252,7 @@ class Reader:
     ) -> Kept:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
-        # Else, METADATA beside the wheel is that of another file of the same name.
+        # Otherwise, METADATA beside the wheel is of another file with the same name.
         if file.dist_info_metadata:
             try:
                 own = await find_own(index, project, file, METADATA)

@@ -57,7 +57,7 @@ _PAGES = 128
 """The number of pages whose files are cached, for requests right after the page."""
 
 _MOST_SERVERS = 64
-"""The number of servers that a page may name; real pages name up to 3."""
+"""The maximum number of servers that a page may name; real pages name up to 3."""
 
 
 class Upstream(SimpleRepository):
