@@ -31,6 +31,12 @@ WORDS = (
     *("sha256=" + "0" * 64, "sha256", "2026-11-22T12:00:00Z", "$ORIGIN/${LIB}", ",,,"),
 )
 
+COUNTS = (300, 3000, 30_000)
+"""The numbers of copies of a value or line."""
+
+LARGEST = 1 << 20
+"""The maximum length of a text, in bytes."""
+
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1.5, float("nan"), float("inf"), 10**400, [], {}),
     *([[]], {"": None}, [None] * 50, {str(n): n for n in range(40)}, *LARGE),
@@ -67,7 +73,9 @@ def _change(
 ) -> None:
     value = container[key]
     kind = rng.randrange(9)
-    if kind == 0:
+    if not rng.randrange(60):
+        _grow(rng, container, key)
+    elif kind == 0:
         del container[key]
     elif kind == 1 and isinstance(container, dict):
         names = [name for _, name in places if isinstance(name, str)]
@@ -86,6 +94,33 @@ def _change(
         container[key] = rng.choice((*NUMBERS, *LARGE, -value, value + 1, value // 2))
     else:
         container[key] = copy.deepcopy(rng.choice(VALUES))
+
+
+def _grow(rng: random.Random, container: Any, key: Any) -> None:
+    """Nest a value deeply, or repeat it with other numbers."""
+    value = container[key]
+    if rng.random() < 0.2:
+        for _ in range(rng.choice((30, 100))):
+            value = [value] if rng.random() < 0.5 else {"x": value}
+        container[key] = value
+        return
+    count = min(rng.choice(COUNTS), LARGEST // (len(repr(value)) + 20))
+    copies = [_renumbered(value, number) for number in range(count)]
+    if isinstance(container, dict):
+        container.update((_renumbered(f"{key}0", n), x) for n, x in enumerate(copies))
+    else:
+        container += copies
+
+
+def _renumbered(value: Any, number: int) -> Any:
+    """Return a copy of a value with another number in its texts."""
+    if isinstance(value, str):
+        return re.sub("[0-9]+", str(number), value)
+    if isinstance(value, list):
+        return [_renumbered(item, number) for item in value]
+    if isinstance(value, dict):
+        return {key: _renumbered(item, number) for key, item in value.items()}
+    return value
 
 
 def mutate_word(rng: random.Random, text: str) -> str:
@@ -112,7 +147,7 @@ def dump(document: Any) -> bytes:
     accepts."""
     try:
         return json.dumps(document).encode("ascii")
-    except ValueError:  # the document has an integer of too many digits
+    except (ValueError, RecursionError):  # an integer has too many digits
         return b'{"a": ' + b"9" * 5000 + b"}"
 
 
@@ -131,7 +166,16 @@ def mutate_text(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
             break
         at = rng.randrange(len(tokens))
         kind = rng.randrange(7)
-        if kind == 0:
+        if not rng.randrange(100):
+            piece = tokens[at : at + rng.choice((1, 1, 4, 12))]
+            count = rng.choice(COUNTS)
+            numbers = range(min(count, LARGEST // (sum(map(len, piece)) + 5)))
+            tokens[at:at] = [
+                re.sub(rb"[0-9]+", b"%d" % number, token)
+                for number in numbers
+                for token in piece
+            ]
+        elif kind == 0:
             del tokens[at : at + rng.choice((1, 1, 3, 20))]
         elif kind == 1:
             tokens[at:at] = tokens[at : at + rng.choice((1, 4))] * rng.choice((1, 9))
@@ -147,7 +191,7 @@ def mutate_text(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
             word = mutate_word(rng, tokens[at].decode("utf-8", "replace"))
             # Several changes may each repeat the same token 100 times.
             tokens[at] = word.encode("utf-8", "surrogatepass")[: 1 << 18]
-    return b"".join(tokens)[: 1 << 20]
+    return b"".join(tokens)[:LARGEST]
 
 
 def mutate_binary(rng: random.Random, seeds: Sequence[bytes]) -> bytes:

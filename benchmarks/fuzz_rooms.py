@@ -162,7 +162,8 @@ def _parsed_toml(data: bytes) -> Any:
 def _mutate_lock(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     seed = rng.choice(seeds)
     if rng.random() < 0.8 and (document := _parsed_toml(seed)) is not None:
-        with suppress(TypeError, ValueError, AttributeError):  # TOML has no null
+        # TOML has no null, and its writer calls itself for each level.
+        with suppress(TypeError, ValueError, AttributeError, RecursionError):
             return tomli_w.dumps(mutate_json(rng, [document])).encode("utf-8")
     return mutate_text(rng, seeds)
 

@@ -107,8 +107,11 @@ def _digest(variables: Sequence[tuple[str, str]]) -> str:
 
 def load(path: str, key: Sequence[str]) -> Environment | None:
     """Return the cached result for ``key``, if it is valid and fresh."""
+    content = read_own(path, _MAX_BYTES)
+    if content is None:
+        return None
     try:
-        document = loads((read_own(path, _MAX_BYTES) or b"").decode("ascii"))
+        document = loads(content.decode("ascii"))
         if document["key"] != list(key):
             return None
         environment = Environment.from_dict(document["environment"])

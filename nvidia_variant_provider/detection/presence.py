@@ -92,10 +92,12 @@ def library_path(environ: Mapping[str, str]) -> str | None:
     Under WSL, the directory of WSL's libraries comes first: any other libcuda needs a
     Linux kernel driver, which WSL does not have. Directories named ``stubs`` are left
     out, because the libcuda that toolkits put there is for linking and cannot run.
+    Relative directories are left out too: they depend on the current directory, whose
+    files may be a stranger's, and the result is cached for other directories.
     """
     given = environ.get("LD_LIBRARY_PATH")
-    # The loader splits at semicolons too, and an empty item is the current directory.
-    folders = [item for item in (given or "").replace(";", ":").split(":") if item]
+    # The loader splits at semicolons too.
+    folders = filter(os.path.isabs, (given or "").replace(";", ":").split(":"))
     kept = [item for item in folders if "stubs" not in item.split("/")]
     root = system_root(environ)
     if os.path.exists(os.path.join(root, "dev/dxg")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,27 @@ def test_why_there_is_nothing(
         monkeypatch.setattr(processes, "_START", 0.5)
     memory = watched(with_memory(**dict([change])), libraries, tmp_path)
     assert (memory.gpus, memory.reason) == (None, reason)
+
+
+def test_an_interrupt_while_the_child_starts(
+    libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, a child whose NVML hangs outlived the command."""
+    pids: list[int] = []
+    start = subprocess.Popen
+
+    def start_slowly(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **kwargs)
+        pids.append(process.pid)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_slowly)
+    hangs: Any = {"behaviour.nvmlInitWithFlags": "hang"}
+    with pytest.raises(KeyboardInterrupt):
+        watched(with_memory(**hangs), libraries, tmp_path)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pids[0], 0)
 
 
 def test_without_a_driver(tmp_path: Path) -> None:

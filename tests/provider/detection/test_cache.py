@@ -85,6 +85,12 @@ def test_the_folder_is_that_of_platformdirs(
     assert cache.cache_file(os.environ) == os.path.join(expected, "detection.json")
 
 
+def test_a_missing_file_costs_no_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`loads` imports `json` for a text that is not JSON, such as an empty one."""
+    monkeypatch.delattr(cache, "loads")
+    assert cache.load("/nowhere/detection.json", []) is None
+
+
 def test_without_a_home_folder_nothing_is_kept() -> None:
     assert cache.cache_file({}) is None
 

@@ -203,6 +203,16 @@ class TestFiles:
             path = f"{stubs}{sign}{variables['LD_LIBRARY_PATH']}"
             assert gpus(detect({**variables, "LD_LIBRARY_PATH": path})) == ("9.0",)
 
+    @pytest.mark.parametrize("path", [".", "", "./", "sub/.."])
+    def test_libraries_of_the_working_folder_are_never_loaded(self, path: str) -> None:
+        Path("sub").mkdir()
+        for name in ("libnvidia-ml.so.1", "libcuda.so.1"):
+            Path(name).touch()  # the loader would stop at this file
+        variables = self.variables()
+        for sign in ":;":
+            joined = f"{path}{sign}{variables['LD_LIBRARY_PATH']}"
+            assert gpus(detect({**variables, "LD_LIBRARY_PATH": joined})) == ("9.0",)
+
     @pytest.mark.parametrize("library", ["nvml", "libcuda"])
     def test_a_module_in_the_working_folder_is_not_loaded(self, library: str) -> None:
         for name in (

@@ -153,13 +153,30 @@ def end_family(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         end_strays(pipes, variable)
-        if process.returncode is None:
-            # A signal can interrupt a wait of Popen that has just taken its lock. The
-            # lock then stays taken, and each further wait of Popen is in vain.
-            process._waitpid_lock = threading.Lock()  # type: ignore[attr-defined]
-    # A process that is stuck in the driver cannot be killed, so abandon it.
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_GRACE)
+    _reap(process)
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a killed process.
+
+    A process that is stuck in the driver cannot be killed, so it is abandoned.
+    """
+    if sys.platform == "win32":
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_GRACE)
+        return
+    # A signal can interrupt a wait of Popen that has just taken its lock. The lock then
+    # stays taken, and each further wait of Popen is in vain.
+    latest = time.monotonic() + _GRACE
+    while process.returncode is None and time.monotonic() < latest:
+        try:
+            ended, status = os.waitpid(process.pid, os.WNOHANG)
+        except ChildProcessError:  # other code in this process reaped it
+            ended, status = process.pid, 0
+        if ended:
+            process.returncode = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(0.001)
 
 
 def end_strays(pipes: Collection[str], variable: str | None) -> None:
@@ -167,7 +184,7 @@ def end_strays(pipes: Collection[str], variable: str | None) -> None:
 
     The parameters are the same as in `end_family`.
     """
-    if sys.platform == "win32":
+    if sys.platform == "win32" or not (pipes or variable):
         return
     mark = None if variable is None else variable.encode()
     for _ in range(_ROUNDS):

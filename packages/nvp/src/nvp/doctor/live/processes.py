@@ -32,6 +32,7 @@ from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..installation import Installation
+from ..programs import end_family, started
 
 logger = logging.getLogger(__name__)
 
@@ -274,30 +275,33 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
     command += [_PARENT_OF_PACKAGE, bindings]
     # Use a file instead of a pipe, so the child never waits for a reader.
     with tempfile.TemporaryFile() as output:
-        try:
-            child = subprocess.Popen(  # noqa: S603  # this interpreter with this package's program
-                command,
-                env=child_variables(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-            )
-        except (OSError, ValueError) as error:
-            memory.reason = f"the child process cannot be started: {error}"
-            yield memory
-            return
-        try:
+        has_crashed = False
+
+        def end(child: subprocess.Popen[bytes]) -> None:
+            nonlocal has_crashed
+            has_crashed = child.poll() not in (None, 0)
+            end_family(child, ())
+
+        with contextlib.ExitStack() as stack:
+            try:
+                child = stack.enter_context(
+                    started(
+                        command,
+                        end,
+                        env=child_variables(environ),
+                        stdout=output,
+                        stderr=subprocess.DEVNULL,
+                    )
+                )
+            except (OSError, ValueError) as error:
+                memory.reason = f"the child process cannot be started: {error}"
+                yield memory
+                return
             # Wait, or the program could use memory before the first sample.
             _await_first_line(child, output)
             yield memory
-        finally:
-            has_crashed = child.poll() not in (None, 0)
-            child.kill()
-            # A child that is stuck in the driver cannot be killed, so abandon it.
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=2)
-            output.seek(0)
-            _fill(memory, output.read(), has_crashed=has_crashed)
+        output.seek(0)
+        _fill(memory, output.read(), has_crashed=has_crashed)
 
 
 def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None:
