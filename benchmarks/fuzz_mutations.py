@@ -37,6 +37,10 @@ COUNTS = (300, 3000, 30_000)
 LARGEST = 1 << 20
 """The maximum length of a text, in bytes."""
 
+GROWN = 1 << 18
+"""The maximum length of all copies of a value or line, in bytes. A reader whose time
+grows with the square of it is found, and one that reads it once is fast enough."""
+
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1.5, float("nan"), float("inf"), 10**400, [], {}),
     *([[]], {"": None}, [None] * 50, {str(n): n for n in range(40)}, *LARGE),
@@ -104,7 +108,7 @@ def _grow(rng: random.Random, container: Any, key: Any) -> None:
             value = [value] if rng.random() < 0.5 else {"x": value}
         container[key] = value
         return
-    count = min(rng.choice(COUNTS), LARGEST // (len(repr(value)) + 20))
+    count = min(rng.choice(COUNTS), GROWN // (len(repr(value)) + 20))
     copies = [_renumbered(value, number) for number in range(count)]
     if isinstance(container, dict):
         container.update((_renumbered(f"{key}0", n), x) for n, x in enumerate(copies))
@@ -169,7 +173,7 @@ def mutate_text(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
         if not rng.randrange(100):
             piece = tokens[at : at + rng.choice((1, 1, 4, 12))]
             count = rng.choice(COUNTS)
-            numbers = range(min(count, LARGEST // (sum(map(len, piece)) + 5)))
+            numbers = range(min(count, GROWN // (sum(map(len, piece)) + 5)))
             tokens[at:at] = [
                 re.sub(rb"[0-9]+", b"%d" % number, token)
                 for number in numbers
