@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+if sys.platform != "win32":
+    import resource
+
 if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
 else:
@@ -91,18 +94,81 @@ def holding_back(*names: str) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-class OutOfTimeError(BaseException):
-    """A block has used up its processor time. No ``except Exception`` catches it."""
+class StoppedError(BaseException):
+    """A block has used up its processor time or memory; the text says which of them.
+
+    No ``except Exception`` catches the error.
+    """
+
+
+_TICK = 0.05
+"""The processor time in seconds between two checks of a block."""
+
+_AGAIN = 1.0
+"""The processor time in seconds after which the error is raised again: a destructor may
+have ignored the first one."""
+
+_LEFT = 2.0
+"""The seconds that `unstopped` blocks leave to the surrounding `limited` block."""
+
+_MIB = 1 << 20
+
+
+class _Limit:
+    """The limits of a `limited` block, which a timer checks.
+
+    :param until: the processor time of this process at which the block ends.
+    :param is_off: whether the block may go on for now.
+    """
+
+    def __init__(self, seconds: float, memory: int) -> None:
+        self._seconds = seconds
+        self._memory = memory
+        self._most = _resident() + memory
+        self.until = time.process_time() + seconds
+        self.is_off = False
+        self._reason = ""
+
+    def check(self, _number: int, _frame: object) -> None:
+        now = time.process_time()
+        is_late = now >= self.until
+        if self.is_off or not (is_late or _resident() > self._most):
+            return
+        if not self._reason:
+            time_used = f"after {self._seconds:g} seconds of processor time"
+            memory_used = f"at {self._memory // _MIB} MiB of memory"
+            self._reason = time_used if is_late else memory_used
+        self.until, self._most = now + _AGAIN, sys.maxsize
+        raise StoppedError(self._reason)
+
+
+_limits: list[_Limit] = []
+"""The limit of the current `limited` block, if any; used only in the main thread."""
+
+
+def _resident() -> int:
+    """Return the memory of this process in bytes: current on Linux, else the peak."""
+    if sys.platform == "win32":
+        return 0
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most if sys.platform == "darwin" else most * 1024
 
 
 @contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Limit the processor time of a block, in all threads but not in child processes.
+def limited(seconds: float, memory: int) -> Iterator[None]:
+    """Limit a block, in all threads but not in child processes.
 
-    The limit has no effect outside of the main thread, on Windows, and in a process
+    The limits have no effect outside of the main thread, on Windows, and in a process
     with a profiler that uses the same timer.
 
-    :raises OutOfTimeError: the time is used up. Catch it outside of the ``with`` block,
+    :param seconds: the processor time of the block.
+    :param memory: the additional memory in bytes. The block may exceed this limit by as
+        much as it takes within 0.05 seconds, or in one call of a C function.
+    :raises StoppedError: a limit is reached. Catch it outside of the ``with`` block,
         because it may also be raised at the end of the block.
     """
     if (
@@ -112,20 +178,16 @@ def limited(seconds: float) -> Iterator[None]:
     ):
         yield
         return
-
-    def stop(_number: int, _frame: object) -> None:
-        raise OutOfTimeError
-
-    with handling({signal.SIGPROF: stop}):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+    limit = _Limit(seconds, memory)
+    with handling({signal.SIGPROF: limit.check}):
         try:
+            _limits.append(limit)
+            signal.setitimer(signal.ITIMER_PROF, _TICK, _TICK)
             yield
         finally:
+            limit.is_off = True
             signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-_LEFT = 2.0
-"""The seconds that `unstopped` blocks leave to the surrounding `limited` block."""
+            _limits.remove(limit)
 
 
 @contextmanager
@@ -133,14 +195,17 @@ def unstopped() -> Iterator[None]:
     """Do not end a block because of the surrounding `limited` block, if any.
 
     The block's processor time counts, except that `_LEFT` seconds are left afterwards.
+    Its memory counts at its end.
     """
-    if sys.platform == "win32":
+    is_main = threading.current_thread() is threading.main_thread()
+    limit = _limits[-1] if _limits and is_main else None
+    if limit is None:
         yield
         return
-    left, again = signal.setitimer(signal.ITIMER_PROF, 0)
-    started = time.process_time()
+    limit.is_off = True
+    left = min(limit.until - time.process_time(), _LEFT)
     try:
         yield
     finally:
-        left = max(left - (time.process_time() - started), min(left, _LEFT))
-        signal.setitimer(signal.ITIMER_PROF, left, again)
+        limit.until = max(limit.until, time.process_time() + left)
+        limit.is_off = False

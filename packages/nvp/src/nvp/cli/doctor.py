@@ -112,8 +112,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         evidence=evidence,
     )
     written, errors = _write_receipts(diagnosis, options.receipt)
-    if diagnosis.unfinished is not None:
-        errors.append(diagnosis.unfinished)
     if options.report is not None:
         from ..doctor.issue import issue_lines
         from ..files import replace_file
@@ -129,11 +127,14 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     else:
         text = [*_text(diagnosis, written)]
     exit_code = 1 if diagnosis.has_errors else 0
+    notes = [*diagnosis.notes, *map(str, errors)]
+    if diagnosis.unfinished is not None:  # one of the notes already
+        errors.append(diagnosis.unfinished)
     return Result(
         exit_code=errors[0].exit_code if errors else exit_code,
         data=diagnosis.to_dict(),
         text=text,
-        notes=[*dict.fromkeys([*diagnosis.notes, *map(str, errors)])],
+        notes=notes,
         following=None if options.share else _following(diagnosis, options),
         errors=errors,
     )

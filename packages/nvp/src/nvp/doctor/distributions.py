@@ -275,7 +275,7 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
     limits = Limits()
     for folder in folders:
         try:
-            names = sorted(os.listdir(folder))
+            names = _sorted_names(folder, _FOLDER)
         except OSError:
             continue
         for name in names:
@@ -295,6 +295,19 @@ def find_distributions(folders: Iterable[str]) -> Mapping[str, Distribution]:
     return dict(sorted(distributions.items()))
 
 
+def _sorted_names(folder: str, *patterns: re.Pattern[str]) -> list[str]:
+    """Return the names in a directory that match one of the patterns.
+
+    :raises OSError: the directory cannot be read.
+    """
+    # A directory may have a million files: keep only the names of interest.
+    with os.scandir(folder) as entries:
+        names = (item.name for item in entries)
+        return sorted(
+            name for name in names if any(x.fullmatch(name) for x in patterns)
+        )
+
+
 def find_triton(distributions: Mapping[str, Distribution]) -> Distribution | None:
     """Return the distribution that contains the package ``triton``, if any."""
     return next(filter(None, map(distributions.get, TRITON)), None)
@@ -304,7 +317,7 @@ def find_leftovers(folders: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each unreadable directory, pip leftover and old egg-info."""
     for folder in folders:
         try:
-            names = sorted(os.listdir(folder))
+            names = _sorted_names(folder, _LEFT, _OLD_FOLDER)
         except FileNotFoundError:
             continue
         except OSError as error:

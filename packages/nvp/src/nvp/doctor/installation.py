@@ -5,7 +5,7 @@ that takes hours to read: METADATA of many megabytes, RECORDs with millions of l
 libraries whose hundreds of dependencies must be searched for in many directories. All
 checks of a diagnosis share one limit for each kind of work that takes memory. Skipped
 parts are named in a note, and never reported as findings. `runner.diagnose` limits the
-processor time.
+processor time and the memory.
 """
 
 from __future__ import annotations

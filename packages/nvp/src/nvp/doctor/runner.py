@@ -20,7 +20,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..findings import fails
 from ..metadata.requirements import parse_requirement
-from ..signals import OutOfTimeError, limited
+from ..signals import StoppedError, limited
 from .checks import CHECKS
 from .distributions import find_distributions, find_leftovers
 from .installation import find_installation
@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 _SECONDS = 10.0
 """The processor time of all checks together. An environment of 113 distributions with
 8,900 files needs 0.1 seconds."""
+
+_MEMORY = 200 << 20
+"""The memory of all checks together, in bytes."""
 
 _MOST_NOTES = 500
 """The maximum number of notes about unreadable files."""
@@ -126,7 +129,15 @@ def diagnose_installation(
 
         check_possible(environment, is_here=is_here)
     installation = find_installation(python, environ)
-    distributions = find_distributions(installation.folders)
+    try:
+        with limited(_SECONDS, _MEMORY):
+            distributions = find_distributions(installation.folders)
+    except StoppedError as error:
+        raise InputError(
+            f"the search for distributions was stopped {error}",
+            path=installation.prefix,
+            hint="look for directories of packages with millions of files",
+        ) from None
     logger.info(
         "%s: %d distributions in %s",
         installation.prefix,
@@ -154,20 +165,20 @@ def diagnose_installation(
 def diagnose(stack: Stack) -> Diagnosis:
     """Run all checks that need only a stack, and collect findings and notes.
 
-    The checks have `_SECONDS` of processor time. Reading GPU code has limits of its
-    own: its time counts, but leaves 2 seconds for the checks. If the time is not
-    enough, the diagnosis has the findings of the checks that ended, and a stack without
-    distributions: whatever took so long is not done again.
+    The checks have `_SECONDS` of processor time, and `_MEMORY`. Reading GPU code has
+    limits of its own: its time counts, but leaves 2 seconds for the checks. If a limit
+    is reached, the diagnosis has the findings of the checks that ended, and a stack
+    without distributions: whatever took so much is not done again.
     """
     findings: list[Finding] = []
     checks = sorted(CHECKS.items())
     waiting = {code: check.find for code, check in checks if check.find is not None}
     try:
-        with limited(_SECONDS):
+        with limited(_SECONDS, _MEMORY):
             return _diagnose(stack, findings, waiting)
-    except OutOfTimeError:
+    except StoppedError as error:
         unfinished = InputError(
-            f"the checks were stopped after {_SECONDS:g} seconds of processor time; "
+            f"the checks were stopped {error}; "
             f"not checked: {', '.join(waiting) or 'unreadable files'}",
             path=stack.installation.prefix,
             hint="-v shows the time of each check; look for a distribution with huge "
