@@ -152,7 +152,9 @@ def _print(lines: list[str]) -> None:
 
 def _complain(line: str) -> None:
     try:
-        sys.stderr.write(f"{printable(line)}\n")
+        # CI services read "##vso[...]", for example, as a command.
+        line = printable(line).replace("##", "# #")
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
     except OSError:  # such as a full disk: the exit code reports the error
         pass

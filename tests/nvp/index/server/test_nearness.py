@@ -268,6 +268,7 @@ def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:
         ("[64:ff9b:1::127.0.0.1]", Nearness.NETWORK),
         ("168.63.129.16", Nearness.MACHINE),
         ("[64:ff9b::168.63.129.16]", Nearness.MACHINE),
+        ("192.0.0.192", Nearness.MACHINE),
         ("100.100.100.200", Nearness.NETWORK),
         ("a.localhost", Nearness.MACHINE),
         ("169.254.169.254", Nearness.MACHINE),

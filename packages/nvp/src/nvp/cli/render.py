@@ -41,14 +41,16 @@ _COMMAND = re.compile(
 _ANNOTATIONS = ("::error file=", "::warning file=", "::notice file=")
 """The starts of the lines that ``--format github`` prints as commands."""
 
+_CI_COMMAND = re.compile(r"##(?=\w*\[)")
+"""The start of ``##[...]`` of GitHub, ``##vso[...]`` of Azure and ``##teamcity[...]``.
+"""
+
 _GAP = 2
 """Columns between two cells of a table."""
 
 _LONG = 24
-"""The length from which a word, such as a path, may be cut in a table that is too wide.
-
-A shorter word stays whole, because a part of a version looks like another version.
-"""
+"""The length from which a word, such as a path, may be cut in a table that is too wide:
+a part of a version looks like another version."""
 
 
 class Table(Frozen):
@@ -118,7 +120,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         else:
             wrapped = None if result.verbatim else width
             is_ours = result.verbatim and block.startswith(_ANNOTATIONS)
-            line = printable(block) if is_ours else _safe(block)
+            line = _harmless(printable(block)) if is_ours else _safe(block)
             print("\n".join(_lines(line, wrapped)))
     if result.following is not None:
         line = _safe(f"Next: {result.following}")
@@ -166,18 +168,15 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
 
 
 def _safe(text: str) -> str:
-    """Return text with control characters and commands of GitHub escaped."""
-    return _harmless(printable(text))
+    """Return text with control characters and commands of CI services escaped."""
+    text = _harmless(printable(text))
+    is_of_github = text.lstrip().startswith("::")
+    return text.replace(":", "\\u003a", 1) if is_of_github else text
 
 
 def _harmless(text: str) -> str:
-    """Escape what a runner of GitHub reads as a command, in the form of JSON.
-
-    The runner looks for ``::`` at the start of a line, and for ``##[`` in all of it.
-    """
-    text = text.replace("##[", "\\u0023#[")
-    is_command = text.lstrip().startswith("::")
-    return text.replace(":", "\\u003a", 1) if is_command else text
+    """Escape what CI services read as a command inside a line, in the form of JSON."""
+    return _CI_COMMAND.sub(r"\\u0023#", text)
 
 
 def _lines(line: str, width: int | None) -> list[str]:

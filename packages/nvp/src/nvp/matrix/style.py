@@ -17,6 +17,10 @@ from ..files import read_resource
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~])")
 
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""The place before a formula in a cell. A spreadsheet may separate cells by semicolons,
+and may read the wide forms of the signs."""
+
 
 TONES = 7
 """The number of tile colors for GPU builds. ``light.css`` and ``dark.css`` define them;
@@ -126,7 +130,7 @@ def as_html(text: str) -> str:
 def as_csv(text: str) -> str:
     """Return a cell that is neither a formula in a spreadsheet nor a CI command."""
     text = printable(text)
-    return f"'{text}" if len(text) > 1 and text[0] in "=+-@" else text
+    return _FORMULA.sub(r"\1'", text) if len(text) > 1 else text
 
 
 def as_markdown(text: str) -> str:

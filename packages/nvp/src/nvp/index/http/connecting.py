@@ -39,8 +39,9 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The global IPv6 addresses; all others are local or unassigned."""
 
-_CLOUD = ipaddress.IPv4Address("168.63.129.16")
-"""A global address that is local to each Azure machine."""
+_CLOUD = frozenset(map(ipaddress.IPv4Address, ("168.63.129.16", "192.0.0.192")))
+"""Addresses that are local to each Azure and Oracle machine. To Python, the first is
+global, and before Python 3.13 also the second."""
 
 _RESOLVED = 60.0
 """The number of seconds for which the addresses of a name are cached."""
@@ -183,7 +184,7 @@ def _of_address(text: str) -> Nearness:
         is_far = address.is_global and address in _UNICAST
     else:
         is_far = address.is_global
-    if address == _CLOUD:
+    if address in _CLOUD:
         return Nearness.MACHINE
     return Nearness.ELSEWHERE if is_far else Nearness.NETWORK
 
