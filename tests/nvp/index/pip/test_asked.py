@@ -110,13 +110,13 @@ def test_the_command_line_and_nested_files(
     asked = command.asked
     assert {item.project: item.is_constraint for item in asked} == {
         "p": False,
+        "d": True,
         "a": False,
         "c-c": True,
         "m": False,
         "b": False,
         "u": False,
         "again": False,
-        "d": True,
     }
     assert find_labels(asked) == {"a": {"cu126"}, "m": {"xpu"}}
     assert find_versions(asked) == {
@@ -142,6 +142,29 @@ def test_hashes_are_required(text: str, required: bool, understand: Understand) 
     command = understand("-r", "r.txt", files={"r.txt": text}, version=PIPS[-1])
     assert command.requires_hashes is required
     assert find_hashes(command.asked) == {}
+
+
+@EVERY_PIP
+def test_options_of_files_count_as_those_of_the_command_line(
+    version: str, understand: Understand
+) -> None:
+    files = {
+        "c.txt": "--no-index\n--no-binary x\n",
+        # pip ignores indexes after --no-index.
+        "r.txt": "-i https://a.example/\n--pre\n",
+    }
+    words = ("-i", "https://b.example/", "-r", "r.txt", "-c", "c.txt")
+    command = understand(*words, files=files, version=version)
+    assert command.indexes == []
+    assert command.target is not None
+    assert command.target.pre
+    assert command.target.builds("x")
+
+
+def test_requirements_of_groups(understand: Understand) -> None:
+    files = {"pyproject.toml": '[dependency-groups]\nx = ["torch==2.10.0+xpu"]\n'}
+    command = understand("--group", "x", files=files, version=PIPS[-1])
+    assert find_labels(command.asked) == {"torch": {"xpu"}}
 
 
 @pytest.mark.parametrize(

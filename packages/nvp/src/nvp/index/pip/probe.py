@@ -63,7 +63,8 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     before = arguments[: len(arguments) - len(rest)]
     # Like pip, pass all arguments to the command: general options may be anywhere.
     given = before + rest[1:]
-    parser = create_command(name, isolated="--isolated" in given).parser
+    command: Any = create_command(name, isolated="--isolated" in given)
+    parser = command.parser
     if any(word in ("-h", "--help") for word in given) or general.version:
         return {"command": None}
     seen = record(parser)
@@ -75,8 +76,11 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
-    found = find_requirements(options, positional)
+    # pip changes this object for each option in a file, and also shared lists.
+    finder = command._build_package_finder(copy.deepcopy(options), Offline())
+    found = find_requirements(options, positional, finder)
     options.trusted_hosts = [*options.trusted_hosts, *found.pop("trusted_hosts")]
+    options.no_index = finder.search_scope.no_index
     values = {key: getattr(options, key) for key in names if hasattr(options, key)}
     return {
         "command": name,
@@ -87,7 +91,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "credentials": find_credentials(options),
         "configured": find_configured(parser),
         "paths": paths,
-        "target": find_target(options),
+        "target": find_target(options, finder),
         **found,
     }
 
@@ -103,9 +107,10 @@ def find_configured(parser: Any) -> dict[str, str]:
     return files if names & REPLACED else {}
 
 
-def find_target(options: Any) -> dict[str, Any]:
+def find_target(options: Any, finder: Any) -> dict[str, Any]:
     """Return the target of the installation, set by options such as ``--platform``.
 
+    :param finder: has the options in requirements files.
     :returns: ``version`` of Python; ``tags`` of wheels, best first; ``pre``: whether
         pre-releases are allowed; ``no_binary``: projects whose wheels are not used.
     """
@@ -117,13 +122,14 @@ def find_target(options: Any) -> dict[str, Any]:
     except AttributeError:  # the command has no such options
         target = TargetPython()
     find_tags = getattr(target, "get_sorted_tags", None) or target.get_tags
-    formats = getattr(options, "format_control", None)
-    releases = getattr(getattr(options, "release_control", None), "all_releases", ())
+    control = getattr(finder, "release_control", None)  # since pip 26.0
+    releases = getattr(control, "all_releases", ())
+    pre = getattr(finder, "allow_all_prereleases", False) or ":all:" in releases
     return {
         "version": ".".join(map(str, target.py_version_info)),
         "tags": [str(tag) for tag in find_tags()],
-        "pre": bool(getattr(options, "pre", False)) or ":all:" in releases,
-        "no_binary": sorted(formats.no_binary) if formats else [],
+        "pre": bool(pre or getattr(options, "pre", False)),
+        "no_binary": sorted(finder.format_control.no_binary),
     }
 
 
@@ -148,39 +154,33 @@ def record(parser: Any) -> list[list[str]]:
     return seen
 
 
-def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
+def find_requirements(
+    options: Any, positional: list[str], finder: Any
+) -> dict[str, Any]:
     """Return the requirements whose markers hold, parsed by pip.
 
-    The result includes the requirements in files, and in files that these include.
+    The result includes the requirements of groups, of files, and of files that these
+    include. Like pip, read constraints first: files change ``finder`` in this order.
 
     :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes
         keyed by algorithm; ``requires_hashes``: whether pip requires these hashes; and
         ``trusted_hosts``: the hosts that files trust.
     """
-    lines = [
-        {"text": text, "hashes": {}, "is_constraint": False}
-        for text in positional
-        if counts(text)
-    ]
+    texts = filter(counts, [*positional, *read_groups(options)])
+    lines = [{"text": text, "hashes": {}, "is_constraint": False} for text in texts]
     given = False
     trusted: list[str] = []
-    files = [(name, False) for name in getattr(options, "requirements", None) or ()]
-    files += [(name, True) for name in getattr(options, "constraints", None) or ()]
-    if files:
-        # Copy the options, because files may add to lists that all parsers share.
-        options = copy.deepcopy(options)
+    files = [(name, True) for name in getattr(options, "constraints", None) or ()]
+    files += [(name, False) for name in getattr(options, "requirements", None) or ()]
+    # Copy the options, because files may add to lists that all parsers share.
+    options = copy.deepcopy(options) if files else options
     for name, is_constraint in files:
-        for item in read_file(name, is_constraint, options, trusted):
+        for item in read_file(name, is_constraint, options, finder, trusted):
             hashes = (item.options or {}).get("hashes") or {}
             given = given or bool(hashes)
             if not item.is_editable and counts(item.requirement):
-                lines.append(
-                    {
-                        "text": item.requirement,
-                        "hashes": hashes,
-                        "is_constraint": item.constraint,
-                    }
-                )
+                line = {"text": item.requirement, "hashes": hashes}
+                lines.append({**line, "is_constraint": item.constraint})
     # --no-require-hashes makes the hashes of files optional.
     given = given and not getattr(options, "no_require_hashes", False)
     required = given or getattr(options, "require_hashes", False)
@@ -191,13 +191,27 @@ def find_requirements(options: Any, positional: list[str]) -> dict[str, Any]:
     }
 
 
+def read_groups(options: Any) -> list[str]:
+    """Return the requirements of ``--group``; empty if pip reports an error."""
+    groups = getattr(options, "dependency_groups", None) or ()
+    # A lock file has groups too.
+    groups = [x for x in groups if os.path.basename(x[0]) == "pyproject.toml"]
+    try:
+        module = importlib.import_module("pip._internal.req.req_dependency_group")
+        texts: list[str] = module.parse_dependency_groups(groups)
+        return texts
+    except Exception:  # noqa: BLE001
+        return []
+
+
 def read_file(
-    name: str, is_constraint: bool, options: Any, trusted: list[str]
+    name: str, is_constraint: bool, options: Any, finder: Any, trusted: list[str]
 ) -> Iterator[Any]:
     """Yield the requirements in a file, up to the first invalid line.
 
     pip reports the invalid line when it runs.
 
+    :param finder: receives the options of the file.
     :param trusted: receives the hosts that the file trusts.
     """
     from pip._internal.req import req_file
@@ -208,10 +222,10 @@ def read_file(
     session: Any = Offline()
     with contextlib.suppress(Exception):
         parser = req_file.RequirementsFileParser(
-            session, req_file.get_line_parser(None)
+            session, req_file.get_line_parser(finder)
         )
         for line in parser.parse(name, is_constraint):
-            item = req_file.handle_line(line, options)
+            item = req_file.handle_line(line, options, finder)
             if item is not None:
                 yield item
             else:

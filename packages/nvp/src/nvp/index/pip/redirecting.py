@@ -102,9 +102,11 @@ def redirect(
     :param copies: creates the copies of lock files; ``None`` without lock files.
     """
     credentials = command.credentials
+    no_index = command.options.no_index
     files = FileCopies(
         folder=folder,
-        index=local_index.add_index,
+        # With --no-index, pip ignores all indexes, also those in files.
+        index=str if no_index else local_index.add_index,
         links=local_index.add_links,
         environ=environ,
         copied=copied,
@@ -115,7 +117,7 @@ def redirect(
     replaces = any(option in _MAIN_INDEX and place for option, place in places)
     given = [] if replaces else command.indexes
     indexes = [local_index.add_index(u, credentials.get(u)) for u in given]
-    indexes += [] if command.options.no_index else local_index.add_vendors()
+    indexes += [] if no_index else local_index.add_vendors()
     linked = [place for option, place in places if option in _LINKS]
     joined = local_index.join_links([*command.find_links, *linked])
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
@@ -134,12 +136,12 @@ def redirect(
             arguments += [spelled, *map(replaced_file, values)]
         elif option not in replaced_options:
             arguments += [spelled, *values]
-    if command.options.no_index:
+    if no_index:
         arguments.append("--no-index")
     isolated = command.options.isolated_mode
     replaced = {
         # An empty value is an index too: without it, pip would use the configured one.
-        "index-url": indexes[:1] or ([] if command.options.no_index else [""]),
+        "index-url": indexes[:1] or ([] if no_index else [""]),
         # Repeat the main index: an empty value would let pip's configured extra
         # indexes through.
         "extra-index-url": indexes[1:]
