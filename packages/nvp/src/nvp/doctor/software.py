@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -100,9 +101,9 @@ _LIBRARY = re.compile(r"nvidia-(.+?)(?:-cu[0-9]+)?")
 _PARTS = 2
 """The divisor of the budget for one report: all distributions share the quotient."""
 
-_SEARCHED = 4 << 30
-"""The limit on searched bytes, excluding GPU code, holes in files, and parts of
-libraries that programs cannot pass to CUDA. torch's libraries have 400 MB to search."""
+_SECONDS = 6.0
+"""The processor time for reading GPU code. torch's libraries, which have 400 MB to
+search, need half a second."""
 
 Watch: TypeAlias = "Callable[[str], AbstractContextManager[Progress | None]]"
 """Takes the name of a distribution; returns a context with a progress function."""
@@ -125,9 +126,9 @@ class CodeReader:
     ) -> None:
         self.folder = folder
         self._jobs = jobs
-        # All distributions share the budget, which limits the work to seconds.
+        # All distributions share the budget and the seconds.
         self._budget = Budget(_PARTS)
-        self._budget.searched = _SEARCHED
+        self._seconds = _SECONDS
         self._watch = watch or (lambda _: contextlib.nullcontext())
 
     def read(self, distribution: Distribution) -> WheelReport | None:
@@ -150,6 +151,8 @@ class CodeReader:
             logger.debug("%s: its report is kept in %s", distribution.name, path)
             return report
         with unstopped(), self._watch(distribution.name) as progress:
+            started = time.process_time()
+            self._budget.until = started + self._seconds
             report = inspect_recorded(
                 distribution.name,
                 (item.path for item in files),
@@ -160,6 +163,7 @@ class CodeReader:
                 jobs=self._jobs,
                 progress=progress,
             )
+            self._seconds -= time.process_time() - started
         if not report.all_defects and not distribution.limits.is_used_up(FILES):
             write_kept(path, report.to_dict())
         return report

@@ -16,6 +16,7 @@ import importlib
 import math
 import re
 import threading
+import time
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +58,8 @@ class Budget:
 
     There is no lock: with two simultaneous threads, a count is off by at most one step.
 
-    ``searched`` is the maximum bytes to search in long files, infinite by default.
+    ``until`` is the processor time of this process at which the search of files ends,
+    infinite by default.
 
     :param parts: divide all limits but that of `NAMES` by this number. The wheels of an
         environment have few names, but one of them may have 16,000 cubins.
@@ -67,11 +69,11 @@ class Budget:
         "_told",
         "checked",
         "names",
-        "searched",
         "sequences",
         "steps",
         "tables",
         "unpacked",
+        "until",
     )
 
     def __init__(self, parts: int = 1) -> None:
@@ -81,13 +83,19 @@ class Budget:
         self.sequences = SEQUENCES // parts
         self.names = NAMES
         self.tables = TABLES // parts
-        self.searched = math.inf
+        self.until = math.inf
         self._told: set[str] = set()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no further file, or part of a file, may be searched."""
+        return self.until < math.inf and time.process_time() >= self.until
 
     @property
     def may_unpack(self) -> bool:
         """Whether the budget allows decompressing another piece."""
-        return self.checked > 0 and self.unpacked > 0 and self.sequences > 0
+        left = self.checked > 0 and self.unpacked > 0 and self.sequences > 0
+        return left and not self.is_late
 
     def is_news(self, message: str) -> bool:
         """Return whether ``message`` is new in this report, and remember it."""

@@ -21,7 +21,7 @@ from nvidia_variant_provider.strict_json import open_regular, unreadable
 
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
-from .report import LibraryReport, WheelReport
+from .report import Defect, LibraryReport, WheelReport
 from .zip_members import inflater_name
 
 logger = Logger(__name__)
@@ -336,8 +336,11 @@ class _StoppedError(Exception):
 
 def _inspect(item: File, budget: Budget, counter: _Counter) -> LibraryReport | None:
     # Import late, while `Listing.read_ahead` already inflates the first files.
-    from .library import inspect_library, inspect_local
+    from .library import UNSEARCHED, inspect_library, inspect_local
 
+    if budget.is_late:
+        defect = Defect(path=item.path, message=UNSEARCHED)
+        return LibraryReport(path=item.path, format="data", defects=(defect,))
     is_first = True
 
     def step(size: int) -> None:

@@ -56,6 +56,8 @@ also in ``libcudadevrt``. Without symbols, only these texts reveal a statically 
 runtime. They were found in the runtimes 11.7 to 13.5, and in wheels with such runtimes.
 """
 
+UNSEARCHED = "not searched completely: there is too much"
+
 MAX_DEFECTS = 20
 """The maximum number of listed defects of a file."""
 
@@ -250,7 +252,7 @@ def inspect_local(
             if not _scan(
                 scanner, size, file, others or (), budget=budget, on_bytes=on_bytes
             ):
-                counts.add_defect(None, "not searched completely: there is too much")
+                counts.add_defect(None, UNSEARCHED)
             tables = [_read_table(x, file, errors) for x in _readers(form, budget)]
     except OSError as error:
         counts.add_defect(None, f"cannot be read: {error.strerror or error}")
@@ -296,13 +298,12 @@ def _scan(
                 on_bytes(place - start)
                 start = place
                 continue
-        if budget.searched <= 0:
+        if budget.is_late:
             return False
         file.seek(start)
         data = file.read(min(step, end - start))
         if not data:
             return True
-        budget.searched -= len(data)
         scanner.feed(data)
         wanted = scanner.wanted
         # After a skip, read little, because the scanner is likely to skip again.
