@@ -307,6 +307,41 @@ def test_builds_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> No
     assert made[0] < 10 * many
 
 
+def test_targets_are_not_compared_in_pairs() -> None:
+    made = [0]
+
+    class Counted(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            made[0] += 1
+            return str.__eq__(self, other)
+
+    builds = [
+        ReleaseSummary(
+            version=version,
+            label=None,
+            platform="linux_x86_64",
+            cuda=None,
+            targets=tuple(Counted(f"{number}_real") for number in numbers),
+        )
+        for version, numbers in (("2.0", range(500)), ("1.0", range(300, 800)))
+    ]
+    newer, _ = report._with_changes(builds)
+    assert (len(newer.gained), len(newer.lost)) == (300, 300)
+    assert made[0] < 10_000
+
+
+def test_long_rows_are_written_a_few_at_a_time(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(report, "_BATCH", 1)
+    count = export(store, str(tmp_path / "rows.parquet"))
+    written = parquet.ParquetFile(tmp_path / "rows.parquet")
+    assert count == written.metadata.num_rows == written.num_row_groups > 1
+
+
 def test_a_page_has_a_limited_number_of_columns() -> None:
     builds = [
         ReleaseSummary(

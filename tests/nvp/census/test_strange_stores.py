@@ -7,6 +7,7 @@ import sqlite3
 import struct
 from contextlib import closing
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,13 @@ def filled(path: str) -> str:
     [
         ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "rows.jsonl"]),
         ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "builds.json"]),
+        pytest.param(
+            "UPDATE targets SET count = 9e999",
+            ["--export", "rows.parquet"],
+            marks=pytest.mark.skipif(
+                find_spec("pyarrow") is None, reason="the extra is not installed"
+            ),
+        ),
         ("UPDATE wheels SET cuda = 'x'", ["--report"]),
         ("UPDATE wheels SET cuda = 'x'", ["--report", "--json"]),
         ("UPDATE targets SET target = 'x' || target", ["--report", "--format", "html"]),

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from support.containers import library, linked
+from support.containers import inspect_bytes, library, linked
 from support.reports import lib, wheel
 
 from nvp import api
@@ -222,3 +222,13 @@ def test_long_names_count_by_their_memory(
         path = tmp_path / "a.so"
         path.write_bytes(linked(*needed))
         assert api.inspect(str(path)).complete is complete
+
+
+def test_a_long_path_counts_for_each_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A wheel of 8 MB made a store of 4 GB, because each row of a target has the path.
+    monkeypatch.setattr(compression, "NAMES", 40)
+    content = library("80_real", "90_real")
+    for folder, complete in (("a" * 60, True), ("a" * 6000, False)):
+        report = inspect_bytes(content, f"{folder}/a.so")
+        assert report is not None
+        assert (report.defects == ()) is complete

@@ -166,8 +166,9 @@ def _with_changes(builds: Sequence[ReleaseSummary]) -> Iterator[ReleaseSummary]:
         if older is None:
             changed.append(item)
             continue
-        gained = tuple(t for t in item.targets if t not in older.targets)
-        lost = tuple(t for t in older.targets if t not in item.targets)
+        both = {*item.targets} & {*older.targets}
+        gained = tuple(t for t in item.targets if t not in both)
+        lost = tuple(t for t in older.targets if t not in both)
         changed.append(replace(item, gained=gained, lost=lost))
     return reversed(changed)
 
@@ -271,8 +272,7 @@ def _others(items: Sequence[ReleaseSummary]) -> Iterator[str]:
 
 def _listed(items: Sequence[ReleaseSummary]) -> str:
     names = [f"{item.version} {item.label or ''}".strip() for item in items]
-    distinct = list(dict.fromkeys(names))
-    return listed(distinct, 10)
+    return listed(list(dict.fromkeys(names)), 10)
 
 
 COLUMNS: Mapping[str, str] = {
@@ -310,8 +310,8 @@ WHERE status = 'inspected'
 ORDER BY project, filename, key, targets.path, copy, target
 """
 
-_BATCH = 16_384
-"""The number of rows in memory at a time."""
+_BATCH = 16 * 1024 * 1024
+"""The approximate size of the rows in memory at a time, in characters."""
 
 
 def export(store: Store, path: str) -> int:
@@ -331,20 +331,18 @@ def export(store: Store, path: str) -> int:
     }
     ending = os.path.splitext(path)[1].lower()
     if ending not in writers:
-        known = ", ".join(writers)
         message = f"the ending {ending or '(none)'!r} is not known"
-        raise UsageError(message, path=path, hint=f"use one of {known}")
-    with store.intact(), replacing(path) as file:
+        raise UsageError(message, path=path, hint=f"use one of {', '.join(writers)}")
+    # The order matters: `replacing` would report an invalid row as an invalid path.
+    with replacing(path) as file, store.intact():
         return writers[ending](store, file)
 
 
 def target_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield a row for each target of each library, sorted by project and file."""
     for row in store.rows(_ROWS):
-        values = dict(row)
-        for name in ("hashed", "complete", "vendored", "tests"):
-            values[name] = bool(values[name])
-        yield values
+        flags = ("hashed", "complete", "vendored", "tests")
+        yield {**dict(row), **{name: bool(row[name]) for name in flags}}
 
 
 def _write_lines(store: Store, file: IO[bytes]) -> int:
@@ -378,12 +376,18 @@ def _write_parquet(store: Store, file: IO[bytes]) -> int:
         message = f"Parquet needs the extra census: {error.name} is not installed"
         hint = "pip install 'nvp[census]'"
         raise MissingExtraError(message, hint=hint) from None
-    types = {"string": pa.string(), "int64": pa.int64()}
-    types["bool"] = pa.bool_()
+    types = {"string": pa.string(), "int64": pa.int64(), "bool": pa.bool_()}
     schema = pa.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
-    rows, count = target_rows(store), 0
+    count = size = 0
+
+    def number_of(row: Mapping[str, object]) -> int:
+        nonlocal size
+        size += 1000 + sum(len(x) for x in row.values() if isinstance(x, str))
+        return size // _BATCH
+
     with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        while batch := list(itertools.islice(rows, _BATCH)):
+        for _, rows in groupby(target_rows(store), key=number_of):
+            batch = list(rows)
             writer.write_table(pa.Table.from_pylist(batch, schema=schema))
             count += len(batch)
     return count

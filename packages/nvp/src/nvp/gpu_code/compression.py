@@ -44,6 +44,10 @@ NAMES = 200_000
 
 PER_TARGET = 4
 
+LONG = 64
+"""Each such number of bytes of a name counts as another name, for its memory. A byte
+takes four if the name has a wide character. Results repeat a path for each target."""
+
 TABLES = 512 * 1024 * 1024
 """The maximum bytes of tables, such as section headers, in all files. 16,000 cubins
 need less than 200 MiB."""

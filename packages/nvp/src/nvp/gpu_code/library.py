@@ -12,7 +12,7 @@ from typing import IO, Any, TypeVar
 
 from nvidia_variant_provider.strict_json import open_regular
 
-from .compression import NONE, PER_TARGET, Budget
+from .compression import LONG, NONE, PER_TARGET, Budget
 from .dynamic import read_needed, read_other_parts
 from .elf import Image, read_sections
 from .fatbin import CUBIN, LTO_IR, PTX, Entry, Scanner
@@ -103,7 +103,7 @@ class Counts:
             entries[entry] += 1
         elif len(entries) < MAX_DISTINCT and self._budget.names > 0:
             entries[entry] = 1
-            self._budget.names -= PER_TARGET
+            self._budget.names -= PER_TARGET + len(self.path) // LONG
         elif not self._is_full:
             self._is_full = True
             message = "not all of its targets are read: there are too many"

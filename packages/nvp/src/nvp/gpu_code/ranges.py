@@ -54,7 +54,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import IO, Generic, TypeVar
 
-from .compression import Budget
+from .compression import LONG, Budget
 
 T = TypeVar("T")
 
@@ -111,11 +111,6 @@ def read_seekable(reader: Reader[T], file: IO[bytes]) -> T:
     return _run(reader, read)
 
 
-_LONG = 64
-"""Each such number of bytes of a name counts as another name, for its memory. A byte
-takes four if the name has a wide character."""
-
-
 def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
     """Charge a budget for the ranges that a reader requests, and for their bytes.
 
@@ -132,7 +127,7 @@ def charged(reader: Reader[T], budget: Budget) -> Reader[T]:
             budget.tables -= sum(map(len, data))
             if len(data) > 2:
                 lengths = (len(item.partition(b"\0")[0]) for item in data)
-                budget.names -= sum(length // _LONG for length in lengths)
+                budget.names -= sum(length // LONG for length in lengths)
             if budget.names <= 0 or budget.tables <= 0:
                 raise ValueError("its tables are not read: there are too many")
             wanted = reader.send(data)
