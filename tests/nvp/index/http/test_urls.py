@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvidia_variant_provider.errors import redacted
+from nvp.index.http.client import with_user
 from nvp.index.http.urls import (
     Settings,
     absolute_url,
@@ -20,7 +21,6 @@ from nvp.index.http.urls import (
     path_of_file_url,
     server_of,
     split_credentials,
-    with_user,
 )
 
 URL = "https://index.example:8443/simple/?a=b#c"

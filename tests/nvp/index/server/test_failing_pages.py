@@ -91,10 +91,15 @@ def test_an_installer_gets_the_status_of_a_page(
             ),
             "not compressed as it says",
         ),
-        # A backslash is a slash to uv, and makes Poetry stop.
-        (
-            Answer(kind="text/html", body=rb'<a href="a\torch-1.0.zip">x</a>'),
-            "is not for all installers",
+        # A backslash is a slash to uv, and makes Poetry stop. To uv, "a" is the server.
+        *(
+            (Answer(kind="text/html", body=link % (b"torch-1.0.zip",)), word)
+            for link, word in (
+                (rb'<a href="a\%s">x</a>', "is not for all installers"),
+                (b'<a href="http:///a/%s">x</a>', "is not for all installers"),
+                (b'<a href="///a/%s">x</a>', "is not for all installers"),
+                (b'<base href="Http:/a/"><a href="%s">x</a>', "<base>"),
+            )
         ),
         (
             Answer(
@@ -163,6 +168,7 @@ def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
                 "\\simple\\nothing\\",
                 "/simple/x/%2E%2e/nothing/",
                 "%2e./nothing",
+                "http:///nothing/",
             )
         ),
         (

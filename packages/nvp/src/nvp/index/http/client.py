@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from weakref import WeakValueDictionary
 
 import httpx
@@ -57,7 +57,6 @@ from .urls import (
     nearest_url,
     server_of,
     split_credentials,
-    with_user,
 )
 
 T = TypeVar("T")
@@ -415,6 +414,12 @@ class Client:
             message = f"the certificates cannot be loaded: {reason}"
             hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
             raise UpstreamError(message, url, hint=hint) from None
+
+
+def with_user(url: str, user: str) -> str:
+    """Add a user name to ``url``, which must have no credentials."""
+    start, mark, rest = url.partition("://")
+    return f"{start}{mark}{quote(user, safe='')}@{rest}"
 
 
 async def _send_with(

@@ -39,6 +39,7 @@ from .urls import (
     UpstreamError,
     absolute_url,
     file_name,
+    is_ambiguous,
     is_file_name,
     is_text,
 )
@@ -77,10 +78,8 @@ most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of 
 """
 
 _LEAST_MEMORY = 32 * 1024 * 1024
-"""The number of bytes of memory that the values of even a short JSON page may take."""
-
 _TIMES = 4
-"""The number of bytes by which `_LEAST_MEMORY` is raised for each byte of a page."""
+"""The bytes of memory for the values of each JSON page, and for each of its bytes."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
@@ -316,7 +315,7 @@ def _loses(item: Mapping[str, Any], file: model.File) -> bool:
     hashes = item.get("hashes")
     return (
         hashes not in (None, _hashes(hashes))
-        or item["url"].strip().replace("\\", "/") != item["url"]
+        or is_ambiguous(item["url"])
         or item.get("requires-python") != file.requires_python
         or _core_metadata(item) not in (None, {}, file.dist_info_metadata)
     )
@@ -362,7 +361,7 @@ def _is_version(value: Any) -> bool:
 def _read_html(
     body: bytes, content_type: str, url: str, project: str, *, exact: bool
 ) -> model.ProjectDetail:
-    base = _find_base(body, content_type, url)
+    base = _find_base(body, content_type, url, exact=exact)
     few = _most_files(body)
     if exact and _hides_links(body.lower()):
         raise ValueError("it has elements whose links not all installers read")
@@ -390,9 +389,10 @@ def _hides_links(body: bytes) -> bool:
     return b"<a" in title or any(mark in body for mark in _TEXTS)
 
 
-def _find_base(body: bytes, content_type: str, url: str) -> str:
-    base = absolute_url(find_base(body, content_type) or "", url)
-    if base is None:
+def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
+    given = find_base(body, kind) or ""
+    base = absolute_url(given, url)
+    if base is None or (exact and is_ambiguous(given)):
         raise ValueError("its <base> has no URL")
     return base
 
@@ -413,13 +413,12 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     reference = link.attributes.get("href") or ""
     href, _, fragment = reference.partition("#")
     url = absolute_url(href, base)
-    is_bare = reference.strip().replace("\\", "/") == reference  # pip changes neither
-    if exact and (url is None or _OF_ONE.search(fragment) or not is_bare):
+    is_of_one = _OF_ONE.search(fragment) or is_ambiguous(reference)
+    if exact and (url is None or is_of_one):
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
-    # The text of a link may be anything, such as "Download"; pip uses only the URL.
-    name = file_name(url)
+    name = file_name(url)  # as pip does, whatever the text of the link is
     if not name or not is_file_name(name):
         return None
     get = link.attributes.get

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import random
-import re
 import secrets
 import time
 import zlib
@@ -24,6 +23,7 @@ from .urls import (
     PassingError,
     TooLargeError,
     UpstreamError,
+    is_ambiguous,
     split_credentials,
 )
 
@@ -35,12 +35,6 @@ OWN = {"Nvp-Process": secrets.token_hex(16)}
 """A header of each request, by which a server in this process recognizes requests of
 its own client. Otherwise, an upstream index that refers back to the server would make
 it request pages from itself until it has no free connections."""
-
-_AMBIGUOUS = re.compile(
-    r"[^\0-\x7f]|\\|(\A|/)(?=\.?%2e)(\.|%2e){1,2}([/?#]|\Z)", re.IGNORECASE
-)
-"""Targets of redirects that installers read differently: uv refuses other characters
-than ASCII, and only some clients read a backslash as a slash, or ``%2e`` as a dot."""
 
 _UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
 """The start of the errors of httpcore and h11 about replies that pip cannot read
@@ -61,7 +55,8 @@ def find_target(response: httpx.Response) -> str:
     :raises UpstreamError: the target is not a URL, or not the same for all installers.
     """
     location = response.headers["location"]
-    if _AMBIGUOUS.search(location):
+    # uv refuses other characters than ASCII.
+    if is_ambiguous(location) or not location.isascii():
         message = "redirects to a URL that installers read differently"
         raise UpstreamError(message, str(response.url))
     try:

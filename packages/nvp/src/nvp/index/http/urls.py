@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from posixpath import commonpath
 from typing import Any
-from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import open_regular
@@ -28,9 +28,11 @@ _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
 # A relative URL: its directory is resolved once for all files in it.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
+_ODD_START = re.compile(r"\s|(?:https?:)?///|https?:(?!//)", re.IGNORECASE)
+_DOTS = re.compile(r"(?:\A|/)(?=\.?%2e)(?:\.|%2e){1,2}(?:[/?#]|\Z)", re.IGNORECASE)
+
 _LONGEST_URL = 65_536
-"""The maximum length of a URL in characters, as in httpx. Resolving ``../../...`` takes
-forty times the memory of the text."""
+"""The maximum length of a URL, as in httpx. To resolve it takes 40 times its memory."""
 
 JSON_PAGE, HTML_PAGE = "index.json", "index.html"
 """The names of a saved page in a directory."""
@@ -319,11 +321,14 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     return bare, (unquote(user), unquote(password))
 
 
-def with_user(url: str, user: str) -> str:
-    """Add a user name to ``url``, which must have no credentials."""
-    parts = urlsplit(url)
-    netloc = f"{quote(user, safe='')}@{parts.netloc}"
-    return urlunsplit(parts._replace(netloc=netloc))
+def is_ambiguous(reference: str) -> bool:
+    """Return whether clients read a URL of a page or of a redirect differently.
+
+    Only some correct a backslash, spaces, slashes, or ``%2e`` instead of a dot.
+    """
+    is_odd = "\\" in reference or reference[-1:].isspace()
+    is_odd = is_odd or bool(_ODD_START.match(reference))
+    return is_odd or ("%2" in reference and bool(_DOTS.search(reference)))
 
 
 def absolute_url(reference: Any, base: str) -> str | None:
@@ -364,10 +369,7 @@ def is_text(value: Any) -> bool:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a file system allows a file with this name.
-
-    A longer name could also contain a version with too many digits for Python.
-    """
+    """Return whether a file system, and Python for its version, allow this name."""
     return len(name) <= LONGEST_NAME and is_text(name)
 
 
