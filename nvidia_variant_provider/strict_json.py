@@ -189,15 +189,24 @@ def _too_large(limit: int, name: str | None) -> InputError:
     return InputError(message, path=name, hint=_NOT_METADATA)
 
 
-def _check_memory(text: str, path: str | None) -> None:
+def check_memory(
+    text: str,
+    path: str | None = None,
+    *,
+    least: int = _LEAST_MEMORY,
+    times: int = _TIMES,
+) -> None:
     """Reject a text whose values would take much more memory than the text.
 
     Counting brackets and commas is fast. An empty list has two or three bytes of text,
     but takes 64 bytes of memory.
+
+    :raises InputError: the values may take more bytes than ``least`` and ``times`` the
+        length of the text.
     """
     counts = ((OBJECT_MEMORY, "{"), (LIST_MEMORY, "["), (VALUE_MEMORY, ","))
     needed = sum(size * text.count(sign) for size, sign in counts)
-    if needed > _LEAST_MEMORY + _TIMES * len(text):
+    if needed > least + times * len(text):
         message = "has too many values for its length"
         raise InputError(message, path=path, hint=_NOT_METADATA)
 
@@ -239,7 +248,7 @@ def parse_lenient(
             raise InputError(message, path=path, hint="save it as UTF-8") from None
     if len(data) > (limit or MAX_BYTES):
         raise _too_large(limit or MAX_BYTES, path)
-    _check_memory(data, path)
+    check_memory(data, path)
     flaws: list[Flaw] = []
     if data.startswith("\ufeff"):
         message, hint = "starts with a byte order mark", "save it without one"

@@ -34,6 +34,7 @@ def items(*listed: object) -> str:
 
 
 XML = "<!DOCTYPE nvidia_smi_log {}>\n<nvidia_smi_log></nvidia_smi_log>"
+LARGE = "a" * 8 * 1024 * 1024
 CASES: dict[str, tuple[str | bytes, str]] = {
     "nothing": ("", "this is not an inventory"),
     "text": ("hello\n", "this is not an inventory"),
@@ -103,17 +104,29 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     ),
     "YAML of empty mappings": (
         f"apiVersion: v1\nitems: [{'{},' * 300_000}]\n",
-        "it has too many lists and mappings",
+        "it has too many or too deep values",
     ),
     "deep YAML": (
         # libyaml would take 45 seconds for 150 kB.
         "apiVersion: v1\nx: " + "[" * 10_000 + "]" * 10_000,
-        "it has too many lists and mappings",
+        "it has too many or too deep values",
     ),
     "deep YAML mappings": (
         "apiVersion: v1\nx: " + "{a: " * 10_000,
-        "it has too many lists and mappings",
+        "it has too many or too deep values",
     ),
+    "many texts in YAML": (
+        "apiVersion: v1\nitems:\n" + "- \n" * 700_000,
+        "it has too many or too deep values",
+    ),
+    "YAML with directives": ("# apiVersion:\n%TAG !a! b\n---\n", "it has a directive"),
+    "JSON of empty objects": (f"[{'{},' * 600_000}{{}}]", "has too many values"),
+    "a large machine in JSON": (
+        f'{{"gpus": "{LARGE}"}}',
+        "about one machine, and larg",
+    ),
+    "a large machine in XML": (f"<a>{LARGE}</a>", "about one machine, and larger than"),
+    "a large machine in CSV": (f"compute_cap\n{LARGE}", "about one machine, and larg"),
     "a key that is a list": (
         "apiVersion: v1\n[a]: b\n",
         "it has a key that is no text",

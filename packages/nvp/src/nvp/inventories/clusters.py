@@ -146,7 +146,7 @@ def _nodes_of(pools: Mapping[tuple[str, str], _Pool]) -> Iterator[Machine]:
                 place = f"node {shown(name)}, device {number}"
                 _add_device(collected, attributes, place)
         if len(collected.cuda) > 1:
-            versions = " and ".join(map(str, sorted(collected.cuda)))
+            versions = " and ".join(map(str, sorted(collected.cuda)[:9]))
             collected.notes[f"its devices name drivers for CUDA {versions}"] = None
         if not collected.gpus:
             continue
@@ -295,6 +295,12 @@ def _count(text: str | None) -> int:
 _GPU = "GPUs_GPU_"
 """The prefix of the slot attributes that each describe one GPU."""
 
+_OF_GPU = (
+    *("GPUs_Capability", "GPUs_DeviceName"),
+    *("GPUs_DriverVersion", "GPUs_MaxSupportedVersion"),
+)
+"""The attributes of a slot about the GPU. `_GPU` attributes take precedence."""
+
 _CUDA = "DCGM_FI_CUDA_DRIVER_VERSION"
 _CAPABILITY = "DCGM_FI_DEV_CUDA_COMPUTE_CAPABILITY"
 _LINE = re.compile(rf"({_CUDA}|{_CAPABILITY})(?:\{{(.*)\}})?[ \t]+(\S+)(?:[ \t]+\S+)?")
@@ -339,7 +345,9 @@ def _add(slots: _Slots, item: Mapping[str, Any]) -> None:
     for key, value in item.items():
         if not key.startswith(_GPU) or len(slots.gpus) >= MAX_GPUS:
             continue
-        fields = {**item, **{f"GPUs_{k}": v for k, v in as_mapping(value).items()}}
+        own = {f"GPUs_{name}": text for name, text in as_mapping(value).items()}
+        # Do not copy the slot, which may be large, for each GPU.
+        fields = {name: item.get(name) for name in _OF_GPU} | own
         slots.gpus[key] = _gpu(fields)
         slots.cuda = slots.cuda or _cuda(fields)
     if not slots.gpus:

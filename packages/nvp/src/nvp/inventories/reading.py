@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -22,7 +23,11 @@ from nvidia_variant_provider.errors import (
     ProviderError,
     shown,
 )
-from nvidia_variant_provider.strict_json import open_regular, unreadable
+from nvidia_variant_provider.strict_json import (
+    check_memory,
+    open_regular,
+    unreadable,
+)
 
 from ..files import page_url
 from . import clusters, commands
@@ -37,6 +42,13 @@ _LONGEST = 512 * 1024 * 1024
 """The maximum size of an inventory in bytes, five times the size for 5,000 nodes.
 Standard input may be endless."""
 
+_LONGEST_OF_ONE = 8 * 1024 * 1024
+"""The maximum size of a file about one machine; nvidia-smi prints 20 KB for a GPU."""
+
+_LEAST_MEMORY, _TIMES = 100 * 1024 * 1024, 3
+"""The memory limit for the values of JSON; see `check_memory`. ResourceSlices need 3 to
+9 times the length of their text, depending on its indentation."""
+
 _PIECE = 1024 * 1024
 
 _START = 4 * 1024 * 1024
@@ -44,6 +56,9 @@ _START = 4 * 1024 * 1024
 
 _DEEPEST = 100
 """The maximum depth of a YAML document; Kubernetes objects have a depth of about 20."""
+
+_DIRECTIVE = re.compile("(?<![^\n\r\x85\u2028\u2029\ufeff])%TAG")
+"""Matches a directive of YAML. libyaml takes quadratic time for many directives."""
 
 _AGAIN = "make the file again"
 _MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
@@ -147,6 +162,7 @@ def _read(data: bytes, stem: str) -> Iterable[Machine]:
     if first in (b"{", b"["):
         return _read_json(data, stem)
     if first == b"<":
+        _check_length(data)
         return [commands.read_log(data, stem, is_utf_8=encoding is not None)]
     try:
         text = data.decode("utf-8-sig")
@@ -154,12 +170,21 @@ def _read(data: bytes, stem: str) -> Iterable[Machine]:
         raise _other_form() from None
     start = text[:_START]
     if commands.is_query(start):
+        _check_length(data)
         return [commands.read_query(text, stem)]
     if clusters.is_metrics(start):
         return clusters.read_metrics(io.StringIO(text), stem)
     if "apiVersion:" in start:
         return _read_items(parse_yaml(text))
     raise _other_form()
+
+
+def _check_length(data: bytes) -> None:
+    if len(data) > _LONGEST_OF_ONE:
+        message = (
+            f"it is about one machine, and larger than {_LONGEST_OF_ONE >> 20} MiB"
+        )
+        raise InputError(message, hint=_AGAIN)
 
 
 def _other_form() -> InputError:
@@ -172,13 +197,18 @@ def _forms() -> str:
 
 def _read_json(data: bytes, stem: str) -> Iterable[Machine]:
     try:
-        document: Any = json.loads(data)
+        text = data.decode("utf-8-sig")
+        check_memory(text, least=_LEAST_MEMORY, times=_TIMES)
+        document: Any = json.loads(text)
     except RecursionError:
         message = "not valid JSON: it is nested too deeply"
         raise InputError(message, hint=_AGAIN) from None
+    except InputError as error:
+        raise InputError(error.message, hint=_AGAIN) from None
     except ValueError as error:
         raise InputError(f"not valid JSON: {error}", hint=_AGAIN) from None
     if isinstance(document, dict) and not isinstance(document.get("items"), list):
+        _check_length(data)
         return [_read_document(document, stem)]
     items = document if isinstance(document, list) else document["items"]
     return _read_items(map(as_mapping, items))
@@ -228,21 +258,23 @@ def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
         message = "this inventory needs the extra fleet: yaml is not installed"
         hint = "pip install 'nvp[fleet]'"
         raise MissingExtraError(message, hint=hint) from None
+    if _DIRECTIVE.search(text):
+        message = "not YAML of Kubernetes: it has a directive"
+        raise InputError(message, hint=_AGAIN)
     # The values of each open collection; in a mapping, keys and values alternate.
     documents: list[Any] = []
     begun = [documents]
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-    left = 200_000 + len(text) // 16  # each takes time and memory; nodes have fewer
+    # Each takes time and memory. Nodes have half as many.
+    texts, lists = 400_000 + len(text) // 8, 200_000 + len(text) // 16
     try:
         for event in yaml.parse(text, loader):
             if isinstance(event, yaml.ScalarEvent):
                 begun[-1].append(event.value)
+                texts -= 1
             elif isinstance(event, yaml.CollectionStartEvent):
                 begun.append([])
-                left -= 1
-                # libyaml takes quadratic time for nested lists.
-                if left < 0 or len(begun) > _DEEPEST:
-                    raise _other_yaml("too many lists and mappings", event)
+                lists -= 1
             elif isinstance(event, yaml.MappingEndEvent):
                 values = begun.pop()
                 begun[-1].append(dict(zip(values[::2], values[1::2], strict=True)))
@@ -251,6 +283,9 @@ def parse_yaml(text: str) -> Iterator[Mapping[str, Any]]:
                 begun[-1].append(values)
             elif isinstance(event, yaml.AliasEvent):
                 raise _other_yaml("an alias", event)
+            # libyaml takes quadratic time for nested lists.
+            if texts < 0 or lists < 0 or len(begun) > _DEEPEST:
+                raise _other_yaml("too many or too deep values", event)
     except TypeError:
         raise _other_yaml("a key that is no text", event) from None
     except yaml.YAMLError as error:
