@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from nvidia_variant_provider.machine.environment import Environment
 from nvp.api import check
 from nvp.checking import judging
 from nvp.metadata.requirements import requirements_on
-from nvp.pins import model, requirements, toml_locks
+from nvp.pins import model, reading, requirements, toml_locks
 from nvp.pins.model import Pin
 from nvp.pins.reading import read_pins
 from nvp.pins.targets import PinTarget, find_target
@@ -24,6 +26,10 @@ POETRY = '[metadata]\ncontent-hash = "0"\n'
 FORKS = [
     f'[[package]]\nname = "torch"\nversion = "2.{number}"\n' for number in range(201)
 ]
+
+LONG = "os_name in 'a' or " * 4000 + "os_name in 'a'"
+PYLOCK = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "torch"\n'
+INSPECTED = '{"installed": [], "environment": {"python_version": "%s"}}'
 
 
 def uv(packages: int, dependencies: str) -> str:
@@ -49,6 +55,10 @@ def poetry(packages: int, dependencies: int) -> str:
         ("uv.lock", uv(190, '{ name = "torch", version = "3" },' * 1100), "more than"),
         ("x.py", "# /// script\n" + "#\n" * 600_000, "has more than 1 MiB"),
         ("uv.lock", uv(201, '{ name = "torch" }, 1'), "pins 'torch' 201 times"),
+        ("uv.lock", uv(1, f'{{ name = "torch", marker = "{LONG}" }},'), "has markers"),
+        ("uv.lock", f'version = 1\nsupported-markers = ["{LONG}"]\n', "has markers"),
+        ("pylock.toml", f'{PYLOCK}marker = "{LONG * 30}"\n', "has markers"),
+        ("i.json", INSPECTED % ("3." * 40_000), "has markers or versions of more"),
     ],
 )
 def test_a_file_is_refused_before_it_takes_long(
@@ -58,6 +68,30 @@ def test_a_file_is_refused_before_it_takes_long(
     path.write_text(text)
     with pytest.raises(InputError, match=message):
         read_pins(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("r.txt", "#\n " * 50_000),
+        # The list has no end.
+        ("uv.lock", "version = 1\na = [\n" + "  { a = 1 },\n" * 10_000 + "b"),
+    ],
+)
+def test_a_file_takes_little_memory(
+    name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LIMIT", len(text))  # memory is reserved for so much
+    path = tmp_path / name
+    path.write_text(text)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(InputError):
+            read_pins(str(path))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 25 * len(text)
 
 
 def test_comparisons_with_constraints_are_counted(

@@ -29,6 +29,10 @@ file has a pin for each fork of the resolution."""
 _MOST_EDGES = 200_000
 """The maximum number of dependencies. Lock files of large workspaces have 10,000."""
 
+_LONGEST_MARKER = 64 * 1024
+"""The maximum length of a marker, a version or the specifiers of a file in characters.
+`packaging` takes a microsecond and 50 bytes for each character."""
+
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _LONG_NUMBER = re.compile("[0-9]{20}")
@@ -196,6 +200,17 @@ def check_count(count: int, name: str | None = None) -> None:
     if count > MOST_PINS:
         message = f"pins {count:,} packages, more than {MOST_PINS:,}"
         raise InputError(message, hint="split it")
+
+
+def check_lengths(texts: Iterable[object], most: int = _LONGEST_MARKER) -> None:
+    """Refuse markers, versions and specifiers that would take long to parse.
+
+    :param most: the maximum number of characters of all strings in ``texts``.
+    :raises InputError: the strings are longer.
+    """
+    if sum(len(text) for text in texts if isinstance(text, str)) > most:
+        message = f"has markers or versions of more than {most:,} characters"
+        raise InputError(message, hint="check that this is the right file")
 
 
 def limited(items: Iterable[T], numbers: Iterator[int]) -> Iterator[T]:

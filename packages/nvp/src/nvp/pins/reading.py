@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, redacted
@@ -17,7 +18,7 @@ from nvidia_variant_provider.strict_json import (
     read_stdin,
 )
 
-from .documents import check_count
+from .documents import check_count, check_lengths
 from .model import PinnedFile
 from .toml_text import parse_toml
 
@@ -36,9 +37,10 @@ _MARKS = (
 )
 """Byte order marks, which text files on Windows may have: PowerShell writes UTF-16."""
 
-_TOML = re.compile(
-    r"\s*(?:#[^\n]*\n\s*)*(?:\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s])"
-)
+_BEGINNING = re.compile(r"^[^\S\n]*(?=[^\s#])", re.MULTILINE)
+"""Matches the indentation of the first line that is neither empty nor a comment."""
+
+_TOML = re.compile(r"\[\[?\s*[A-Za-z]|[A-Za-z_][A-Za-z_-]*\s*=\s*[^=\s]")
 _NOT_READ = (
     "is neither a supported lock file nor a requirements file",
     "name a pylock.toml, uv.lock, poetry.lock, pdm.lock, Pipfile.lock, requirements "
@@ -81,9 +83,12 @@ _NOT_METADATA = "this is not variant metadata"
 
 
 def _limit(file: PinnedFile) -> None:
-    """Reject a file with unrealistically many choices, or pins of one project."""
+    """Reject a file with too many choices or pins of one project, or a long marker."""
     for name, count in Counter(pin.name for pin in file.pins).most_common(1):
         check_count(count, name)
+    check_lengths([file.requires_python, *file.environments])
+    edges = chain(file.roots, *(pin.edges for pin in file.pins))
+    check_lengths([max((edge.marker for edge in edges), key=len, default="")])
     if (count := len(file.choices)) > _MOST_CHOICES:
         message = f"has {count:,} extras and groups, of at most {_MOST_CHOICES:,}"
         raise InputError(message, hint="check that this is the right file")
@@ -103,7 +108,9 @@ def _read(text: str, path: str) -> PinnedFile:
             return read_pins(lock)
         return script
     name = os.path.basename(path)
-    if name.endswith((".toml", ".lock")) or _TOML.match(text):
+    beginning = _BEGINNING.search(text)
+    is_toml = beginning is not None and _TOML.match(text, beginning.end())
+    if is_toml or name.endswith((".toml", ".lock")):
         return _read_toml(text, path)
     if name.endswith((".py", ".yaml", ".yml", ".json")):
         raise InputError(_NOT_READ[0], hint=_NOT_READ[1])

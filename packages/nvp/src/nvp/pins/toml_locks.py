@@ -24,6 +24,7 @@ from ..wheels.archive import expands_too_far, parse_wheel_name
 from .documents import (
     by_name,
     check_count,
+    check_lengths,
     file_name,
     find_lines,
     limited,
@@ -43,6 +44,9 @@ from .toml_text import AGAIN
 Settings: TypeAlias = Mapping[str, Any]
 """The ``pyproject.toml`` next to the lock file; empty if there is none."""
 
+_MARKERS = 2 * 1024 * 1024
+"""The maximum length of all markers and versions of a ``pylock.toml`` in characters."""
+
 _PLAIN = re.compile(r"[0-9][A-Za-z0-9.!+_-]*(\.\*)?")
 
 
@@ -58,6 +62,10 @@ def read_pylock(
     tables = list(tables_at(document, "packages"))
     check_count(len(tables))
     names = [list(_unlabeled(table, place)) for place, table in tables]
+    keys = ("marker", "requires-python", "version")
+    parsed = [x.get(key) for x in (document, *(t for _, t in tables)) for key in keys]
+    listed = document.get("environments")
+    check_lengths([*parsed, *(listed if isinstance(listed, list) else ())], _MARKERS)
     try:
         lock = Pylock.from_dict(document)
     except (PylockValidationError, RecursionError) as error:
@@ -183,7 +191,9 @@ def read_poetry(
         counter = count(1)
         for name, projects in extras.items():
             for project in projects:
-                found = numbers.get(re.split(r"[\s\[(<>=;]", project)[0].lower(), ())
+                found = numbers.get(
+                    re.split(r"[\s\[(<>=;]", project, maxsplit=1)[0].lower(), ()
+                )
                 edges = (Edge(n, "", Choice("extra", name)) for n in found)
                 roots += limited(edges, counter)
         pins = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nvidia_variant_provider import strict_toml
@@ -23,7 +23,10 @@ _SIMPLE = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}})"
 _FLAT = rf"\{{ ?{_SIMPLE}(?:, {_SIMPLE})* ?\}}"
 _PAIR = rf"[A-Za-z0-9_-]+ = (?:{_TEXT}|0|[1-9][0-9]{{0,15}}|{_FLAT})"
 _LINE = rf"[ \t]+\{{ ?{_PAIR}(?:, {_PAIR})* ?\}},?"
-_LIST = re.compile(rf"^([A-Za-z0-9_-]+) = \[\n((?:{_LINE}\n)+)\]$", re.MULTILINE)
+_HEAD = re.compile(r"^([A-Za-z0-9_-]+) = \[\n", re.MULTILINE)
+# Match one line at a time: a repeated group takes 60 bytes for each character.
+_ROW = re.compile(rf"{_LINE}\n")
+_END = re.compile(r"\]$", re.MULTILINE)
 _ITEM = re.compile(rf"([A-Za-z0-9_-]+) = (?:({_TEXT})|([0-9]+)|({_FLAT}))(?:, | ?\}})")
 
 
@@ -33,22 +36,9 @@ def parse_toml(text: str) -> dict[str, Any]:
     :raises InputError: the text is not TOML, or would need too much memory.
     """
     lists: dict[str, list[dict[str, Any]]] = {}
-    # The text must not contain the placeholders of lists, also not with escapes.
-    mark = os.urandom(16).hex()
-
-    def set_aside(match: re.Match[str]) -> str:
-        lines = match[2].split("\n")[:-1]
-        items = [_read_table(line) for line in lines]
-        found = [item for item in items if item is not None]
-        # A comma is missing, or a key occurs twice: tomllib reports this.
-        if len(found) < len(items) or not all(x.endswith(",") for x in lines[:-1]):
-            return match[0]
-        lists[placeholder := f"{mark}{len(lists)}"] = found
-        return f'{match[1]} = "{placeholder}"'
-
     # Do not replace a list if it may be part of a multi-line string.
     plain = '"""' in text or "'''" in text
-    rest = text if plain else _LIST.sub(set_aside, text)
+    rest = text if plain else "".join(_set_aside(text, lists))
     try:
         document = strict_toml.parse_toml(rest)
     except InputError as error:
@@ -56,6 +46,34 @@ def parse_toml(text: str) -> dict[str, Any]:
     if lists:
         _put_back(document, lists)
     return document
+
+
+def _set_aside(text: str, lists: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """Yield a text in pieces, with a placeholder instead of each list of files.
+
+    :param lists: receives the lists, keyed by placeholder.
+    """
+    # The text must not contain the placeholders of lists, also not with escapes.
+    mark = os.urandom(16).hex()
+    written = 0
+    for head in _HEAD.finditer(text):
+        at, rows = head.end(), list[str]()
+        while row := _ROW.match(text, at):
+            rows.append(row[0].rstrip("\n"))
+            at = row.end()
+        end = _END.match(text, at)
+        # A comma is missing, or a key occurs twice: tomllib reports this.
+        if not rows or not end or not all(x.endswith(",") for x in rows[:-1]):
+            continue
+        items = [_read_table(row) for row in rows]
+        found = [item for item in items if item is not None]
+        if len(found) < len(items):
+            continue
+        lists[placeholder := f"{mark}{len(lists)}"] = found
+        yield text[written : head.start()]
+        yield f'{head[1]} = "{placeholder}"'
+        written = end.end()
+    yield text[written:]
 
 
 def _read_table(text: str) -> dict[str, Any] | None:
