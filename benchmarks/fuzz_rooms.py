@@ -41,6 +41,7 @@ from benchmarks.fuzz_mutations import (  # noqa: E402
 from nvidia_variant_provider.api import metadata_of  # noqa: E402
 from nvidia_variant_provider.errors import ProviderError  # noqa: E402
 from nvp import api  # noqa: E402
+from nvp.doctor.compile_log import CompileLog  # noqa: E402
 from nvp.doctor.receipts.making import receipt_of  # noqa: E402
 from nvp.doctor.runner import diagnose_installation  # noqa: E402
 from nvp.doctor.system import read_cache  # noqa: E402
@@ -56,6 +57,9 @@ from nvp.index.pip.locks import parse_toml, read_lock  # noqa: E402
 from nvp.index.server.rendering import respond_with  # noqa: E402
 from nvp.inventories.reading import read_inventory  # noqa: E402
 from nvp.pins.reading import read_pins  # noqa: E402
+from nvp.wheels.archive import open_wheel, read_dist_info  # noqa: E402
+from nvp.wheels.rewriting import Rewriting, plan_rewrite  # noqa: E402
+from nvp.wheels.variant_json import read_wheel  # noqa: E402
 
 __all__ = ["CORPUS", "ROOMS", "Room"]
 
@@ -275,6 +279,53 @@ def _mutate_fat(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
     return mutate_binary(rng, [out.getvalue()])
 
 
+_WHEEL = "demo-1.0-py3-none-any-cu129.whl"
+
+
+def _mutate_wheel(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
+    """Change a file of a wheel, or the bytes of the archive."""
+    seed = rng.choice(seeds)
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(seed)) as wheel, zipfile.ZipFile(out, "w") as new:
+        changed = rng.choice(wheel.infolist())
+        for info in wheel.infolist():
+            data = wheel.read(info)
+            if info is changed:
+                data = _json(rng, [data]) if _parsed(data) else mutate_text(rng, [data])
+            new.writestr(info, data)
+    return out.getvalue() if rng.random() < 0.6 else mutate_binary(rng, [seed])
+
+
+def _read_wheels(data: bytes, folder: Path) -> None:
+    path = folder / _WHEEL
+    path.write_bytes(data)
+    api.validate([path])
+    with suppress(ProviderError):
+        read_wheel(str(path))
+    file = io.BytesIO(data)
+    # Like the real function, this one leaves a missing METADATA as it is.
+    plan = plan_rewrite(file, lambda text: b"Platform: demo\n" + text if text else text)
+    if plan is None:
+        return
+    rewriting = Rewriting(plan)
+    pieces = [*rewriting.feed(data[: plan.original]), rewriting.finish()]
+    with open_wheel(io.BytesIO(b"".join(pieces))) as wheel:
+        assert read_dist_info(wheel, "METADATA") == plan.metadata, "another METADATA"
+
+
+def _read_projects(data: bytes, folder: Path) -> None:
+    path = folder / "pyproject.toml"
+    path.write_bytes(data)
+    api.validate([path])
+
+
+def _read_workloads(data: bytes, _: Path) -> None:
+    log = CompileLog()
+    for line in data.decode("utf-8", "replace").splitlines():
+        log.read_line("stderr", line)
+    json.dumps(log.to_dict())
+
+
 def _read_binary(data: bytes, folder: Path) -> None:
     if data[:2] == b"PK":
         api.inspect(io.BytesIO(data), name="demo-1.0-py3-none-any.whl").to_dict()
@@ -340,5 +391,13 @@ _ALL = (
         read=_read_binary,
     ),
     Room(name="ld.so.cache", mutate=mutate_binary, read=_read_caches),
+    Room(name="wheels", mutate=_mutate_wheel, read=_read_wheels),
+    Room(name="projects", mutate=_mutate_lock, read=_read_projects),
+    Room(
+        name="workloads",
+        fixtures="workloads/*.txt",
+        mutate=mutate_text,
+        read=_read_workloads,
+    ),
 )
 ROOMS: dict[str, Room] = {room.name: room for room in _ALL}
