@@ -107,6 +107,20 @@ def test_a_large_wheel_is_asked_at_its_recorded_url(
         assert found == expected
 
 
+def test_small_wheels_that_are_not_read_are_counted(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nvp.checking.asking._MOST_UNNAMED", 0)
+    path = tmp_path / "pylock.toml"
+    text = LOCK.format(tag=TAG, url="http://127.0.0.1:9", size=10**6, digest="0" * 64)
+    path.write_text(text)
+    outcome = run(path, *OLD, "--json", "--index-url", tmp_path)
+    assert outcome.data["requirements"] == []
+    assert outcome.err.endswith(
+        "below 64 MB without a sign of GPU code are not read: 1\n"
+    )
+
+
 def test_a_url_that_nobody_answers_is_a_warning(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "pylock.toml"
     text = LOCK.replace("plain", "gpu-demo").replace("gpu-demo-1.0", "gpu_demo-1.0")

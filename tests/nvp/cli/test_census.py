@@ -88,7 +88,11 @@ def test_wrong_options(
     assert not store.exists()
 
 
-def test_failures_are_told_and_the_others_are_read(run: Run, store: Path) -> None:
+@pytest.mark.parametrize("most", [100, 0])
+def test_failures_are_told_and_the_others_are_read(
+    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("nvp.cli.census._MOST_ERRORS", most)
     store.parent.joinpath("index", "demo").mkdir(parents=True)
     (store.parent / "index/demo/demo-1.0-py3-none-any.whl").write_bytes(b"hello")
     outcome = run("census", store.parent / "index", "-o", store, "--jobs", 1, "--json")
@@ -97,7 +101,10 @@ def test_failures_are_told_and_the_others_are_read(run: Run, store: Path) -> Non
     (line,) = outcome.err.splitlines()
     assert line.startswith("warning: demo-1.0-py3-none-any.whl: not a readable archive")
     (error,) = json.loads(outcome.out)["errors"]
-    assert error["path"] == "demo-1.0-py3-none-any.whl"
+    if most:
+        assert error["path"] == "demo-1.0-py3-none-any.whl"
+    else:
+        assert error["message"] == "errors that are left out here: 1"
 
 
 def test_a_project_that_is_missing(run: Run, store: Path) -> None:

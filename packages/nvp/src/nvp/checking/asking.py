@@ -51,15 +51,25 @@ class Asker:
 
     def __call__(self, known: Sequence[Known]) -> Sequence[Known]:
         """Return the packages in the same order, with the evidence that was read."""
-        unnamed = sum(not item.is_named for item in known)
-        places = [
+        wanted = [
             place
             for place, item in enumerate(known)
             if item.lacks_metadata or (self.inspect and _may_be_read(item))
-            # Most wheels with no evidence other than their size are not for GPUs: if
-            # there are many, read only the largest.
-            if item.is_named or unnamed <= _MOST_UNNAMED or _size(item) >= _LARGE
         ]
+        # Most wheels with no evidence other than their size are not for GPUs: if there
+        # are many, read only the largest.
+        unnamed = sum(not item.is_named for item in known)
+        places = [
+            place
+            for place in wanted
+            if known[place].is_named
+            or unnamed <= _MOST_UNNAMED
+            or _size(known[place]) >= _LARGE
+        ]
+        left_out = len(wanted) - len(places)
+        if left_out and not self.offline:
+            what = f"wheels below {_LARGE // 10**6} MB without a sign of GPU code"
+            self.warn(f"{what} are not read: {left_out}")
         if not places:
             return known
         has_kept = self.cache and os.path.isdir(os.path.join(self.cache, "inspected"))

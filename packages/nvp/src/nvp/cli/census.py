@@ -166,7 +166,16 @@ class _Observer:
 
     def __init__(self, bar: Callable[[int, int | None, int], None] | None) -> None:
         self._bar = bar
-        self.errors: list[ProviderError] = []
+        self._errors: list[ProviderError] = []
+        self._left_out = 0
+
+    @property
+    def errors(self) -> list[ProviderError]:
+        """The first errors, and the number of the others."""
+        if not self._left_out:
+            return self._errors
+        message = f"errors that are left out here: {self._left_out}"
+        return [*self._errors, InputError(message, hint="see the warnings on stderr")]
 
     def listed(self, project: Project, tally: Tally) -> None:
         if project.error is not None:
@@ -182,8 +191,10 @@ class _Observer:
 
     def _complain(self, error: ProviderError) -> None:
         complain(f"warning: {error}")
-        if len(self.errors) < _MOST_ERRORS:
-            self.errors.append(error)
+        if len(self._errors) < _MOST_ERRORS:
+            self._errors.append(error)
+        else:
+            self._left_out += 1
 
     def _update(self, tally: Tally) -> None:
         if self._bar is not None:
