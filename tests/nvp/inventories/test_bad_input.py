@@ -123,10 +123,10 @@ CASES: dict[str, tuple[str | bytes, str]] = {
     "JSON of empty objects": (f"[{'{},' * 600_000}{{}}]", "has too many values"),
     "a large machine in JSON": (
         f'{{"gpus": "{LARGE}"}}',
-        "about one machine, and larg",
+        "about one machine, and",
     ),
     "a large machine in XML": (f"<a>{LARGE}</a>", "about one machine, and larger than"),
-    "a large machine in CSV": (f"compute_cap\n{LARGE}", "about one machine, and larg"),
+    "a large machine in CSV": (f"compute_cap\n{LARGE}", "about one machine, and"),
     "a key that is a list": (
         "apiVersion: v1\n[a]: b\n",
         "it has a key that is no text",

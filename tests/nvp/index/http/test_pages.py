@@ -250,6 +250,12 @@ class TestHtml:
             ('data-core-metadata="sha256=-"', {"sha256": "-"}),
             ('data-core-metadata="false"', False),
             ("data-core-metadata", None),
+            # Installers read METADATA from the wheel instead.
+            ('data-core-metadata="True"', None),
+            ('data-core-metadata="yes"', None),
+            ('data-core-metadata="sha256"', None),
+            (f'data-core-metadata="SHA256={SHA}"', None),
+            (f'data-core-metadata="sha1={SHA}"', None),
         ],
     )
     def test_metadata_under_both_names(self, attributes: str, expected: object) -> None:

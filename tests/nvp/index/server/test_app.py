@@ -141,6 +141,19 @@ class TestFiles:
                 assert (head.status, head.body) == (200, b"")
                 assert head.headers["content-length"] == str(len(whole))
 
+    def test_a_coding_of_a_file_is_passed_on(self, folder: Path) -> None:
+        """Servers may send one although it was not requested, and uv decodes it."""
+        answers = answers_of(folder)
+        place = f"/simple/torch/{PLAIN}"
+        coding = {"Content-Encoding": "gzip"}
+        answers[place] = replace(answers[place], headers=coding)
+        with serve_answers(answers, credentials="a:b") as server:
+            url = server.url.replace("//", "//a:b@")
+            with start(f"{url}/simple/") as running:
+                reply = ask(running.page().files[PLAIN])
+                assert reply.headers["content-encoding"] == "gzip"
+                assert reply.body == answers[place].body
+
     @pytest.mark.parametrize(
         "wanted", ["\xff\xfe", "bytes=\xb2-", "nonsense", "lines=1-2", "bytes=0-1,3-4"]
     )

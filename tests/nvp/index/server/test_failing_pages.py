@@ -68,11 +68,20 @@ def test_an_installer_gets_the_status_of_a_page(
         (Answer(body=b"\xff", kind="text/html"), "not UTF-8"),
         (
             Answer(headers={"Content-Encoding": "gzip"}, body=b"no", kind=JSON),
-            "not compressed as it says",
+            "cannot be decompressed",
         ),
         (
             Answer(headers={"Content-Encoding": "gzip, gzip"}, body=b"no"),
-            "not a project page",
+            "cannot be decompressed",
+        ),
+        # In this charset, every body is text, and this one would be an empty page.
+        (
+            Answer(
+                headers={"Content-Encoding": "zstd"},
+                body=b"\x28\xb5\x2f\xfd no link",
+                kind="text/html; charset=iso-8859-1",
+            ),
+            "cannot be decompressed",
         ),
         # One page, and half of a page.
         (
@@ -81,7 +90,7 @@ def test_an_installer_gets_the_status_of_a_page(
                 body=gzip.compress(b"<a href=torch-1.0.zip>") * 2,
                 kind="text/html",
             ),
-            "not compressed as it says",
+            "cannot be decompressed",
         ),
         (
             Answer(
@@ -89,7 +98,7 @@ def test_an_installer_gets_the_status_of_a_page(
                 body=gzip.compress(b"<a href=torch-1.0.zip>")[:-8],
                 kind="text/html",
             ),
-            "not compressed as it says",
+            "cannot be decompressed",
         ),
         # A backslash is a slash to uv, and makes Poetry stop. To uv, "a" is the server.
         *(

@@ -266,7 +266,7 @@ class Client:
             limit = min(limit, max(_UNPACKED, _RATIO * len(raw)))
             found = await asyncio.to_thread(decode, reply, limit)
         if found is None:
-            raise UpstreamError("is not compressed as it says", url, reply=reply)
+            raise UpstreamError("cannot be decompressed", url, reply=reply)
         if len(found) > limit:
             raise too_large(url, limit)
         return replace(reply, body=found)

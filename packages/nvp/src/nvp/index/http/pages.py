@@ -77,8 +77,7 @@ A file takes a kilobyte of memory, even if its link is short. The page of PyPI w
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
 
-_LEAST_MEMORY = 32 * 1024 * 1024
-_TIMES = 4
+_LEAST_MEMORY, _TIMES = 32 * 1024 * 1024, 4
 """The bytes of memory for the values of each JSON page, and for each of its bytes."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
@@ -422,15 +421,14 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     if not name or not is_file_name(name):
         return None
     get = link.attributes.get
-    metadata = get("data-core-metadata", get("data-dist-info-metadata"))
-    signed = get("data-gpg-sig")
+    metadata = get("data-core-metadata", get("data-dist-info-metadata", ""))
     return model.File(
         filename=name,
         url=url,
         hashes=dict(_HASH.findall(reference)[:1]),
         requires_python=get("data-requires-python"),
-        dist_info_metadata=_html_metadata(metadata) if metadata else None,
-        gpg_sig=signed == "true" if signed in ("true", "false") else None,
+        dist_info_metadata=_html_metadata(metadata),
+        gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
         yanked=_yanked(get("data-yanked") or "data-yanked" in link.attributes or None),
         private_metadata=private_keys(
             {
@@ -444,6 +442,9 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
     )
 
 
-def _html_metadata(text: str) -> bool | dict[str, str]:
+def _html_metadata(text: str) -> bool | dict[str, str] | None:
     name, mark, value = text.partition("=")
-    return {name: value} if mark else text != "false"
+    # pip or uv ignores METADATA that a page announces in another way.
+    if mark and name in ("sha256", "sha384", "sha512", "md5"):
+        return {name: value}
+    return {"true": True, "false": False}.get(text)

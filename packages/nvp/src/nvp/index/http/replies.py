@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import random
+import re
 import secrets
 import time
 import zlib
@@ -35,6 +36,9 @@ OWN = {"Nvp-Process": secrets.token_hex(16)}
 """A header of each request, by which a server in this process recognizes requests of
 its own client. Otherwise, an upstream index that refers back to the server would make
 it request pages from itself until it has no free connections."""
+
+_COMPRESSED = re.compile(r"\b(gzip|deflate|br|zstd)\b")
+"""The compressions that pip or uv can undo, also in a list, such as ``gzip, gzip``."""
 
 _UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
 """The start of the errors of httpcore and h11 about replies that pip cannot read
@@ -84,9 +88,10 @@ def make_reply(response: httpx.Response) -> CompleteResponse:
 def decode(reply: CompleteResponse, limit: int) -> bytes | None:
     """Return the decompressed body; if it is too large, its first ``limit + 1`` bytes.
 
-    A body with an unknown compression is returned unchanged.
+    A body whose coding is no compression, such as ``none``, is returned unchanged.
 
-    :returns: ``None`` for a damaged body, or one that is not compressed as declared.
+    :returns: ``None`` for a damaged body, for one that is not compressed as declared,
+        and for one with a compression that only some installers can undo.
     """
     coding = reply.headers.get("content-encoding", "").strip().lower()
     forms = {"gzip": (31,), "x-gzip": (31,), "deflate": (15, -15)}.get(coding, ())
@@ -98,7 +103,7 @@ def decode(reply: CompleteResponse, limit: int) -> bytes | None:
             # Like uv, reject data after the end of the body; pip ignores it.
             if is_all or len(body) > limit or not reply.is_whole:
                 return body
-    return None if forms and reply.raw else reply.raw
+    return None if reply.raw and _COMPRESSED.search(coding) else reply.raw
 
 
 def content_length(response: httpx.Response) -> int:

@@ -63,9 +63,10 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
-"""Headers that request raw bytes: a Content-Encoding would change the length."""
+"""Headers that request raw bytes. If a server encodes them anyway, uv decodes them."""
 
-_PASSED_ON = ("content-length", "content-range", "etag", "last-modified")
+_OF_BODIES = ("content-length", "content-encoding")
+_PASSED_ON = (*_OF_BODIES, "content-range", "etag", "last-modified")
 _RESUMING = ("range", "if-range")
 
 OnPick = Callable[[ShownRelease, "str | None"], None]
@@ -327,9 +328,8 @@ class _Handlers:
         if isinstance(compared, model.HttpResource):
             opened = self._source.client.stream(compared.url, _AS_IT_IS)
             response = await stack.enter_async_context(opened)
-            pieces = response.aiter_raw()
-            if "Content-Length" in response.headers:
-                headers["Content-Length"] = response.headers["Content-Length"]
+            pieces, sent = response.aiter_raw(), response.headers
+            headers |= {key.title(): sent[key] for key in _OF_BODIES if key in sent}
         else:
             pieces = await stream_pieces(wheel.original, self._source.client, stack)
         return UpstreamResponse(
