@@ -153,6 +153,19 @@ def test_a_destructor_does_not_end_the_limit(monkeypatch: pytest.MonkeyPatch) ->
         destroy()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
+@pytest.mark.parametrize(
+    ("number", "error"), [("SIGTERM", SystemExit), ("SIGINT", KeyboardInterrupt)]
+)
+def test_a_signal_while_a_class_is_made(number: str, error: type) -> None:
+    class Name:
+        def __set_name__(self, owner: type, name: str) -> None:
+            signal.raise_signal(signal.Signals[number])
+
+    with pytest.raises(error), signals.ending():
+        type("Owner", (), {"name": Name()})
+
+
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_SECONDS", 1e-6)
     stack = make_stack(tmp_path, Installed(), environment=machine("13.4", "9.0"))

@@ -67,8 +67,15 @@ def ending() -> Iterator[None]:
             until = now + _CLEANING
             raise SystemExit(128 + number)
 
-    with handling(dict.fromkeys(ENDING, end)):
-        yield
+    try:
+        with handling(dict.fromkeys(ENDING, end)):
+            yield
+    except RuntimeError as error:
+        # Before 3.12, Python wraps what a signal raises in `__set_name__`, which imports
+        # of dataclasses call.
+        if isinstance(error.__cause__, SystemExit | KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     if told:
         # If a destructor was running, Python has ignored SystemExit: raise it again.
         raise SystemExit(128 + told[0])

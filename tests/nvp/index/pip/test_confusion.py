@@ -76,6 +76,8 @@ FAULTS: dict[str, Answer | None] = {
     **{str(code): Answer(status=code) for code in (429, 451, 500, 502, 503, 504, 520)},
     "203": Answer(status=203, body=json_page(INNER), kind=JSON),
     "304": Answer(status=304),
+    "304 of JSON": Answer(status=304, kind=JSON),
+    "300 of JSON": Answer(status=300, body=json_page(INNER), kind=JSON),
     "600": Answer(status=600, body=html_page(INNER), kind="text/html"),
     "999": Answer(status=999, body=json_page(INNER), kind=JSON),
     "an endless number": Answer(

@@ -59,6 +59,16 @@ def test_an_installer_gets_the_status_of_a_page(
         assert ask(f"{running.urls[0]}%00/").status == 404
 
 
+@pytest.mark.parametrize("status", [300, 304])
+def test_a_redirect_that_leads_nowhere_keeps_its_type(status: int) -> None:
+    """pip reads such a page, and stops if it is no JSON."""
+    answer = Answer(status=status, kind=JSON)
+    with serve_answers({PAGE: answer}) as server, start(f"{server.url}/simple/") as run:
+        reply = run.page()
+        assert (reply.status, reply.body) == (status, b"")
+        assert reply.headers["content-type"] == JSON
+
+
 @pytest.mark.parametrize(
     ("answer", "word"),
     [

@@ -231,7 +231,9 @@ class Failures:
     def _pass_on(
         self, reply: CompleteResponse, error: Exception, *, is_page: bool
     ) -> Response:
-        has_body = is_page and reply.status < 300
+        # Installers read the page of a redirect that leads nowhere.
+        is_read = reply.status < 400 and "location" not in reply.headers
+        has_body = is_page and is_read
         kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
         headers = {key: reply.headers[key] for key in kept if key in reply.headers}
         headers |= {**HEADERS, **_SANDBOX}
