@@ -71,8 +71,8 @@ def ending() -> Iterator[None]:
         with handling(dict.fromkeys(ENDING, end)):
             yield
     except RuntimeError as error:
-        # Before 3.12, Python wraps what a signal raises in `__set_name__`, which imports
-        # of dataclasses call.
+        # Before 3.12, Python wraps what a signal raises in `__set_name__`, which runs
+        # while dataclasses are imported.
         if isinstance(error.__cause__, SystemExit | KeyboardInterrupt):
             raise error.__cause__ from None
         raise
@@ -157,12 +157,13 @@ def _resident() -> int:
     """Return the memory of this process in bytes: current on Linux, else the peak."""
     if sys.platform == "win32":
         return 0
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024
+    else:
+        try:
+            with open("/proc/self/statm", "rb") as file:
+                return int(file.read().split()[1]) * resource.getpagesize()
+        except OSError:
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return most if sys.platform == "darwin" else most * 1024
 
 
 @contextmanager
