@@ -155,15 +155,14 @@ _limits: list[_Limit] = []
 
 def _resident() -> int:
     """Return the memory of this process in bytes: current on Linux, else the peak."""
-    if sys.platform == "win32":
-        return 0
-    else:
+    if sys.platform != "win32":
         try:
             with open("/proc/self/statm", "rb") as file:
                 return int(file.read().split()[1]) * resource.getpagesize()
         except OSError:
             most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             return most if sys.platform == "darwin" else most * 1024
+    return 0
 
 
 @contextmanager
