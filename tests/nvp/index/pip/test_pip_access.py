@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -197,11 +198,73 @@ def test_certificates(
     if way == "option":
         options += ["--cert", authority.bundle]
     else:
+        # requests prefers the variable.
         pip.environ["REQUESTS_CA_BUNDLE"] = authority.bundle
+        options += ["--cert", str(tmp_path / "missing.pem")]
     with serve(published, tls=authority.ask_clients()) as url:
         done = pip("install", "-i", url, *options, "--target", target, "torch")
     assert done.code == 0, done.text
     assert installed_labels(target) == CHOSEN
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--cert", "--client-cert"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("option", None),
+        ("variable", ""),
+        ("file", "no certificate"),
+        ("option", "directory"),
+        ("credentials", None),
+    ],
+)
+def test_certificates_that_cannot_be_loaded(
+    option: str,
+    case: tuple[str, str | None],
+    pip: Pip,
+    authority: Authority,
+    tmp_path: Path,
+) -> None:
+    """pip ends if the file is missing, and else continues with the next index."""
+    (way, content), path = case, tmp_path / "given.pem"
+    if content == "directory":
+        path.mkdir()
+    elif content is not None:
+        path.write_text(content)
+    words: list[str] = []
+    name = option.strip("-")
+    if way == "variable":
+        pip.environ[f"PIP_{name.replace('-', '_').upper()}"] = str(path)
+    elif way == "file":
+        pip.environ["PIP_CONFIG_FILE"] = str(tmp_path / "pip.conf")
+        (tmp_path / "pip.conf").write_text(f"[global]\n{name} = {path}\n")
+    else:
+        words += [option, str(path)]
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    link = f'<!DOCTYPE html><a href="/{wheel.name}">{wheel.name}</a>'.encode()
+    answers = {
+        f"/{wheel.name}": Answer(body=wheel.read_bytes()),
+        "/kern/": Answer(body=link, kind="text/html"),
+    }
+    with (
+        serve(tmp_path, tls=authority.context) as url,
+        serve_answers(answers) as second,
+    ):
+        first = with_credentials(url, QUOTED) if way == "credentials" else url
+        words += ["--index-url", first, "--extra-index-url", second.url]
+        words += ["--retries", "0", "--upgrade", "--target", str(tmp_path / "it")]
+        alone = subprocess.run(
+            [str(pip.python), "-m", "pip", "install", *words, "kern"],
+            env=pip.environ,
+            capture_output=True,
+            encoding="utf-8",
+            check=False,
+            timeout=120,
+        )
+        done = pip("install", *words, "kern")
+    assert done.code == alone.returncode == (1 if content is None else 0), done.text
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow

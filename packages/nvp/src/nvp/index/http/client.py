@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import (
     AsyncIterator,
@@ -28,6 +29,7 @@ import httpx
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
+from ...signals import count_input
 from .connecting import (
     NearnessFinder,
     basic,
@@ -304,6 +306,7 @@ class Client:
                 yield response
             finally:
                 await response.aclose()
+                count_input(url, response.num_bytes_downloaded)
         except httpx.HTTPError as error:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
@@ -320,7 +323,7 @@ class Client:
             try:
                 response = await self._send(url, headers)
             except UpstreamError as error:
-                error.reply = moved
+                error.reply = moved or error.reply
                 raise
             if not response.has_redirect_location:
                 return response
@@ -409,11 +412,19 @@ class Client:
             return make_tls_context(self._settings, verify=verify)
         except OSError as error:
             # These errors of `ssl` do not name the file.
-            files = filter(None, (self._settings.cert, self._settings.client_cert))
+            settings = self._settings
+            files = [*filter(None, (settings.cert, settings.client_cert))]
             reason = f"{' or '.join(files)}: {error.strerror or error}"
             message = f"the certificates cannot be loaded: {reason}"
             hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
-            raise UpstreamError(message, url, hint=hint) from None
+            # pip has the same certificates: let it fail as without this server. If the
+            # file is missing, pip sends no request, so it needs no credentials.
+            reply, is_missing = None, not all(map(os.path.exists, files))
+            if self.trusts_pages and (is_missing or not self.has_credentials(url)):
+                url = split_credentials(url)[0]
+                headers = {"location": url}
+                reply = CompleteResponse(status=302, url=url, headers=headers, body=b"")
+            raise UpstreamError(message, url, hint=hint, reply=reply) from None
 
 
 def with_user(url: str, user: str) -> str:

@@ -54,7 +54,8 @@ def make_settings(
         trusted_hosts=tuple(options.trusted_hosts),
         plain_http=plain_http,
         trusts_pages=trusts_pages,
-        cert=options.cert or (bundle if trust_env else None),
+        # For requests, these variables have priority over the option.
+        cert=(bundle if trust_env else None) or options.cert,
         client_cert=options.client_cert,
         proxy=options.proxy or None,
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),
