@@ -87,6 +87,7 @@ FAULTS: dict[str, Answer | None] = {
     "empty JSON": Answer(kind=JSON),
     "JSON without files": Answer(body=b"{}", kind=JSON),
     "a login page": Answer(body=b"please <b>log in", kind="text/html"),
+    "an unknown encoding": Answer(body=b"x", kind="text/html; charset=nonsense"),
     "bytes": Answer(body=b"\xff\xfe\xfa", kind="text/html"),
     "an image": Answer(body=json_page(INNER), kind="image/png"),
     "another type": Answer(body=json_page(INNER), kind="application/json"),

@@ -12,6 +12,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from email.message import Message
+
+from nvidia_variant_provider.errors import shown
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -33,7 +36,6 @@ _META = "pypi:"
 """The start of the name of ``<meta>`` elements for clients of an index."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
-_CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.IGNORECASE)
 
 _NOT_OF_PAGES = ("idna", "punycode")
 """Encodings of host names, which Python decodes in quadratic time."""
@@ -124,7 +126,7 @@ def read_links(
 
     :param content_type: the header with the encoding, which is UTF-8 by default.
     :param metas: receives the name and content of each ``<meta name="pypi:NAME">``.
-    :raises ValueError: the page is not text.
+    :raises ValueError: the page is not text, or its encoding is unknown.
     :raises TooMuchError: the page exceeds a limit.
     """
     target = _Target([] if metas is None else metas)
@@ -162,15 +164,17 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
 
 
 def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
-    """Decode a page, and yield it in pieces of UTF-8."""
-    match = _CHARSET.search(content_type)
-    decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")()
+    """Decode a page like pip, and yield it in pieces of UTF-8."""
+    message = Message()
+    message["content-type"] = content_type
+    charset = str(message.get_param("charset") or "utf-8")
     try:
-        if match and (name := codecs.lookup(match[1]).name) not in _NOT_OF_PAGES:
-            b"x".decode(name, "replace")  # fails for codecs that are not for text
-            decoder = codecs.getincrementaldecoder(name)()
+        if codecs.lookup(charset).name in _NOT_OF_PAGES:
+            raise LookupError(charset)  # noqa: TRY301
+        b"x".decode(charset, "replace")  # fails for codecs that are not for text
+        decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder(charset)()
     except LookupError:
-        pass
+        raise ValueError(f"its encoding {shown(charset)} is unknown") from None
     view = memoryview(body)
     for start in range(0, len(body), _PIECE):
         end = start + _PIECE
