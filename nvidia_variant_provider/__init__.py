@@ -7,6 +7,13 @@ infers the endpoint from the name of the distribution. The public Python API is 
 
 from __future__ import annotations
 
+import sys
+
+if sys.argv[:1] == ["-m"]:  # Python imports the package for ``python -m``
+    from .light import end_at_interrupt
+
+    end_at_interrupt()
+
 from .plugin import NvidiaVariantPlugin
 
 __all__ = [

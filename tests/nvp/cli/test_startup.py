@@ -152,6 +152,43 @@ sys.exit(run())
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+INTERRUPTED = """
+import atexit, runpy, signal, sys
+program, place, *words = sys.argv[1:]
+def interrupt(): signal.raise_signal(signal.SIGINT)
+class Finder:
+    def find_spec(name, *_):
+        if name == place: interrupt()
+sys.meta_path.insert(0, Finder)
+threads = sys.modules["nvp.index.http.threads"] = type(sys)("threads")
+ends = {"last": interrupt, "exit": lambda: atexit.register(interrupt)}
+threads.is_running = lambda: ends.get(place, bool)() and False
+sys.argv = ["-m", *words]
+runpy._run_module_as_main(program)
+"""
+"""A program that is interrupted at an import, or after its command."""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT")
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("nvp", "nvidia_variant_provider"),
+        ("nvp", "nvp.cli"),
+        ("nvp", "nvp.cli.detect"),
+        ("nvp", "last"),
+        ("nvp", "exit"),
+        ("nvidia_variant_provider", "nvidia_variant_provider.plugin"),
+        ("nvidia_variant_provider", "nvidia_variant_provider.api"),
+    ],
+)
+def test_an_interrupt_at_any_moment(program: str, place: str) -> None:
+    word = "detect" if program == "nvp" else "nowhere.json"
+    words = [sys.executable, "-c", INTERRUPTED, program, place, word]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the file size")
 def test_the_exit_code_is_kept_where_stderr_cannot_be_written(tmp_path: Path) -> None:
     # Python alone would end with 120.

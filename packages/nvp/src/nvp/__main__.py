@@ -5,12 +5,39 @@ To run a command inside a longer process, as tests do, call `nvp.cli.main`.
 
 from __future__ import annotations
 
+# `signal` imports enum, during which Ctrl-C would print a traceback.
+import _signal  # type: ignore[import-not-found]  # a part of CPython
 import atexit
 import gc
 import os
 import sys
 
-from . import __version__
+_INTERRUPTED = 130  # the code that `cli.main` returns after Ctrl-C
+
+
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    """End the process, but raise `KeyboardInterrupt` while a command runs.
+
+    Only commands have something to clean up.
+    """
+    while frame is not None and frame.f_code.co_name != "run_interruptibly":
+        frame = frame.f_back
+    if frame is None:
+        os._exit(_INTERRUPTED)
+    raise KeyboardInterrupt
+
+
+# A process that was started with an ignored SIGINT keeps ignoring it.
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _interrupt)
+    # While Python ends, it cannot call the handler.
+    atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
+
+from . import __version__  # noqa: E402
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def run() -> int:
@@ -19,14 +46,11 @@ def run() -> int:
     # new objects took a third of the time of a long lock file or inventory.
     gc.set_threshold(100_000)
     _leave_out_program_of_httpx()
-    try:
-        problem = _foreign_provider()
-        if problem is not None:
-            return _refuse(problem)
-        # Import after the check, because `cli` needs inner modules of the provider.
-        from .cli import main
-    except KeyboardInterrupt:
-        return 130  # the code that `main` returns after Ctrl-C
+    problem = _foreign_provider()
+    if problem is not None:
+        return _refuse(problem)
+    # Import after the check, because `cli` needs inner modules of the provider.
+    from .cli import main
 
     # At exit, Python would look for cycles among all objects, which takes longer than
     # many commands. The memory is freed anyway.

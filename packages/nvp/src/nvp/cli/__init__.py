@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             line = read_command_line(list(words))
-            result = _run(line)
+            result = run_interruptibly(line)
             if not result.said:
                 command = line.command if line.command in COMMANDS else None
                 # Look for --format here: a failed command might not have read it.
@@ -89,6 +89,15 @@ def _prepare_streams() -> bool:
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     return True
+
+
+def run_interruptibly(line: CommandLine) -> Result:
+    """Run a command; Ctrl-C raises `KeyboardInterrupt` here (see `nvp.__main__`)."""
+    from ..signals import ending
+
+    # Remove temporary files and end child processes whatever ends this process.
+    with ending():
+        return _run(line)
 
 
 def _run(line: CommandLine) -> Result:
@@ -139,11 +148,7 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
     options.arguments = line.passed_on
     if name != "pip":
         verbosity += options.verbose
-    from ..signals import ending
-
     with contextlib.ExitStack() as stack:
-        # Remove temporary files and end child processes whatever ends this process.
-        stack.enter_context(ending())
         if verbosity:
             from .log import log_start, logging_to_stderr
 
