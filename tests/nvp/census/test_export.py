@@ -20,11 +20,9 @@ from nvidia_variant_provider.errors import InputError, UsageError
 from nvp import api
 from nvp.builds.needs import needs_of_report
 from nvp.census import report
-from nvp.census.model import Outcome, Wheel
+from nvp.census.model import Outcome, ProjectSummary, ReleaseSummary, Wheel
 from nvp.census.report import (
     COLUMNS,
-    ProjectSummary,
-    ReleaseSummary,
     build_table,
     census_page,
     export,
@@ -45,6 +43,7 @@ def add(
     project: str = "demo",
     host: str = "example.com",
     hashed: bool = False,
+    sha256: str | None = None,
 ) -> None:
     """Add a wheel with some of the small binaries in it."""
     libraries = [api.inspect(BINARIES / name).libraries[0] for name in binaries]
@@ -57,7 +56,7 @@ def add(
         tags=f"cp312-cp312-{platform}",
         url=f"https://{host}/{filename}",
         label=label,
-        sha256=hashlib.sha256(filename.encode()).hexdigest(),
+        sha256=sha256 or hashlib.sha256(filename.encode()).hexdigest(),
     )
     report = WheelReport(path=filename, kind="wheel", libraries=tuple(libraries))
     outcome = Outcome(wheel=wheel, status="inspected", report=report, cuda="13.0")
@@ -152,6 +151,36 @@ def test_the_table_has_no_claims_of_another_index(store: Store) -> None:
     assert build_table(store) == before[:1]
     add(store, "1.1", "plain.so", label="cu130", host="zzz.example", hashed=True)
     assert build_table(store) == before
+
+
+@pytest.mark.parametrize("hashed", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("host", ["a.example", "zzz.example"])
+@pytest.mark.parametrize("binary", ["plain.so", "ptx-only.so"])
+def test_no_index_decides_about_a_build_of_another(
+    store: Store,
+    hashed: tuple[bool, bool],
+    host: str,
+    binary: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An index can list any build, with the hash of its own wheel."""
+    before = build_table(store)
+    add(store, "1.1", "plain.so", label="cu130", hashed=hashed[0])
+    assert build_table(store) == before
+    assert not caplog.messages
+    build = {"label": "cu130", "host": host, "hashed": hashed[1], "sha256": "0" * 64}
+    add(store, "1.1", binary, **build)  # type: ignore[arg-type]
+    assert build_table(store) == before[:1]
+    assert "demo 1.1+cu130" in caplog.text
+
+
+def test_a_later_file_name_of_another_index_decides_nothing(store: Store) -> None:
+    before = build_table(store)
+    add(store, "1.0", "plain.so", "ptx-only.so", platform="manylinux_2_40_x86_64")
+    assert [item.needs for item in build_table(store)] == [x.needs for x in before]
+    late = {"platform": "manylinux_2_99_x86_64", "host": "b.example"}
+    add(store, "1.0", "ptx-only.so", **late)  # type: ignore[arg-type]
+    assert build_table(store) == before[1:]
 
 
 def test_the_table_is_that_of_the_package(store: Store, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from support.command import Run
 from support.html_page import Page
 from support.paths import ROOT
 
-from nvp.census.report import ProjectSummary, ReleaseSummary, census_page
+from nvp.census.model import ProjectSummary, ReleaseSummary
+from nvp.census.report import census_page
 
 PLATFORM = "manylinux_2_28_x86_64"
 

@@ -1,16 +1,18 @@
-"""The options of a census, a wheel of an index, and the outcome of reading it."""
+"""The options of a census, a wheel with its outcome, and the summary of a project."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, TypeAlias
+
+from packaging.version import Version
 
 from nvidia_variant_provider.errors import redacted
 
-from ..gpu_code.report import WheelReport
+from ..gpu_code.report import WheelReport, target_key
 from ..index.http.urls import IndexFile, identifying_query
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -152,3 +154,61 @@ class Claimed:
     lower_bound: str | None
     reason: str
     sm_arch: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseSummary:
+    """One build of a release: the wheel for one platform and label.
+
+    :param platform: the platform tag of the wheel.
+    :param cuda: the CUDA toolkit that the build needs, or ``None`` if unknown.
+    :param targets: the targets of the build's own libraries, such as ``90_real``.
+    :param gained: targets that the previous release did not have.
+    :param lost: targets that only the previous release had.
+    :param status: ``inspected``, ``skipped`` or ``failed``.
+    :param reason: why the build was skipped or failed.
+    """
+
+    version: str
+    label: str | None
+    platform: str
+    cuda: str | None
+    targets: tuple[str, ...]
+    gained: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    status: str = "inspected"
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProjectSummary:
+    """The builds of a project, newest release first."""
+
+    project: str
+    releases: tuple[ReleaseSummary, ...]
+
+    @property
+    def with_gpu_code(self) -> tuple[ReleaseSummary, ...]:
+        """The builds that have kernels."""
+        return tuple(item for item in self.releases if item.targets)
+
+    @property
+    def cuda(self) -> tuple[str, ...]:
+        """The CUDA toolkits of all builds, ascending."""
+        versions = {item.cuda for item in self.releases if item.cuda}
+        return tuple(sorted(versions, key=Version))
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets of all builds: machine code first, then PTX, both ascending."""
+        union = {target for item in self.releases for target in item.targets}
+        return tuple(sorted(union, key=target_key))
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the element for ``projects`` in the report of ``census``."""
+        return {
+            "project": self.project,
+            "cuda": list(self.cuda),
+            "targets": list(self.targets),
+            "releases": [asdict(item) for item in self.releases],
+        }

@@ -10,82 +10,34 @@ import csv
 import io
 import itertools
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import IO, Any
 
 from packaging.version import Version
 
-from nvidia_variant_provider.errors import MissingExtraError, UsageError, listed
+from nvidia_variant_provider.errors import (
+    MissingExtraError,
+    UsageError,
+    listed,
+    shown,
+)
 
 from ..builds.needs import needs_of_report
 from ..files import replacing
 from ..gpu_code.report import target_key
-from ..knowledge.builds import BuildRecord, Needs, needs_in_table
+from ..index.http.urls import is_http, server_of
+from ..knowledge.builds import BuildRecord, needs_in_table
 from ..matrix.style import as_csv, as_html, as_legend, as_page
 from ..wheels.archive import platform_of
+from .model import ProjectSummary, ReleaseSummary
 from .store import Store
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseSummary:
-    """One build of a release: the wheel for one platform and label.
-
-    :param platform: the platform tag of the wheel.
-    :param cuda: the CUDA toolkit that the build needs, or ``None`` if unknown.
-    :param targets: the targets of the build's own libraries, such as ``90_real``.
-    :param gained: targets that the previous release did not have.
-    :param lost: targets that only the previous release had.
-    :param status: ``inspected``, ``skipped`` or ``failed``.
-    :param reason: why the build was skipped or failed.
-    """
-
-    version: str
-    label: str | None
-    platform: str
-    cuda: str | None
-    targets: tuple[str, ...]
-    gained: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    status: str = "inspected"
-    reason: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectSummary:
-    """The builds of a project, newest release first."""
-
-    project: str
-    releases: tuple[ReleaseSummary, ...]
-
-    @property
-    def with_gpu_code(self) -> tuple[ReleaseSummary, ...]:
-        """The builds that have kernels."""
-        return tuple(item for item in self.releases if item.targets)
-
-    @property
-    def cuda(self) -> tuple[str, ...]:
-        """The CUDA toolkits of all builds, ascending."""
-        versions = {item.cuda for item in self.releases if item.cuda}
-        return tuple(sorted(versions, key=Version))
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """The targets of all builds: machine code first, then PTX, both ascending."""
-        union = {target for item in self.releases for target in item.targets}
-        return tuple(sorted(union, key=target_key))
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the element for ``projects`` in the report of ``census``."""
-        return {
-            "project": self.project,
-            "cuda": list(self.cuda),
-            "targets": list(self.targets),
-            "releases": [asdict(item) for item in self.releases],
-        }
+logger = logging.getLogger(__name__)
 
 
 def count_wheels(store: Store) -> dict[str, float]:
@@ -400,33 +352,57 @@ def _write_builds(store: Store, file: IO[bytes]) -> int:
     return len(records)
 
 
+_OF_BUILDS = """
+status = 'inspected' AND complete AND (hashed OR NOT EXISTS (
+    SELECT 1 FROM wheels AS other
+    WHERE other.key = 'sha256:' || wheels.sha256 || '#' || wheels.filename))
+"""
+"""The rows for the table of builds: without those of a wheel that was also hashed."""
+
+
 def build_table(store: Store) -> list[BuildRecord]:
     """Return the table of builds, from regular wheels that were read completely.
 
-    Variant wheels are left out, because a release's variants.json has more facts.
-    If a build has several wheels, the wheel with the last file name represents it. A
-    wheel that differs between two indexes is left out, unless its hash was verified.
+    Variant wheels are left out, because a release's variants.json has more facts. If a
+    server has several wheels of a build, the last file name represents it. Builds that
+    differ between two servers or wheels of one name are left out, with a warning.
     """
-    records: dict[tuple[str, Version, str, str], BuildRecord] = {}
-    firsts: dict[tuple[str, str | None], Needs] = {}
-    doubtful = set()
+    builds: dict[tuple[str, Version, str, str], dict[str, BuildRecord]] = {}
+    files: dict[tuple[object, str], str] = {}
+    disputed = set()
     with store.intact():
-        for row in store.wheels("status = 'inspected' AND complete"):
+        for row in store.wheels(_OF_BUILDS):
             record = _record(store, row)
             if record is None:
                 continue
             version, label = Version(record.version), record.label or ""
             build = record.project, version, label, record.platform
-            file = row["filename"], row["sha256"]
-            needs = replace(record.needs, source="")
-            # Of the rows of a file, that with a verified hash is the last one.
-            if firsts.setdefault(file, needs) != needs:
-                doubtful.add(file)
-            if row["hashed"] or file not in doubtful:
-                records[build] = record
-            elif build in records and records[build].wheels == record.wheels:
-                del records[build]
-        return [records[key] for key in sorted(records)]
+            url, file = row["url"], row["filename"]
+            server = server_of(url) if is_http(url) else os.path.dirname(url)
+            records = builds.setdefault(build, {})
+            is_again = files.get((build, server)) == file
+            if is_again and _differ(records[server], record):
+                disputed.add(build)
+            records[server], files[build, server] = record, file
+    for build, records in builds.items():
+        first, *others = records.values()
+        if any(_differ(first, other) for other in others):
+            disputed.add(build)
+    if disputed:
+        names = [f"{name} {v}{x and '+' + x}" for name, v, x, _ in sorted(disputed)]
+        logger.warning(
+            "builds are left out, because wheels differ: %s", shown(listed(names, 10))
+        )
+    kept = sorted(builds.keys() - disputed)
+    return [list(builds[build].values())[-1] for build in kept]
+
+
+def _differ(one: BuildRecord, other: BuildRecord) -> bool:
+    """Return whether two records for a build have other needs, or hashes of a file."""
+    hashes = dict(other.wheels)
+    return one.needs.to_dict() != other.needs.to_dict() or any(
+        hashes.get(name, sha256) != sha256 for name, sha256 in one.wheels.items()
+    )
 
 
 def _record(store: Store, row: Any) -> BuildRecord | None:

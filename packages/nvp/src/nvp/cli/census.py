@@ -18,8 +18,7 @@ from .render import Result, Table, census_bar, complain, readable_size
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ..census.listing import Project
-    from ..census.model import Outcome
-    from ..census.report import ProjectSummary, ReleaseSummary
+    from ..census.model import Outcome, ProjectSummary, ReleaseSummary
     from ..census.running import Stop, Tally
 
 FINDINGS = 1
