@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+from nvidia_variant_provider.errors import InputError
+
 if sys.platform != "win32":
     import resource
 
@@ -73,7 +75,7 @@ def ending() -> Iterator[None]:
     except RuntimeError as error:
         # Before 3.12, Python wraps what a signal raises in `__set_name__`, which runs
         # while dataclasses are imported.
-        if isinstance(error.__cause__, SystemExit | KeyboardInterrupt):
+        if isinstance(error.__cause__, SystemExit | KeyboardInterrupt | StoppedError):
             raise error.__cause__ from None
         raise
     if told:
@@ -105,7 +107,13 @@ class StoppedError(BaseException):
     """A block has used up its processor time or memory; the text says which of them.
 
     No ``except Exception`` catches the error.
+
+    :param path: the largest input of the block, if any; see `count_input`.
     """
+
+    def __init__(self, reason: str, path: str | None = None) -> None:
+        super().__init__(reason)
+        self.path = path
 
 
 _TICK = 0.05
@@ -120,21 +128,73 @@ _LEFT = 2.0
 
 _MIB = 1 << 20
 
+_FREE = 32 * _MIB
+"""The size of the inputs that every block may have. Larger inputs raise its limits."""
+
+_SECONDS_PER_INPUT, _SECONDS_PER_MIB = 0.05, 1.0
+"""The processor time for each input, and for each MiB after `_FREE`. The slowest form
+is YAML, with 0.2 seconds for a MiB."""
+
+_TIMES = 8
+"""The memory for the inputs after `_FREE`, as a multiple of their size."""
+
+_SHARE = 0.75
+"""The part of the limits of a block that one input may use up."""
+
+STOPPED = "check that this is the right file, or split it"
+"""The hint for an input with which a limit is reached."""
+
 
 class _Limit:
     """The limits of a `limited` block, which a timer checks.
 
+    :param grows: whether inputs raise the limits.
     :param until: the processor time of this process at which the block ends.
     :param is_off: whether the block may go on for now.
     """
 
-    def __init__(self, seconds: float, memory: int) -> None:
+    def __init__(self, seconds: float, memory: int, *, grows: bool) -> None:
         self._seconds = seconds
         self._memory = memory
         self._most = _resident() + memory
+        self.grows = grows
         self.until = time.process_time() + seconds
         self.is_off = False
         self._reason = ""
+        self._size = self._largest = 0
+        self._path: str | None = None
+
+    def add(self, path: str, size: int, *, is_new: bool) -> None:
+        """Raise the limits for an input."""
+        if size > self._largest or self._path is None:
+            self._largest, self._path = size, path
+        before = max(self._size, _FREE)
+        self._size += size
+        more = max(self._size, _FREE) - before
+        seconds = more / _MIB * _SECONDS_PER_MIB + is_new * _SECONDS_PER_INPUT
+        self._seconds += seconds
+        self._memory += more * _TIMES
+        self.until += seconds
+        self._most += more * _TIMES
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Hold back a part of the limits for what follows the block."""
+        seconds, memory = self._seconds, self._memory
+        left, room = self.until - time.process_time(), self._most - _resident()
+        self._seconds, self._memory = left * _SHARE, int(room * _SHARE)
+        held = left - self._seconds, room - self._memory
+        until, most = self.until, self._most
+        self.until, self._most = until - held[0], most - held[1]
+        more = self._seconds, self._memory
+        try:
+            yield
+        finally:
+            # Inputs in the block have raised the limits.
+            more = self._seconds - more[0], self._memory - more[1]
+            self._seconds, self._memory = seconds + more[0], memory + more[1]
+            self.until, self._most = until + more[0], most + more[1]
+            self._reason = ""
 
     def check(self, _number: int, _frame: object) -> None:
         now = time.process_time()
@@ -142,15 +202,15 @@ class _Limit:
         if self.is_off or not (is_late or _resident() > self._most):
             return
         if not self._reason:
-            time_used = f"after {self._seconds:g} seconds of processor time"
+            time_used = f"after {self._seconds:.3g} seconds of processor time"
             memory_used = f"at {self._memory // _MIB} MiB of memory"
             self._reason = time_used if is_late else memory_used
         self.until, self._most = now + _AGAIN, sys.maxsize
-        raise StoppedError(self._reason)
+        raise StoppedError(self._reason, self._path)
 
 
 _limits: list[_Limit] = []
-"""The limit of the current `limited` block, if any; used only in the main thread."""
+"""The limit of the current `limited` block, if any; changed only in the main thread."""
 
 
 def _resident() -> int:
@@ -166,7 +226,7 @@ def _resident() -> int:
 
 
 @contextmanager
-def limited(seconds: float, memory: int) -> Iterator[None]:
+def limited(seconds: float, memory: int, *, grows: bool = False) -> Iterator[None]:
     """Limit a block, in all threads but not in child processes.
 
     The limits have no effect outside of the main thread, on Windows, and in a process
@@ -175,6 +235,7 @@ def limited(seconds: float, memory: int) -> Iterator[None]:
     :param seconds: the processor time of the block.
     :param memory: the additional memory in bytes. The block may exceed this limit by as
         much as it takes within 0.05 seconds, or in one call of a C function.
+    :param grows: whether inputs raise the limits; see `count_input`.
     :raises StoppedError: a limit is reached. Catch it outside of the ``with`` block,
         because it may also be raised at the end of the block.
     """
@@ -185,7 +246,7 @@ def limited(seconds: float, memory: int) -> Iterator[None]:
     ):
         yield
         return
-    limit = _Limit(seconds, memory)
+    limit = _Limit(seconds, memory, grows=grows)
     with handling({signal.SIGPROF: limit.check}):
         try:
             _limits.append(limit)
@@ -216,3 +277,33 @@ def unstopped() -> Iterator[None]:
     finally:
         limit.until = max(limit.until, time.process_time() + left)
         limit.is_off = False
+
+
+def count_input(path: str, size: int = 0, *, is_new: bool = True) -> None:
+    """Raise the limits of the surrounding `limited` block, if it grows, for an input.
+
+    :param size: the size in bytes.
+    :param is_new: whether this is a further input, not a further part of one.
+    """
+    for limit in _limits[-1:]:
+        if limit.grows:
+            limit.add(path, size, is_new=is_new)
+
+
+@contextmanager
+def reading(path: str, size: int = 0) -> Iterator[None]:
+    """Count an input, and leave a part of the limits to the inputs after the block.
+
+    :raises InputError: a limit is reached.
+    """
+    count_input(path, size)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not _limits or not _limits[-1].grows:
+        yield
+        return
+    try:
+        with _limits[-1].shared():
+            yield
+    except StoppedError as error:
+        message = f"reading it was stopped {error}"
+        raise InputError(message, path=path, hint=STOPPED) from None

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, ProviderError
+from nvidia_variant_provider.errors import InputError, ProviderError, redacted
 
 from .parsers import (
     COMMANDS,
@@ -36,6 +36,12 @@ _INTERRUPTED = 130
 
 _WITHOUT_WAITS = ("pip", "serve", "census")
 """Commands that print their own progress, so they need no waiting line."""
+
+_UNLIMITED = ("pip", "serve", "census", "doctor")
+"""Commands that may run for days, or limit their work themselves."""
+
+_SECONDS, _MEMORY = 20.0, 700 * 1024 * 1024
+"""The processor time and the memory of all other commands. Large inputs raise both."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -148,6 +154,9 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
     options.arguments = line.passed_on
     if name != "pip":
         verbosity += options.verbose
+    from ..signals import STOPPED, StoppedError, limited
+
+    limit = limited(_SECONDS, _MEMORY, grows=True)
     with contextlib.ExitStack() as stack:
         if verbosity:
             from .log import log_start, logging_to_stderr
@@ -159,7 +168,13 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
-        result: Result = find_command(name).execute(options, os.environ)
+        try:
+            with contextlib.nullcontext() if name in _UNLIMITED else limit:
+                result: Result = find_command(name).execute(options, os.environ)
+        except StoppedError as error:
+            path = None if error.path is None else redacted(error.path)
+            message = f"the command was stopped {error}"
+            raise InputError(message, path=path, hint=STOPPED) from None
     return result
 
 

@@ -16,6 +16,8 @@ from nvidia_variant_provider.errors import (
     InputError,
     OverrideError,
     UsageError,
+    listed,
+    redacted,
     shown,
 )
 from nvidia_variant_provider.machine import reasons
@@ -31,6 +33,7 @@ from nvidia_variant_provider.machine.environment import (
 )
 from nvidia_variant_provider.machine.supported import HIGHEST, LOWEST, NEWEST
 
+from ..signals import count_input
 from .parsers import PROGRAM, whole_number
 
 TYPE_CHECKING = False
@@ -82,8 +85,8 @@ def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
             *others, last = words
-            listed = f"{', '.join(others)} or {last}" if others else last
-            raise argparse.ArgumentTypeError(f"{shown(text)} is not {listed}")
+            choices = f"{', '.join(others)} or {last}" if others else last
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not {choices}")
         return text
 
     return parse
@@ -169,15 +172,15 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
     from nvidia_variant_provider.metadata import read_metadata
     from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
-    if file == "-":
-        return read_metadata(read_stdin(), path="stdin")
     if "://" in file:
-        body, path = _download(file, environ)
-        return read_metadata(body, path=path)
-    if os.path.isdir(file):
-        file = _only_release(file)
-    # Pass bytes: read_metadata() would treat a path that starts with "{" as JSON.
-    return read_metadata(read_bytes(file), path=file)
+        body, file = _download(file, environ)
+    elif file == "-":
+        body, file = read_stdin(), "stdin"
+    else:
+        file = _only_release(file) if os.path.isdir(file) else file
+        body = read_bytes(file)
+    count_input(file)
+    return read_metadata(body, path=file)
 
 
 def refuse_project(text: str, *command: str) -> None:
@@ -210,17 +213,14 @@ def _only_release(folder: str) -> str:
         message = f"the directory has no file *{SUFFIX}"
         raise InputError(message, path=folder, hint="name the file itself")
     if len(names) > 1:
-        listed = ", ".join(shown(name) for name in names[:5])
-        more = ", ..." if len(names) > 5 else ""
-        message = f"the directory has {len(names)} files *{SUFFIX}: {listed}{more}"
+        several = listed([*map(shown, names)], 5)
+        message = f"the directory has {len(names)} files *{SUFFIX}: {several}"
         raise UsageError(message, path=folder, hint="name one of the files")
     return os.path.join(folder, names[0])
 
 
 def _download(url: str, environ: Mapping[str, str]) -> tuple[bytes, str]:
     """Return the file at a URL, and the URL without credentials and query."""
-    from nvidia_variant_provider.errors import redacted
-
     from ..index import connect
 
     if not url.startswith(("http://", "https://")):

@@ -12,8 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from threading import Thread
 
-from nvidia_variant_provider.errors import InputError, ProviderError, UsageError, shown
+from nvidia_variant_provider.errors import (
+    InputError,
+    ProviderError,
+    UsageError,
+    redacted,
+    shown,
+)
 
+from ..signals import reading
 from .arguments import add_options, require_positive
 from .parsers import add_examples
 from .render import Result, Table, progress_bar
@@ -75,7 +82,8 @@ def execute(
     errors: list[ProviderError] = []
     for path in _expanded(options.paths):
         try:
-            report = _inspect(path, options.jobs, environ)
+            with reading(redacted(path)):
+                report = _inspect(path, options.jobs, environ)
             if options.suggest:
                 _require_complete(report)
         except ProviderError as error:
@@ -134,8 +142,6 @@ def _expanded(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _inspect(path: str, jobs: int, environ: Mapping[str, str]) -> WheelReport:
-    from nvidia_variant_provider.errors import redacted
-
     from ..gpu_code.inspection import inspect_path
 
     # Import `describe` in a thread while a file is decompressed. With Python's default
@@ -157,8 +163,6 @@ def _inspect_url(
     url: str, environ: Mapping[str, str], progress: Progress | None
 ) -> WheelReport:
     """Inspect a wheel on a server, reading only members that may have GPU code."""
-    from nvidia_variant_provider.errors import redacted
-
     from ..gpu_code.inspection import inspect_path
     from ..index import connect
 

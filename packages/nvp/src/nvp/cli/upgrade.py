@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nvidia_variant_provider.errors import UsageError
 from nvidia_variant_provider.metadata import versions
 
+from ..signals import count_input
 from .arguments import add_options, choice, refuse_project
 from .parsers import PROGRAM, add_examples
 from .render import Result
@@ -106,6 +107,7 @@ def _upgrade_file(path: str, output: str | None, *, for_uv: bool) -> Result:
     if path == "-":
         file = api.upgrade(read_stdin(), name="stdin", for_uv=for_uv)
     else:
+        count_input(path)
         file = api.upgrade(Path(path), name=path, for_uv=for_uv)
     if file.text is None:
         return _result([file], [])

@@ -19,6 +19,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
+from ..signals import count_input
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .report import Defect, LibraryReport, WheelReport
@@ -47,6 +48,7 @@ def inspect_path(
     if isinstance(source, str):
         name = name or source
         listing, kind = _list_path(source, name)
+        count_input(name, listing.size, is_new=False)
     else:
         name = name or "archive"
         listing, kind = list_wheel(source, name), "wheel"
@@ -167,6 +169,7 @@ def inspect_recorded(
         listing.add_metadata(metadata)
     for path in sorted(recorded_paths(recorded, listing)):
         listing.add_path(locate(path), path.replace("\\", "/"))
+    count_input(name, listing.size, is_new=False)
     return inspect_listing(
         listing, name, "distribution", budget=budget, jobs=jobs, progress=progress
     )

@@ -30,6 +30,7 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ..files import page_url
+from ..signals import reading
 from . import clusters, commands
 from .model import Machine, as_mapping, environment_of_snapshot, refuse_repeated
 
@@ -124,7 +125,8 @@ def read_inventory(path: str) -> list[Machine]:
         if len(data) > _LONGEST:
             message = f"it is larger than {_LONGEST >> 20} MiB"
             raise InputError(message, hint="select fewer machines")
-        machines = list(refuse_repeated(_read(data, stem)))
+        with reading(name, len(data)):
+            machines = list(refuse_repeated(_read(data, stem)))
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             error.path = name

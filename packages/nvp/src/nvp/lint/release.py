@@ -10,6 +10,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, join, shown
 from nvidia_variant_provider.metadata.document import SUFFIX
 
+from .. import signals
 from ..index.http.urls import IndexFile, NoRangesError, TooLargeError
 from ..metadata.requirements import parse_requirement
 from .documents import Scope, check_text
@@ -95,7 +96,15 @@ def check_files(
     yield from page.findings
     large: list[IndexFile] = []
     for release in listing.releases:
-        yield from _check_release(release, path, reading, large)
+        place = release.metadata.path if release.metadata else path
+        try:
+            with signals.reading(place):
+                found = _check_release(release, path, reading, large)
+        except InputError as error:
+            page = Collector(place)
+            page.add_error("NV100", error)
+            found = page.findings
+        yield from found
     if reading.client is not None:
         page = Collector(path)
         SERVER_CHECKS.run(Server(client=reading.client, large=large), page)

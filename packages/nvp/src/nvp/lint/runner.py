@@ -13,6 +13,7 @@ from nvidia_variant_provider.errors import InputError, UsageError, redacted
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
+from .. import signals
 from ..files import list_names
 from ..index.http.urls import IndexFile, is_http, local_file
 from ..wheels.archive import parse_wheel_name
@@ -219,13 +220,14 @@ def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
             yield from check_wheel_path(path, reading)
         else:
             data = read_stdin() if path == "-" else read_bytes(path)
-            if path.endswith(".toml"):
-                from .pyproject import check_pyproject
+            with signals.reading(name):
+                if path.endswith(".toml"):
+                    from .pyproject import check_pyproject
 
-                collector = check_pyproject(data, name)
-            else:
-                collector = Collector(name, document=data)
-                check_text(data, collector)
+                    collector = check_pyproject(data, name)
+                else:
+                    collector = Collector(name, document=data)
+                    check_text(data, collector)
     except InputError as error:
         collector.add_error("NV100", error)
     yield from collector.findings

@@ -14,6 +14,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, listed, shown
 from nvidia_variant_provider.strict_json import parse_lenient
 
+from .. import signals
 from ..index.http.urls import METADATA, IndexFile, with_suffix
 from ..wheels.archive import WheelName, expands_too_far
 from ..wheels.variant_json import WheelContent, read_wheel
@@ -115,6 +116,19 @@ def check_wheel(
 
     :param told: properties that were already checked in other wheels; see `Scope`.
     """
+    size = file.size if file.page is None else None
+    try:
+        with signals.reading(file.path, size or 0):
+            return _check(file, name, reading, told)
+    except InputError as error:
+        collector = Collector(file.path)
+        collector.add_error("NV411", error)
+        return CheckedWheel(findings=collector.findings)
+
+
+def _check(
+    file: IndexFile, name: WheelName, reading: Reading, told: Told
+) -> CheckedWheel:
     outside = Collector(file.path)
     content = report = sha256 = unhashed = skipped = differences = None
     size = 0

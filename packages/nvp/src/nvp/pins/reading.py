@@ -18,6 +18,7 @@ from nvidia_variant_provider.strict_json import (
     read_stdin,
 )
 
+from ..signals import count_input
 from .documents import check_count, check_lengths
 from .model import PinnedFile
 from .toml_text import parse_toml
@@ -63,6 +64,7 @@ def read_pins(path: str) -> PinnedFile:
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
             text = _read_text(path)
+        count_input(path, len(text))
         file = _read(text, path)
         _limit(file)
     except InputError as error:

@@ -25,6 +25,7 @@ from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadab
 
 from ..files import replacing
 from ..metadata.checking import to_text
+from ..signals import reading
 from ..wheels.archive import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata
 from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
@@ -275,7 +276,8 @@ def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
         logger.debug("reading variant.json of %s", name)
         try:
             path = os.path.join(folder, name)
-            metadata, document = read_wheel_metadata(path, label)
+            with reading(path):
+                metadata, document = read_wheel_metadata(path, label)
         except InputError as error:
             error.path = name
             problems.append(Remark.from_error(error))

@@ -32,6 +32,7 @@ from nvidia_variant_provider.metadata.document import (
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
 from ...files import list_folders
+from ...signals import count_input
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,
@@ -190,6 +191,7 @@ def metadata_hash(wheel: str) -> dict[str, str] | None:
 def _digest(path: str) -> str:
     digest = hashlib.sha256()
     with open_regular(path) as file:
+        count_input(path, os.fstat(file.fileno()).st_size)
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

@@ -1,0 +1,128 @@
+"""Commands that take too much processor time or memory for their inputs are stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Never
+
+import pytest
+from jsonschema import Draft202012Validator
+from support.command import Run
+from support.paths import FIXTURES
+from support.wheels import stub_wheel
+
+from nvidia_variant_provider.errors import InputError
+from nvp import cli, signals
+from nvp.cli import resolve
+from nvp.gpu_code.inspection import inspect_path
+from nvp.lint import wheel
+from nvp.lint.files import open_wheel
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no timer of processor time"
+)
+METADATA = str(FIXTURES / "published/torch-2.10.0-variants.json")
+MIB = 1 << 20
+
+
+def endless(*_: object, **__: object) -> Never:
+    while True:
+        pass
+
+
+def growing(*_: object, **__: object) -> Never:
+    kept = []
+    while True:
+        kept.append(b"x" * (10 << 20))
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_SECONDS", 0.5)
+    monkeypatch.setattr(cli, "_MEMORY", 50 << 20)
+
+
+@pytest.mark.parametrize(
+    ("work", "stopped"),
+    [
+        (endless, "after 0.55 seconds of processor time"),
+        (growing, "at 50 MiB of memory"),
+    ],
+)
+def test_a_command_is_stopped(
+    work: Any,
+    stopped: str,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    report_schema: Draft202012Validator,
+) -> None:
+    monkeypatch.setattr(resolve, "resolve", work)
+    result = run("resolve", METADATA, "--json")
+    document = json.loads(result.out)
+    report_schema.validate(document)
+    assert (document["status"], result.code) == ("error", 3)
+    (error,) = document["errors"]
+    assert error["message"] == f"the command was stopped {stopped}"
+    assert (error["path"], error["hint"]) == (METADATA, signals.STOPPED)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+@pytest.mark.parametrize("command", ["inspect", "validate"])
+def test_other_inputs_are_reported(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    slow, fine = (
+        stub_wheel(tmp_path, name, "1.0", "cpu", members={"a.fatbin": b"0"})
+        for name in ("a", "b")
+    )
+
+    def inspected(path: str, **options: Any) -> Any:
+        return endless() if path == str(slow) else inspect_path(path, **options)
+
+    def opened(file: Any, *given: Any) -> Any:
+        return endless() if file.path == str(slow) else open_wheel(file, *given)
+
+    monkeypatch.setattr("nvp.gpu_code.inspection.inspect_path", inspected)
+    monkeypatch.setattr(wheel, "open_wheel", opened)
+    result = run(command, str(slow), str(fine), "--json")
+    document = json.loads(result.out)
+    assert "was stopped after" in result.out
+    if command == "inspect":
+        assert result.code == 3
+        assert [item["path"] for item in document["data"]["files"]] == [str(fine)]
+    else:
+        found = {x["path"]: x["code"] for x in document["data"]["findings"]}
+        assert (result.code, found[str(slow)]) == (1, "NV411")
+        assert str(fine) in found
+
+
+def test_large_inputs_raise_the_limits() -> None:
+    with signals.limited(20, 100 * MIB, grows=True):
+        (limit,) = signals._limits
+        until, most = limit.until, limit._most
+        signals.count_input("a", 32 * MIB)
+        assert limit.until - until == pytest.approx(0.05)
+        with signals.reading("b", 100 * MIB):
+            assert limit.until - until < 100
+            signals.count_input("c", 20 * MIB, is_new=False)
+        assert limit.until - until == pytest.approx(120.1)
+        assert limit._most - most == 8 * 120 * MIB
+
+
+def test_one_input_leaves_a_part_to_others() -> None:
+    with signals.limited(0.4, 1 << 40, grows=True):
+        for name in ("a", "b"):
+            stopped = pytest.raises(InputError, match="stopped after")
+            with stopped as error, signals.reading(name):
+                endless()
+            assert error.value.path == name
+        with signals.reading("c"):
+            pass
+
+
+def test_inputs_do_not_raise_the_limits_of_doctor() -> None:
+    with signals.limited(20, 100 * MIB), signals.reading("a", 100 * MIB):
+        assert signals._limits[0]._seconds == 20
