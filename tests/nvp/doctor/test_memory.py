@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -112,6 +113,42 @@ def test_an_interrupt_while_the_child_starts(
         watched(with_memory(**hangs), libraries, tmp_path)
     with pytest.raises(ProcessLookupError):
         os.kill(pids[0], 0)
+
+
+KILLED = """
+import os, signal
+from nvp.doctor.live import processes
+processes._START = 0.5
+with processes.watch_memory(os.environ, 60):
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        print(file.read(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and pidfd_open")
+@pytest.mark.parametrize("calls", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo"])
+def test_a_hanging_child_ends_with_its_parent(
+    calls: str, libraries: Path, tmp_path: Path
+) -> None:
+    hangs: Any = {f"behaviour.{calls}": "hang"}
+    path = with_memory(**hangs).write(tmp_path / "scenario")
+    environ = {**os.environ, **with_libraries(libraries, path)}
+    words = [sys.executable, "-c", KILLED]
+    done = subprocess.run(
+        words, env=environ, stdout=subprocess.PIPE, check=False, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL
+    pid = int(done.stdout)
+    try:
+        child = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended, _, _ = select.select([child], [], [], 10)
+    os.close(child)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    assert ended
 
 
 def test_without_a_driver(tmp_path: Path) -> None:

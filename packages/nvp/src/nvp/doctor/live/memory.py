@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 
 import pynvml
@@ -27,8 +28,9 @@ def main(seconds: float) -> None:
 
     If NVML cannot report the memory of any GPU, the error code is printed instead.
     """
-    parent = os.getppid()
-    end = time.monotonic() + seconds
+    # NVML may hang in any call, so a thread ends the process.
+    watch = threading.Thread(target=_end_in_time, args=(seconds,), daemon=True)
+    watch.start()
     try:
         pynvml.nvmlInit()
         gpus = list(_readable_gpus(pynvml.nvmlDeviceGetCount()))
@@ -38,11 +40,20 @@ def main(seconds: float) -> None:
         return
     documents = [gpu for gpu, _ in gpus]
     _print({"gpus": documents})
-    while time.monotonic() < end and os.getppid() == parent:
+    while True:
         time.sleep(_INTERVAL)
         # Sample every GPU: any() would stop at the first new peak.
         if sum(_grows(gpu, handle) for gpu, handle in gpus):
             _print({"gpus": documents})
+
+
+def _end_in_time(seconds: float) -> None:
+    """End this process with its parent, or after its time limit."""
+    parent = os.getppid()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and os.getppid() == parent:
+        time.sleep(_INTERVAL)
+    os._exit(0)
 
 
 def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:
