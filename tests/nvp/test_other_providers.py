@@ -54,6 +54,10 @@ def nvp(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             "raise OSError('two\\nlines')",
             r"nvidia_variant_provider cannot be used: OSError: two\nlines; nvp needs",
         ),
+        (
+            "__version__ = '1\x1b]0;##vso[x]'",
+            r"nvidia_variant_provider is version 1\x1b]0;# #vso[x], from ",
+        ),
     ],
 )
 @pytest.mark.parametrize("words", [["detect"], ["doctor"], []], ids=str)

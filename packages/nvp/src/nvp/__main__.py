@@ -118,6 +118,8 @@ def _foreign_provider() -> str | None:
 
 def _refuse(problem: str) -> int:
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in problem)
+    # CI services read "##vso[...]", for example, as a command.
+    line = line.replace("##", "# #")
     if sys.argv[1:] == ["--version"]:
         print(f"nvp {__version__}")  # noqa: T201
         print(f"warning: {line.encode('ascii', 'backslashreplace').decode()}")  # noqa: T201
