@@ -250,6 +250,18 @@ def test_paths_of_one_folder_share_its_listing(
     assert listed.calls < 20
 
 
+@pytest.mark.parametrize("length", [3, 200])
+def test_a_listing_counts_by_its_size(
+    length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lower(monkeypatch, SEARCHES=1000)
+    for number in range(100):
+        (tmp_path / str(number).zfill(length)).touch()
+    files = system.System(str(tmp_path))
+    assert len(files.names(str(tmp_path))) == (100 if length == 3 else 0)
+    assert files.is_searched == (length == 3)
+
+
 def test_an_endless_search_ends_without_a_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -167,7 +167,8 @@ class System:
             if place not in self._listings or not status.st_ino:
                 with os.scandir(folder) as entries:
                     names = [item.name for item in islice(entries, _MOST_NAMES + 1)]
-                many = len(names) > _MOST_NAMES or not self.take(len(names), folder)
+                steps = len(names) + sum(map(sys.getsizeof, names)) // _AS_STEP
+                many = len(names) > _MOST_NAMES or not self.take(steps, folder)
                 self._listings[place] = None if many else frozenset(names)
             return self._listings[place]
         except (FileNotFoundError, NotADirectoryError, ValueError):
