@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 from support.builds import gpu_build, metadata
+from support.index_server import serve
+from support.processes import Pip, installed_labels
+from support.wheels import publish, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.locks import is_lock, read_lock
+from nvp.index.pip.locks import is_lock, parse_toml, read_lock
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
 
@@ -97,3 +103,97 @@ def test_inlined_metadata_is_written_nowhere_else(
     path.write_text(tomli_w.dumps({"lock-version": "1.0", "packages": [table]}))
     with pytest.raises(InputError, match="the name or the version is not valid"):
         read_lock(str(path))
+
+
+@pytest.fixture
+def grouped(tmp_path: Path) -> Iterator[Path]:
+    """Return a lock file whose packages depend on extras, groups and the platform.
+
+    The files of a package for another platform cannot be read.
+    """
+    path, folder = tmp_path / "pylock.toml", tmp_path / "index"
+    builds = {"cu126": gpu_build("12.6"), "cu130": gpu_build("13.0")}
+    markers = {
+        "always": "python_version > '3'",
+        "given": "'x' in extras",
+        "grouped": "'x' in dependency_groups",
+        "default": "'main' in dependency_groups",
+        "elsewhere": "sys_platform == 'beos'",
+    }
+    with serve(folder) as index:
+        tables = []
+        for name, marker in markers.items():
+            publish(folder, metadata(builds), name, "1.0")
+            table: dict[str, Any] = {"name": name, "version": "1.0", "marker": marker}
+            wheels = sorted((folder / name).glob("*.whl"))
+            table["wheels"] = [entry(wheel, index) for wheel in wheels]
+            described = folder / name / variants_json_name(name, "1.0")
+            table["variants-json"] = entry(described, index)
+            if name == "elsewhere":
+                described.unlink()
+            tables.append(table)
+        document = {
+            "lock-version": "1.0",
+            "created-by": "a test",
+            "extras": ["x"],
+            "dependency-groups": ["x"],
+            "default-groups": ["main"],
+            "packages": tables,
+        }
+        path.write_text(tomli_w.dumps(document), encoding="utf-8")
+        yield path
+
+
+def entry(path: Path, index: str) -> dict[str, Any]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    url = f"{index}{path.parent.name}/{path.name}"
+    return {"name": path.name, "url": url, "hashes": {"sha256": digest}}
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("-r {}", "always default"),
+        pytest.param("-r {}[x]", "always default given", marks=pytest.mark.slow),
+        ("-r {} --group {}:x", "always default grouped"),
+        pytest.param("--group {}:x", "always grouped", marks=pytest.mark.slow),
+        pytest.param(
+            "--group {}[x]:x -r pylock.toml",
+            "always default given grouped",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("-r {} -r {}[x]", "always default given", marks=pytest.mark.slow),
+        pytest.param("variable", "always grouped", marks=pytest.mark.slow),
+        pytest.param("file", "always grouped", marks=pytest.mark.slow),
+    ],
+)
+def test_extras_groups_and_platforms(
+    words: str, names: str, grouped: Path, pip: Pip, tmp_path: Path
+) -> None:
+    """pip combines the extras and groups of a lock file, and skips other packages."""
+    if words == "variable":
+        pip.environ["PIP_GROUP"] = f"{grouped}:x"
+    elif words == "file":
+        pip.environ["PIP_CONFIG_FILE"] = str(tmp_path / "pip.conf")
+        (tmp_path / "pip.conf").write_text(f"[install]\ngroup = {grouped}:x\n")
+    given = words.replace("{}", str(grouped)).split() if "-" in words else []
+    own = ("install", "--no-index", "--target", tmp_path / "it")
+    done = pip(*own, *given, cwd=tmp_path)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == dict.fromkeys(
+        names.split(), "1.0 cu126"
+    )
+
+
+def test_two_lock_files(grouped: Path, pip: Pip, tmp_path: Path) -> None:
+    document = parse_toml(grouped.read_text(), str(grouped))
+    first, *_, second, _, _ = document["packages"]
+    words = []
+    for name, table in (("pylock.toml", first), ("pylock.b.toml", second)):
+        (tmp_path / name).write_text(tomli_w.dumps({**document, "packages": [table]}))
+        words += ["-r", tmp_path / name]
+    words += ["--group", f"{tmp_path / 'pylock.b.toml'}:x"]
+    done = pip("install", "--no-index", "--target", tmp_path / "it", *words)
+    assert done.code == 0, done.text
+    names = ("always", "grouped")
+    assert installed_labels(tmp_path / "it") == dict.fromkeys(names, "1.0 cu126")

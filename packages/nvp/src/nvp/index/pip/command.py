@@ -50,6 +50,7 @@ class PipOptions:
     no_proxy_env: bool | None = None
     requirements: Sequence[str] = ()
     constraints: Sequence[str] = ()
+    dependency_groups: Sequence[Sequence[str]] = ()
     isolated_mode: bool = False
     output_file: str | None = None
 

@@ -12,13 +12,11 @@ local index.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ from simple_repository import model
 from nvidia_variant_provider.errors import (
     InputError,
     NothingFitsError,
-    UsageError,
     join,
     shown,
 )
@@ -38,15 +35,16 @@ from nvidia_variant_provider.metadata import document as metadata_files
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ...pins import toml_text
+from ...pins.targets import PinTarget
 from ...wheels.archive import parse_wheel_name
-from ..http.urls import file_name, is_http
+from ..http.urls import file_name, find_other, is_http
 from ..selection.renaming import find_label
 from ..selection.shown import ShownRelease
 from ..selection.wheel_files import may_be_build
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockedPage
 from ..server.upstream import local_path
-from .settings import Interpreter, find_interpreter
+from .settings import Interpreter, check_locks, find_interpreter
 
 _NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 _EXTRAS = re.compile(r"(.+?)(\[[^\[\]]*\])?")
@@ -54,9 +52,6 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
 _MAJOR = 1
 _HINT = "make the lock file again"
 _WITH_PATHS = ("archive", "directory", "sdist", "vcs", "variants-json")
-
-_FIRST_PIP = Version("26.1")
-"""The first version of pip that can install from lock files (experimental)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -249,11 +244,16 @@ def _invalid(message: str, path: str, place: str | None = None) -> InputError:
 class LockCopies:
     """The lock files of a command line, and their copies for pip.
 
+    Like pip, combine the extras and groups of all options that name a lock file.
+
     :param folder: the directory of the copies.
     :param paths: the directories of pip and other packages.
     :param copied: receives the path of each copy, keyed by the path of the original.
     :param locks: the lock files, in the order of the local index.
+    :param numbers: the positions in ``locks``, keyed by path.
     :param copies: the paths of the copies, keyed by the position in ``locks``.
+    :param extras: the extras to install, for each lock file.
+    :param groups: the dependency groups to install, for each lock file.
     """
 
     local_index: LocalIndex
@@ -261,24 +261,18 @@ class LockCopies:
     paths: Sequence[str]
     copied: dict[str, str]
     locks: list[Lock] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
     copies: dict[int, Path] = field(default_factory=dict)
+    extras: list[set[str]] = field(default_factory=list)
+    groups: list[set[str]] = field(default_factory=list)
 
-    def judge(self) -> None:
-        """Judge the builds in the lock files, for messages at the end of the run.
-
-        A build that cannot run is installed anyway, because the user has locked it.
-        """
-        for number, lock in enumerate(self.locks):
-            for package in lock.packages:
-                if any(may_be_build(wheel.name) for wheel in package.wheels):
-                    self.local_index.locks.judge(number, package.name)
-
-    def add(self, text: str) -> str | None:
+    def add(self, text: str, group: str | None = None) -> str | None:
         """Add a lock file, and return its path for pip; ``None`` for any other file.
 
         `fill` writes the copy later, when the local index is serving.
 
         :param text: the value of ``-r``: a path, perhaps with extras.
+        :param group: a dependency group, if ``text`` is part of a value of ``--group``.
         :raises InputError: the lock file cannot be read, or is not valid.
         :raises UsageError: this pip does not support lock files.
         """
@@ -286,41 +280,76 @@ class LockCopies:
         path, extras = (match[1], match[2] or "") if match else (text, "")
         if not is_lock(path):
             return None
+        key = os.path.join(os.getcwd(), Path(path))
+        if key not in self.numbers:
+            self.numbers[key] = self._read(path)
+        number = self.numbers[key]
+        names = extras.strip("[]").split(",")
+        self.extras[number].update(canonicalize_name(x.strip()) for x in names if x)
+        defaults = self.locks[number].document.get("default-groups")
+        found = defaults if isinstance(defaults, list) else []
+        found = found if group is None else [group]
+        self.groups[number].update(canonicalize_name(str(x)) for x in found)
+        copy = self.copies.get(number)
+        return text if copy is None else f"{copy}{extras}"
+
+    def _read(self, path: str) -> int:
         lock = read_lock(path)
         folder = self.folder / f"lock-{len(self.locks)}"
         folder.mkdir()
         number = self.local_index.locks.add(_files(lock, folder))
         self.locks.append(lock)
-        if not any(map(self._is_ours, lock.packages)):
-            return text
-        _check_pip(self.paths, path)
-        # pip recognizes a lock file by its name, so keep the name.
-        copy = folder / Path(path).name
-        self.copies[number] = copy
-        self.copied[path] = str(copy)
-        return f"{copy}{extras}"
+        self.extras.append(set())
+        self.groups.append(set())
+        if any(map(self._is_ours, lock.packages)):
+            check_locks(self.paths, path)
+            # pip recognizes a lock file by its name, so keep the name.
+            self.copies[number] = folder / Path(path).name
+            self.copied[path] = str(self.copies[number])
+        return number
 
-    def fill(self, python: str, environ: Mapping[str, str]) -> None:
+    def fill(self, python: str, environ: Mapping[str, str], *, judges: bool) -> None:
         """Write the copies; the local index must be serving.
 
+        Packages whose marker does not hold are left out, because pip skips them.
+
         :param python: the target interpreter.
+        :param judges: judge the builds, for messages at the end of the run. A build
+            that cannot run is installed anyway, because the user has locked it.
         :raises InputError: a file differs from its entry in the lock file.
         :raises NothingFitsError: no wheel of a package fits this machine.
         """
-        if not self.copies:
+        if not self.locks:
             return
         interpreter = find_interpreter(python, environ)
-        for number, path in self.copies.items():
-            lock = self.locks[number]
+        target = PinTarget(variables=interpreter.variables, ranks={})
+        for number, lock in enumerate(self.locks):
+            extras, groups = map(frozenset, (self.extras[number], self.groups[number]))
+            skipped = set()
             for package in lock.packages:
-                if self._is_ours(package):
-                    wheel = self._select(number, package, interpreter)
-                    package.table.pop("variants-json", None)
-                    if wheel is None:
-                        package.table.pop("wheels")
-                    else:
-                        package.table["wheels"] = [wheel]
-            path.write_text(tomli_w.dumps(lock.document), encoding="utf-8")
+                marker = package.table.get("marker")
+                if isinstance(marker, str) and not target.holds(marker, extras, groups):
+                    skipped.add(id(package.table))
+                    continue
+                if judges and any(may_be_build(wheel.name) for wheel in package.wheels):
+                    self.local_index.locks.judge(number, package.name)
+                if number in self.copies and self._is_ours(package):
+                    self._replace(number, package, interpreter)
+            if number in self.copies:
+                tables = lock.document["packages"]
+                tables = [table for table in tables if id(table) not in skipped]
+                text = tomli_w.dumps({**lock.document, "packages": tables})
+                self.copies[number].write_text(text, encoding="utf-8")
+
+    def _replace(
+        self, number: int, package: LockedPackage, interpreter: Interpreter
+    ) -> None:
+        wheel = self._select(number, package, interpreter)
+        package.table.pop("variants-json", None)
+        if wheel is None:
+            package.table.pop("wheels")
+        else:
+            package.table["wheels"] = [wheel]
 
     def _is_ours(self, package: LockedPackage) -> bool:
         """Return whether pip needs the local index to install a package's wheels."""
@@ -337,7 +366,7 @@ class LockCopies:
             body = locks.read_file(number, package.name, file.name)
             _verify(body, file, package, path)
         page = locks.read(number, package.name)
-        release = _find_shown(page, package)
+        release = page.find_release(package.version)
         if release is not None and release.problem:
             message = f"{package.name} {package.version}: {release.problem}"
             raise InputError(message, path=path)
@@ -364,28 +393,9 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 
     :raises InputError: a hash differs.
     """
-    for algorithm, expected in file.hashes.items():
-        try:
-            actual = hashlib.new(algorithm, body, usedforsecurity=False).hexdigest()
-        except (ValueError, TypeError):
-            continue  # an algorithm that hashlib lacks is allowed
-        if actual != expected.lower():
-            message = f"the file of {package.name} {package.version} has another "
-            message += f"{algorithm} now"
-            raise _invalid(message, path, file.place)
-
-
-def _check_pip(paths: Sequence[str], lock: str) -> None:
-    """Check that pip supports lock files.
-
-    :raises UsageError: this pip treats lock files as requirements files.
-    """
-    for pip in distributions(name="pip", path=list(paths)):
-        if Version(pip.version) < _FIRST_PIP:
-            message = f"pip {pip.version} does not install from lock files"
-            hint = f"upgrade it: python -m pip install 'pip>={_FIRST_PIP}'"
-            raise UsageError(message, path=lock, hint=hint)
-        return
+    if (algorithm := find_other(body, file.hashes)) is not None:
+        message = f"the file of {package.name} {package.version} has another "
+        raise _invalid(f"{message}{algorithm} now", path, file.place)
 
 
 def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
@@ -407,16 +417,6 @@ def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
             for item in named
         )
     return files
-
-
-def _find_shown(page: LockedPage, package: LockedPackage) -> ShownRelease | None:
-    """Return the shown release of a package; ``None`` if it has no variants."""
-    try:
-        version = Version(package.version)
-    except ValueError:
-        return None
-    shown = page.releases.values()
-    return next((item for item in shown if Version(item.version) == version), None)
 
 
 def _best(

@@ -38,6 +38,7 @@ REPLACED = {
     "constraint",
     "extra-index-url",
     "find-links",
+    "group",
     "no-proxy-env",
     "proxy",
     "requirement",
@@ -68,6 +69,8 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     if any(word in ("-h", "--help") for word in given) or general.version:
         return {"command": None}
     seen = record(parser)
+    # pip adds to default lists, which the parser of a later run in this process shares.
+    parser.defaults = copy.deepcopy(parser.defaults)
     options, positional = parser.parse_args(given)
     paths = [path for path in sys.path if path]
     if not hasattr(options, "index_url"):

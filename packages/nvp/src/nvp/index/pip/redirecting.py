@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 # The options for indexes and links, and those for proxies, which are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index"}
 _PROXIES = {"proxy", "no_proxy_env"}
+_GROUPS = "dependency_groups"
 _FILES = {"requirement": "requirements", "constraint": "constraints"}
 """The attribute for the values of each option that names files. pip itself reads build
 constraints, whose indexes and links are only for builds."""
@@ -129,11 +130,18 @@ def redirect(
         copy = copies.add(text) if copies is not None else None
         return copy or files.replace(text)
 
+    def replaced_group(text: str) -> str:
+        path, mark, group = text.rpartition(":")
+        copy = copies.add(path, group) if copies is not None and mark else None
+        return f"{copy}:{group}" if copy else text
+
     replaced_options = _PLACES | _PROXIES if command.options.proxy else _PLACES
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in _FILES.values():
             arguments += [spelled, *map(replaced_file, values)]
+        elif option == _GROUPS:
+            arguments += [spelled, *map(replaced_group, values)]
         elif option not in replaced_options:
             arguments += [spelled, *values]
     if no_index:
@@ -162,7 +170,7 @@ def redirect(
         for value in values:
             if value not in plain:
                 arguments += [f"--{option}", value]
-    variables |= _replace_files(command, environ, folder, replaced_file)
+    variables |= _replace_files(command, environ, folder, replaced_file, replaced_group)
     return arguments, variables
 
 
@@ -171,6 +179,7 @@ def _replace_files(
     environ: Mapping[str, str],
     folder: Path,
     replaced_file: Callable[[str], str],
+    replaced_group: Callable[[str], str],
 ) -> dict[str, str]:
     """Replace files in variables and configuration files, and hide what is replaced.
 
@@ -178,15 +187,18 @@ def _replace_files(
     build reads the same variables, but not the same sections.
     """
 
-    def replaced_files(text: str) -> str:
+    def replaced(name: str, text: str) -> str:
+        if name == "group":
+            return replaced_group(text)
         paths = map(replaced_file, text.split())
         # A directory for temporary files may have a space in its path.
         return " ".join(p if p.split() == [p] else Path(p).as_uri() for p in paths)
 
     isolated = command.options.isolated_mode
-    files = {name for name in _FILES if getattr(command.options, _FILES[name])}
+    options = {**_FILES, "group": _GROUPS}
+    files = {name for name in options if getattr(command.options, options[name])}
     found = {
-        name: replaced_files(value)
+        name: replaced(option_of(name), value)
         for name, value in ({} if isolated else environ).items()
         if value and option_of(name) in files
     }
@@ -200,7 +212,7 @@ def _replace_files(
             # An empty value hides the same option in pip's other files.
             config[key] = ""
         elif name in files and section in ("global", command.command):
-            config[key] = replaced_files(value)
+            config[key] = replaced(name, value)
     if config != command.configured:
         found["PIP_CONFIG_FILE"] = write_config(config, folder)
     return found

@@ -250,9 +250,8 @@ class _Session:
     def run(self, prepared: _Prepared) -> PipRun:
         """Run pip; the index must be serving."""
         if prepared.copies is not None:
-            prepared.copies.fill(self.pip.python, self.environ)
-            if not self.selection.unchecked:
-                prepared.copies.judge()
+            judges = not self.selection.unchecked
+            prepared.copies.fill(self.pip.python, self.environ, judges=judges)
         written = prepared.written
         downloads = self.command.command == "download"
         folder = self.command.options.download_dir if downloads else None
@@ -350,7 +349,8 @@ class _Session:
 
         :param copied: receives the path of each copy, keyed by the original path.
         """
-        files = self.command.options.requirements
+        options = self.command.options
+        files = [*options.requirements, *(x[0] for x in options.dependency_groups)]
         if not any(file.partition("[")[0].endswith(".toml") for file in files):
             return None
         from .locks import LockCopies

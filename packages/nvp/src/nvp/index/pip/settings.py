@@ -11,12 +11,15 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from packaging.markers import default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
+from packaging.version import Version
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
@@ -28,6 +31,9 @@ from .process import Pip
 logger = logging.getLogger(__name__)
 
 _LOCAL = "127.0.0.1,localhost"
+
+_FIRST_PIP = Version("26.1")
+"""The first version of pip that can install from lock files (experimental)."""
 
 
 def make_settings(
@@ -238,11 +244,38 @@ def find_netrc_credentials(
     return None
 
 
-_QUESTION = (
-    "import json, sys, sysconfig; print(json.dumps(["
-    "sys.implementation.name, list(sys.version_info[:3]), "
-    "bool(sysconfig.get_config_var('Py_GIL_DISABLED'))]))"
-)
+def check_locks(paths: Sequence[str], lock: str) -> None:
+    """Check that pip supports lock files.
+
+    :param paths: the directories of pip.
+    :param lock: the path of the lock file, for the error.
+    :raises UsageError: this pip treats lock files as requirements files.
+    """
+    for pip in distributions(name="pip", path=list(paths)):
+        if Version(pip.version) < _FIRST_PIP:
+            message = f"pip {pip.version} does not install from lock files"
+            hint = f"upgrade it: python -m pip install 'pip>={_FIRST_PIP}'"
+            raise UsageError(message, path=lock, hint=hint)
+        return
+
+
+_QUESTION = """
+import json, platform, sys, sysconfig
+numbers = [str(number) for number in sys.version_info[:3]]
+print(json.dumps([
+    sys.implementation.name,
+    numbers,
+    bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    {
+        "implementation_name": sys.implementation.name,
+        "implementation_version": ".".join(numbers),
+        "platform_machine": platform.machine(),
+        "platform_python_implementation": platform.python_implementation(),
+        "python_full_version": platform.python_version(),
+        "python_version": ".".join(numbers[:2]),
+    },
+]))
+"""
 
 _TIMEOUT = 60.0
 
@@ -254,11 +287,13 @@ class Interpreter:
     :param version: the version, such as ``3.13.9``.
     :param ranks: the supported wheel tags with their ranks; 0 is the best.
     :param platforms: the supported platform tags, including ``any``.
+    :param variables: the variables of environment markers; empty if unknown.
     """
 
     version: str
     ranks: Mapping[Tag, int] = field(repr=False)
     platforms: frozenset[str] = field(repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def rank(self, tags: Iterable[Tag]) -> int | None:
         """Return the best rank of a wheel's tags; ``None`` if no tag is supported."""
@@ -281,9 +316,10 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
     :param python: the path of the interpreter.
     :raises InputError: the interpreter cannot be run.
     """
+    own = {key: str(value) for key, value in default_environment().items()}
     if python == sys.executable:
         version = ".".join(map(str, sys.version_info[:3]))
-        return _make(version, sys_tags())
+        return _make(version, sys_tags(), own)
     try:
         done = subprocess.run(  # noqa: S603
             [python, "-I", "-c", _QUESTION],
@@ -292,7 +328,8 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
             timeout=_TIMEOUT,
             check=True,
         )
-        name, numbers, free_threaded = json.loads(done.stdout)
+        name, numbers, free_threaded, variables = json.loads(done.stdout)
+        variables = {**own, **variables}
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         message = "does not run as an interpreter of Python"
         raise InputError(message, path=python, hint="see --python") from None
@@ -302,7 +339,7 @@ def find_interpreter(python: str, environ: Mapping[str, str]) -> Interpreter:
     if name == "cpython":
         tags += cpython_tags(short, abis=[f"{plain}t" if free_threaded else plain])
     tags += compatible_tags(short, plain if name == "cpython" else None)
-    return _make(".".join(map(str, numbers)), tags)
+    return _make(".".join(map(str, numbers)), tags, variables)
 
 
 def interpreter_of(target: Target) -> Interpreter:
@@ -310,9 +347,13 @@ def interpreter_of(target: Target) -> Interpreter:
     return _make(target.version, (Tag(*text.split("-")) for text in target.tags))
 
 
-def _make(version: str, tags: Iterable[Tag]) -> Interpreter:
+def _make(
+    version: str, tags: Iterable[Tag], variables: Mapping[str, str] | None = None
+) -> Interpreter:
     ranks: dict[Tag, int] = {}
     for rank, tag in enumerate(tags):
         ranks.setdefault(tag, rank)
     platforms = frozenset(tag.platform for tag in ranks)
-    return Interpreter(version=version, ranks=ranks, platforms=platforms)
+    return Interpreter(
+        version=version, ranks=ranks, platforms=platforms, variables=variables or {}
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from packaging.version import Version
 from simple_repository import errors, model
 
 from nvidia_variant_provider.errors import InputError
@@ -38,6 +39,15 @@ class LockedPage:
 
     files: Mapping[str, model.File]
     releases: Mapping[str, ShownRelease]
+
+    def find_release(self, version: str) -> ShownRelease | None:
+        """Return the shown release of a version; ``None`` if it has no variants."""
+        try:
+            wanted = Version(version)
+        except ValueError:
+            return None
+        shown = self.releases.values()
+        return next((item for item in shown if Version(item.version) == wanted), None)
 
 
 class LockFiles:
