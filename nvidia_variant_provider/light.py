@@ -1,22 +1,19 @@
-"""Light replacements for `dataclasses`, `logging`, `json` and `signal`.
+"""Light replacements for `dataclasses`, `logging` and `json`.
 
 An installer loads the plugin in every process, and importing any of these standard
 modules takes longer than importing the plugin: `dataclasses` imports ``inspect`` and
 compiles code for every class, and `json` imports ``re``. The provider uses `Frozen`,
-`Logger`, `dumps` and `loads` instead; nvp uses the standard modules. The programs use
-`end_at_interrupt`, which works before slow imports.
+`Logger`, `dumps` and `loads` instead; nvp uses the standard modules.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from logging import Logger as StandardLogger
-    from types import FrameType
     from typing import Any, TypeVar
 
     from typing_extensions import dataclass_transform
@@ -196,27 +193,3 @@ def _escaped(character: str) -> str:
     # A character beyond the first 65,536 becomes two escapes (RFC 8259, section 7).
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
-def end_at_interrupt() -> None:
-    """Let Ctrl-C end this process at once, with exit code 130 and without a traceback.
-
-    Only inside of functions named ``run_interruptibly``, Ctrl-C still raises
-    `KeyboardInterrupt`, so they can end their child processes.
-    """
-    # `signal` also imports enum and functools.
-    import _signal  # type: ignore[import-not-found]  # a part of CPython
-    import atexit
-
-    def end(_: int, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code.co_name != "run_interruptibly":
-            frame = frame.f_back
-        if frame is None:
-            os._exit(130)
-        raise KeyboardInterrupt
-
-    # A process that was started with an ignored SIGINT keeps ignoring it.
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, end)
-        # While Python ends, it cannot call `end`.
-        atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
