@@ -371,6 +371,18 @@ def test_long_rows_are_written_a_few_at_a_time(
     assert count == written.metadata.num_rows > written.num_row_groups > 1
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "csv"])
+def test_long_texts_of_a_wheel_are_not_repeated(
+    store: Store, tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"rows.{ending}"
+    add(store, "1.2", "plain.so", host="a" * 60_000)
+    count = export(store, str(path))
+    assert count > 4
+    assert path.stat().st_size < 2_000 * count
+    assert {len(row["url"]) for row in rows_of(path)} > {503}
+
+
 def test_a_page_has_a_limited_number_of_columns() -> None:
     builds = [
         ReleaseSummary(

@@ -38,13 +38,18 @@ def path(tmp_path: Path) -> str:
         ("ALTER TABLE wheels RENAME TO kept", _VIEW),
         ("CREATE TRIGGER t AFTER INSERT ON wheels BEGIN DELETE FROM wheels; END",),
         ("ALTER TABLE wheels ADD COLUMN more TEXT AS (hex(zeroblob(400000000)))",),
+        ("DROP TABLE targets", "CREATE TABLE targets AS SELECT * FROM claims"),
+        (
+            "ALTER TABLE libraries RENAME TO kept",
+            "CREATE TABLE Libraries (path PRIMARY KEY, Wheel)",
+        ),
     ],
 )
 def test_a_store_that_computes_its_rows(path: str, changes: tuple[str, ...]) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         for change in changes:
             connection.execute(change)
-    with pytest.raises(InputError, match="it computes its rows"):
+    with pytest.raises(InputError, match="its tables are not those of a census"):
         Store(path)
 
 
@@ -113,6 +118,11 @@ def filled(path: str) -> str:
     [
         ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "rows.jsonl"]),
         ("UPDATE wheels SET sha256 = X'FF00'", ["--export", "builds.json"]),
+        ("UPDATE wheels SET size = 9e999", ["--export", "rows.jsonl"]),
+        ("UPDATE targets SET count = 9e999", ["--export", "rows.csv"]),
+        ("UPDATE targets SET count = 'x'", ["--export", "rows.jsonl"]),
+        ("UPDATE wheels SET seconds = 9e999", ["--report", "--json"]),
+        ("UPDATE wheels SET bytes_read = -9e999", ["--report", "--json"]),
         pytest.param(
             "UPDATE targets SET count = 9e999",
             ["--export", "rows.parquet"],

@@ -51,45 +51,40 @@ def count_wheels(store: Store) -> dict[str, float]:
         "SELECT status, count(*) AS wheels, sum(bytes_read) AS size, "
         "sum(seconds) AS seconds FROM wheels GROUP BY status"
     ):
-        counts[row["status"]] = row["wheels"]
+        counts[row["status"]] += row["wheels"]
         wheels += row["wheels"]
-        size += row["size"]
+        size += int(row["size"])
         seconds += row["seconds"]
-    times = round(seconds, 3)
+    times = round(1000 * seconds) / 1000  # fails for infinity, unlike two arguments
     return {"wheels": wheels, **counts, "bytes_read": size, "seconds": times}
 
 
 _TARGETS = """
-SELECT wheel, target
-FROM targets
-JOIN libraries USING (wheel, path, copy)
-JOIN wheels ON wheels.id = wheel
-WHERE status = 'inspected' AND count > stubs AND NOT vendored
-      AND NOT is_test(path)
+SELECT DISTINCT target
+FROM libraries CROSS JOIN targets USING (wheel, path, copy)
+WHERE wheel = ? AND count > stubs AND NOT vendored AND NOT is_test(libraries.path)
 """
 
 
 def summarize(store: Store) -> Iterator[ProjectSummary]:
     """Yield the summary of each project of a store, sorted by name."""
     with store.intact():
-        targets: dict[int, set[str]] = {}
-        for row in store.rows(_TARGETS):
-            targets.setdefault(row["wheel"], set()).add(row["target"])
         for project, rows in groupby(store.wheels(), key=itemgetter("project")):
-            builds = [_release(row, targets.get(row["id"], ())) for row in rows]
+            builds = [_release(store, row) for row in rows]
             builds.sort(key=lambda item: (item.label or "", item.platform))
             builds.sort(key=lambda item: Version(item.version), reverse=True)
             releases = tuple(_with_changes(builds))
             yield ProjectSummary(project=str(project), releases=releases)
 
 
-def _release(row: Mapping[str, object], targets: Iterable[str]) -> ReleaseSummary:
+def _release(store: Store, row: Mapping[str, object]) -> ReleaseSummary:
+    found = store.rows(_TARGETS, [row["id"]] if row["status"] == "inspected" else [0])
     return ReleaseSummary(
         version=str(row["version"]),
         label=_text(row["label"]),
         platform=str(row["tags"]).rpartition("-")[2],
         cuda=_text(row["cuda"]),
-        targets=tuple(sorted(targets, key=target_key)),
+        targets=tuple(sorted((item["target"] for item in found), key=target_key)),
         status=str(row["status"]),
         reason=_text(row["reason"]),
     )
@@ -200,9 +195,10 @@ def _table_row(item: ReleaseSummary, numbers: Sequence[str]) -> str:
             for text in (item.label, item.platform, item.cuda)
         ),
     ]
+    targets = {*item.targets}
     lost = {target.partition("_")[0] for target in item.lost}
     for number in numbers:
-        has = f"{number}_real" in item.targets, f"{number}_virtual" in item.targets
+        has = f"{number}_real" in targets, f"{number}_virtual" in targets
         tile = _TILES.get(has) or (_LOST if number in lost else None)
         cells.append(f'<td class="{tile[1]}">{tile[0]}</td>' if tile else "<td></td>")
     return f"<tr>{''.join(cells)}</tr>"
@@ -251,16 +247,16 @@ COLUMNS: Mapping[str, str] = {
 """The columns of an export, with their types in Arrow."""
 
 _ROWS = """
-SELECT project, version, label, filename, tags, url, sha256, hashed,
-       wheels.size AS size, upload_time, cuda, complete,
-       targets.path AS library, vendored, is_test(targets.path) AS tests,
+SELECT path AS library, vendored, is_test(libraries.path) AS tests,
        target, count, stubs, ptx_isa
-FROM targets
-JOIN libraries USING (wheel, path, copy)
-JOIN wheels ON wheels.id = wheel
-WHERE status = 'inspected'
-ORDER BY project, filename, key, targets.path, copy, target
+FROM libraries CROSS JOIN targets USING (wheel, path, copy)
+WHERE wheel = ?
+ORDER BY path, copy, target
 """
+
+_LONGEST = 500
+"""The maximum length of a text in a row. The texts of a wheel are repeated for each of
+its targets, and its URL may have 64 KiB."""
 
 _BATCH = 16 * 1024 * 1024
 """The approximate size of the rows in memory at a time, in characters."""
@@ -292,9 +288,19 @@ def export(store: Store, path: str) -> int:
 
 def target_rows(store: Store) -> Iterator[dict[str, Any]]:
     """Yield a row for each target of each library, sorted by project and file."""
-    for row in store.rows(_ROWS):
-        flags = ("hashed", "complete", "vendored", "tests")
-        yield {**dict(row), **{name: bool(row[name]) for name in flags}}
+    for wheel in store.wheels("status = 'inspected'"):
+        about = {name: _cell(wheel[name], name) for name in [*COLUMNS][:12]}
+        for row in store.rows(_ROWS, [wheel["id"]]):
+            yield {**about, **{name: _cell(row[name], name) for name in row.keys()}}  # noqa: SIM118
+
+
+def _cell(value: Any, column: str) -> Any:
+    """Return a value with the type of its column, and a long text without its end."""
+    if value is None:
+        return None
+    if COLUMNS[column] == "string":
+        return value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
+    return bool(value) if COLUMNS[column] == "bool" else int(value)
 
 
 def _write_lines(store: Store, file: IO[bytes]) -> int:

@@ -146,7 +146,10 @@ READER = 2
 with results of an older version are read again."""
 
 _HINT = "name a store that census has made, or another file"
-_INVALID = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+_INVALID = (
+    *(ArithmeticError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
 """The errors of code that reads a row which no census has written."""
 
 _BUSY = 10_000
@@ -158,11 +161,11 @@ _MEMORY = 2**28
 _STRANGE = """
 SELECT (SELECT count(*) FROM sqlite_master
         WHERE sql NOT LIKE 'CREATE TABLE %' AND sql NOT LIKE 'CREATE INDEX %')
-     + (SELECT count(*) FROM sqlite_master AS t, pragma_table_xinfo(t.name)
-        WHERE hidden)
+     + (SELECT count(*) FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c
+        WHERE hidden OR (c.name LIKE 'wheel' AND pk != 1))
 """
-"""The number of views, triggers, virtual tables and generated columns. A census creates
-no such objects, and reading them from a strange file might never end."""
+"""The number of views, triggers, virtual tables, generated columns, and tables without
+a fast search by wheel. A census has none, and reading them might never end."""
 
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 """The last bytes of a rollback journal that names another file for SQLite to delete."""
@@ -220,7 +223,7 @@ class Store:
         if application != APPLICATION and (version or tables):
             raise InputError("it is not a store", path=self._path, hint=_HINT)
         if strange:
-            message = "it computes its rows, which no store of a census does"
+            message = "its tables are not those of a census"
             raise InputError(message, path=self._path, hint=_HINT)
         if version > VERSION:
             message = f"it is a store of version {version}, and {VERSION} is known"
@@ -253,13 +256,12 @@ class Store:
         its size or time has changed. A fully hashed wheel with the same file name and
         hash, even from another URL, makes reading unnecessary.
         """
-        with self._errors():
-            rows = self._connection.execute(
-                "SELECT may_pass, inspected_by, hashed, size, upload_time FROM wheels "
-                "WHERE key IN (?, ?) AND filename = ?",
-                _storable([wheel.key, wheel.hash_key, wheel.filename]),
-            ).fetchall()
-        return any(self._counts(wheel, row) for row in rows)
+        rows = self.rows(
+            "SELECT may_pass, inspected_by, hashed, size, upload_time FROM wheels "
+            "WHERE key IN (?, ?) AND filename = ?",
+            [wheel.key, wheel.hash_key, wheel.filename],
+        )
+        return any(self._counts(wheel, row) for row in tuple(rows))
 
     def _counts(self, wheel: Wheel, row: sqlite3.Row) -> bool:
         if row["may_pass"]:
@@ -304,8 +306,7 @@ class Store:
     def rows(self, sql: str, values: Iterable[object] = ()) -> Iterator[sqlite3.Row]:
         """Yield the rows of a query, one by one."""
         with self._errors():
-            # With "yield from", a caller that stops early would close the cursor, which
-            # fails if the store is already closed.
+            # "yield from" would close the cursor, which fails if the store is closed.
             for row in self._connection.execute(sql, _storable(values)):  # noqa: UP028
                 yield row
 
