@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -52,6 +52,42 @@ def test_credentials_in_the_url(
         done = pip_of(version)("install", "-vvi", index, "--target", target, "torch")
     assert done.code == 0, done.text
     assert installed_labels(target) == CHOSEN
+    assert "S3cret" not in done.text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-r", "{}needs.txt"),
+        pytest.param(("torch", "-c", "{}needs.txt"), marks=pytest.mark.slow),
+        pytest.param(("{}torch-1.0-py3-none-any.whl",), marks=pytest.mark.slow),
+        pytest.param(("-r", "needs.txt"), marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
+def test_credentials_for_files_that_pip_reads_itself(
+    version: str, words: Sequence[str], pip_of: Callable[[str], Pip], tmp_path: Path
+) -> None:
+    """pip uses the credentials of an index for all files of its server."""
+    (folder := tmp_path / "index").mkdir()
+    wheel = stub_wheel(folder, "torch", "1.0")
+    (folder / "needs.txt").write_text("torch\n")
+    (folder / "torch").mkdir()
+    (folder / "torch" / "index.html").write_text(
+        f'<!DOCTYPE html><a href="../{wheel.name}">{wheel.name}</a>'
+    )
+    pip = pip_of(version)
+    with serve(folder, credentials=PAIR) as url:
+        index = with_credentials(url, QUOTED)
+        needs = tmp_path / "needs.txt"
+        needs.write_text(f"--index-url {index}\n{url}{wheel.name}\n")
+        pip.environ["PIP_INDEX_URL"] = index
+        words = [word.format(url) for word in words]
+        done = pip("install", "-vv", "--target", "it", *words, cwd=tmp_path)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"torch": "1.0 None"}
     assert "S3cret" not in done.text
 
 
@@ -217,6 +253,7 @@ def test_certificates(
         ("file", "no certificate"),
         ("option", "directory"),
         ("credentials", None),
+        ("credentials", ""),
     ],
 )
 def test_certificates_that_cannot_be_loaded(

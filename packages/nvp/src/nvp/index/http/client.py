@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import (
     AsyncIterator,
@@ -306,7 +305,7 @@ class Client:
                 yield response
             finally:
                 await response.aclose()
-                count_input(url, response.num_bytes_downloaded)
+                count_input(url, response.num_bytes_downloaded, is_new=False)
         except httpx.HTTPError as error:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
@@ -412,15 +411,13 @@ class Client:
             return make_tls_context(self._settings, verify=verify)
         except OSError as error:
             # These errors of `ssl` do not name the file.
-            settings = self._settings
-            files = [*filter(None, (settings.cert, settings.client_cert))]
+            files = filter(None, (self._settings.cert, self._settings.client_cert))
             reason = f"{' or '.join(files)}: {error.strerror or error}"
             message = f"the certificates cannot be loaded: {reason}"
             hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
-            # pip has the same certificates: let it fail as without this server. If the
-            # file is missing, pip sends no request, so it needs no credentials.
-            reply, is_missing = None, not all(map(os.path.exists, files))
-            if self.trusts_pages and (is_missing or not self.has_credentials(url)):
+            reply = None
+            if self.trusts_pages:
+                # pip has the same certificates, and fails as without this server.
                 url = split_credentials(url)[0]
                 headers = {"location": url}
                 reply = CompleteResponse(status=302, url=url, headers=headers, body=b"")

@@ -48,12 +48,12 @@ REPLACED = {
 NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
+INDEXES = "NV_VARIANT_PROVIDER_PIP_INDEXES"
+"""A variable with the URLs of the indexes that are replaced for pip, as JSON."""
+
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
-    """Return the parsed arguments: command, options, and words in their order.
-
-    :param names: the names of the options to return; a pip may lack some of them.
-    """
+    """Return the parsed arguments: command, words, and the options in ``names``."""
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
 
@@ -251,11 +251,9 @@ class Offline:
 
 def is_pipe(name: str) -> bool:
     """Return whether a file can be read only once, such as ``/dev/stdin``."""
-    try:
-        mode = os.stat(name).st_mode
-    except (OSError, ValueError):
-        return False
-    return not stat.S_ISREG(mode)
+    with contextlib.suppress(OSError, ValueError):
+        return not stat.S_ISREG(os.stat(name).st_mode)
+    return False
 
 
 def counts(text: str) -> bool:
@@ -355,7 +353,6 @@ def converse(questions: int, replies: int) -> None:
                 return
             json.dump(describe_silently(json.loads(line)), out)
             out.write("\n")
-        # pip imports these modules after parsing its command line.
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
@@ -371,46 +368,53 @@ def describe_silently(question: dict[str, Any]) -> dict[str, Any] | None:
 
     The output of pip is discarded, because pip prints it again when it runs.
     """
-    # Flush earlier output first, such as that of a sitecustomize.
-    flush()
-    kept = os.dup(1), os.dup(2)
+    streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+    for stream in streams:  # flush earlier output, such as that of a sitecustomize
+        stream.flush()
+    copies = os.dup(1), os.dup(2)
     with open(os.devnull, "w") as nowhere:
-        for stream in (1, 2):
-            os.dup2(nowhere.fileno(), stream)
+        for number in (1, 2):
+            os.dup2(nowhere.fileno(), number)
     try:
         return describe(**question)
     except (Exception, SystemExit):  # noqa: BLE001  # pip reports its own defects
         return None
     finally:
-        flush()
-        for stream, copy in zip((1, 2), kept):  # noqa: B905  # Python 3.9 has no strict
-            os.dup2(copy, stream)
-            os.close(copy)
-
-
-def flush() -> None:
-    """Flush the buffered standard streams."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
+        for stream in streams:
             stream.flush()
+        for number, kept in zip((1, 2), copies):  # noqa: B905  # new in Python 3.10
+            os.dup2(kept, number)
+            os.close(kept)
 
 
 def preload(*names: str) -> None:
-    """Load modules of pip while the parent is busy."""
-    with contextlib.suppress(ImportError):  # this pip may lack a module
-        for name in names:
+    """Load modules of pip, which may lack them, while the parent is busy."""
+    for name in names:
+        with contextlib.suppress(ImportError):
             importlib.import_module(f"pip._internal.{name}")
 
 
-def run(arguments: list[str]) -> None:
-    """Run pip as ``python -m pip`` does, and end with its exit status.
+def keep_credentials() -> None:
+    """Let pip find the credentials in the URLs of the replaced indexes.
 
-    ``python -m pip`` itself would import a ``pip`` of the current directory.
+    pip needs them for other files of these servers, such as requirements files.
     """
+    urls = json.loads(os.environ.pop(INDEXES, "[]"))
+    with contextlib.suppress(ImportError):
+        auth: Any = importlib.import_module("pip._internal.network.auth")
+        auth.MultiDomainBasicAuth.index_urls = property(
+            lambda self: [*vars(self)["index_urls"], *urls],
+            lambda self, value: vars(self).update(index_urls=value or []),
+        )
+
+
+def run(arguments: list[str]) -> None:
+    """Run pip as ``python -m pip`` does, but never that of the current directory."""
     try:
         import pip
         from pip._internal.cli.main import main as run_pip
 
+        keep_credentials()
         program = os.path.join(os.path.dirname(pip.__file__), "__main__.py")
         sys.argv = [program, *arguments]
         status = run_pip(arguments)
@@ -427,15 +431,13 @@ def main() -> None:
         sys.exit(NO_PIP)
     question = json.load(sys.stdin)
     # pip may print warnings and usage: send these to stderr.
-    reply_to = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    if "url" in question:
-        end_with_parent()
-        reply: Any = ask_for_credentials(question)
-    else:
-        reply = describe(**question)
-    json.dump(reply, reply_to)
-    reply_to.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as reply_to:
+        os.dup2(2, 1)
+        if "url" in question:
+            end_with_parent()
+            json.dump(ask_for_credentials(question), reply_to)
+        else:
+            json.dump(describe(**question), reply_to)
 
 
 if sys.argv[1:2] == ["pip"]:

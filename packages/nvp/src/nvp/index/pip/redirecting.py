@@ -8,6 +8,7 @@ Files without such options are used directly.
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
 import shlex
@@ -25,7 +26,7 @@ from ..http.urls import is_http
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
-from .settings import find_proxies, option_of, write_config
+from .settings import INDEXES, find_proxies, option_of, write_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,6 +171,8 @@ def redirect(
         for value in values:
             if value not in plain:
                 arguments += [f"--{option}", value]
+    # Not an argument: other users can read those.
+    variables[INDEXES] = json.dumps(local_index.index_urls)
     variables |= _replace_files(command, environ, folder, replaced_file, replaced_group)
     return arguments, variables
 

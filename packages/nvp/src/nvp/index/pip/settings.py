@@ -30,6 +30,9 @@ from .process import Pip
 
 logger = logging.getLogger(__name__)
 
+# A copy of INDEXES in probe.py: importing that module would run it.
+INDEXES = "NV_VARIANT_PROVIDER_PIP_INDEXES"
+
 _LOCAL = "127.0.0.1,localhost"
 
 _FIRST_PIP = Version("26.1")

@@ -135,6 +135,11 @@ class LocalIndex:
         return self._locks
 
     @property
+    def index_urls(self) -> list[str]:
+        """The URLs of the indexes that are served, as the user gave them."""
+        return [url for url, links in self._urls if not links]
+
+    @property
     def places(self) -> dict[str, str]:
         """``{local URL: URL of the index behind it}``, without credentials."""
         behind: dict[str, list[str]] = {}
