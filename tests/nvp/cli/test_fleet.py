@@ -16,8 +16,6 @@ from support.html_page import Page
 from support.paths import ROOT
 from support.wheels import stub_wheel, write_page
 
-from nvp.fleet import serving
-
 INVENTORIES = ROOT / "fixtures" / "inventories"
 NODES = INVENTORIES / "kubernetes-nodes.json"
 WORKSTATION = (INVENTORIES / "workstation.xml", INVENTORIES / "workstation.csv")
@@ -282,13 +280,3 @@ def test_names_are_text_in_every_format(run: Run, tmp_path: Path, torch: Path) -
         out = run(*chosen, "--emit", kind, "--node", name).out
         assert "- y:" not in out
         assert "<b>" not in out
-
-
-@pytest.mark.parametrize("words", [["--explain"], ["--json"], []])
-def test_reasons_that_are_left_out_are_counted(
-    words: list[str], run: Run, torch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "_MOST_REJECTED", 1)
-    outcome = run("fleet", NODES, "--release", torch, *words)
-    told = "builds are left out; name fewer machines" in outcome.err
-    assert told is bool(words)

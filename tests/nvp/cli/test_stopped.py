@@ -17,6 +17,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvp import cli, signals
 from nvp.cli import resolve
+from nvp.cli.render import Result, render
 from nvp.gpu_code.inspection import inspect_path
 from nvp.lint import wheel
 from nvp.lint.files import open_wheel
@@ -48,7 +49,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("work", "stopped"),
     [
-        (endless, "after 0.55 seconds of processor time"),
+        (endless, "after 0.6 seconds of processor time"),
         (growing, "at 50 MiB of memory"),
     ],
 )
@@ -68,6 +69,17 @@ def test_a_command_is_stopped(
     assert error["message"] == f"the command was stopped {stopped}"
     assert (error["path"], error["hint"]) == (METADATA, signals.STOPPED)
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_printing_is_stopped(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    def printed(result: Result, **options: Any) -> None:
+        growing() if result.data else render(result, **options)
+
+    monkeypatch.setattr(cli, "render", printed)
+    monkeypatch.setattr(cli, "_MEMORY_OF_OUTPUT", 20 << 20)
+    result = run("resolve", METADATA, "--json")
+    assert (json.loads(result.out)["data"], result.code) == (None, 3)
+    assert "stopped at 20 MiB of memory" in result.out
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])
@@ -104,11 +116,11 @@ def test_large_inputs_raise_the_limits() -> None:
         (limit,) = signals._limits
         until, most = limit.until, limit._most
         signals.count_input("a", 32 * MIB)
-        assert limit.until - until == pytest.approx(0.05)
+        assert limit.until - until == pytest.approx(0.1)
         with signals.reading("b", 100 * MIB):
             assert limit.until - until < 100
             signals.count_input("c", 20 * MIB, is_new=False)
-        assert limit.until - until == pytest.approx(120.1)
+        assert limit.until - until == pytest.approx(120.2)
         assert limit._most - most == 8 * 120 * MIB
 
 

@@ -15,7 +15,6 @@ from nvidia_variant_provider.machine.environment import (
 from nvidia_variant_provider.metadata.document import metadata_from_dict
 from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution import resolver
-from nvp.fleet import serving
 from nvp.fleet.serving import Selected, choose, group_machines, select_by_metadata
 from nvp.inventories.model import Machine, make_environment
 
@@ -114,14 +113,3 @@ def test_labels_of_machines_are_not_compared_one_by_one() -> None:
 
     fleet = choose(group_machines(MACHINES), select)
     assert (fleet.covering, Labels.searches) == (runs, 0)
-
-
-def test_the_reasons_of_all_machines_together_are_limited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """1,000 labels and 1,000 kinds of machines made a report of 260 MB."""
-    monkeypatch.setattr(serving, "_MOST_REJECTED", 6)
-    groups = group_machines(MACHINES)
-    fleet = choose(groups, select_by_metadata(metadata_of_labels(9)))
-    counts = [len(x.selection.rejected) for x in fleet.served if x.selection]
-    assert counts == [3, 3]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.command import Run
-from support.documents import document, nvidia
 from support.html_page import Page
 
 from nvidia_variant_provider.metadata import read_metadata
@@ -109,18 +108,6 @@ class TestCommand:
         assert run("missing").code == 3
         assert run().code == 2
         assert run("x", "--format", "pdf").code == 2
-
-    def test_a_release_with_many_labels_and_values(
-        self, run: Run, tmp_path: Path
-    ) -> None:
-        """A hostile one ends with an error instead of taking a minute."""
-        path = tmp_path / "demo-1.0-variants.json"
-        for labels, code in ((1500, 0), (1501, 3)):
-            variants = {f"x{number}": nvidia("12.8") for number in range(labels)}
-            path.write_text(json.dumps(document(variants)))
-            outcome = run(path)
-            assert outcome.code == code
-        assert "demo-1.0: its labels and their values are 3,002, more" in outcome.err
 
     @pytest.mark.skipif(os.name == "nt", reason="Windows has no such file names")
     def test_a_hostile_file_name_is_escaped(self, run: Run, torch: Path) -> None:

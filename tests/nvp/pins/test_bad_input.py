@@ -18,8 +18,6 @@ from support.paths import FIXTURES
 
 from benchmarks.fuzz_mutations import mutate_json, mutate_text
 from nvidia_variant_provider.errors import InputError, ProviderError, UsageError
-from nvp.pins import toml_locks
-from nvp.pins.model import Edge
 from nvp.pins.reading import LIMIT, read_pins
 from nvp.pins.targets import find_target
 from nvp.pins.toml_text import parse_toml
@@ -273,60 +271,4 @@ def test_a_number_that_is_too_long_is_no_matter_of_variants(tmp_path: Path) -> N
     path = tmp_path / "inspect.json"
     path.write_text(f'{{"version": "1", "installed": [{"9" * 6000}]}}')
     with pytest.raises(InputError, match="check the file"):
-        read_pins(str(path))
-
-
-def test_one_project_is_not_pinned_any_number_of_times(tmp_path: Path) -> None:
-    path = tmp_path / "requirements.txt"
-    path.write_text("".join(f"torch==2.{n}\n" for n in range(201)))
-    with pytest.raises(InputError, match="pins 'torch' 201 times"):
-        read_pins(str(path))
-
-
-def test_the_pins_of_one_project_are_counted_with_its_constraints(
-    tmp_path: Path,
-) -> None:
-    """Otherwise, the number of pins would be the number of lines times that of
-    constraints."""
-    constraints = tmp_path / "constraints.txt"
-    markers = [f'python_version < "3.{n}"' for n in range(5000)]
-    constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers[:150]))
-    path = tmp_path / "requirements.txt"
-    path.write_text("-c constraints.txt\n" + "".join(f"torch ; {m}\n" for m in markers))
-    with pytest.raises(InputError, match="pins 'torch' 300 times, of at most 200"):
-        read_pins(str(path))
-    constraints.write_text("".join(f"torch==2.9.0 ; {m}\n" for m in markers))
-    with pytest.raises(InputError, match=r"constraints.txt:201: pins 'torch' 201"):
-        read_pins(str(path))
-
-
-@pytest.mark.parametrize(("pins", "extras"), [(300, 300), (150, 3000)])
-def test_the_pins_of_extras_are_counted_before_they_are_joined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pins: int, extras: int
-) -> None:
-    """Otherwise, 4,000 pins of one project and 4,000 extras need gigabytes."""
-    made = []
-
-    def make(*arguments: Any) -> Edge:
-        made.append(Edge(*arguments))
-        return made[-1]
-
-    monkeypatch.setattr(toml_locks, "Edge", make)
-    pin = (
-        '[[package]]\nname = "torch"\nversion = "2.9.1"\noptional = true\nfiles = []\n'
-    )
-    names = "".join(f'e{number} = ["torch"]\n' for number in range(extras))
-    path = tmp_path / "poetry.lock"
-    end = '[metadata]\nlock-version = "2.1"\ncontent-hash = "0"\n'
-    path.write_text(f"{pin * pins}[extras]\n{names}{end}")
-    with pytest.raises(InputError, match=r"'torch' 201 times|more than 200,000 dep"):
-        read_pins(str(path))
-    assert len(made) < 201_000
-
-
-def test_the_extras_of_a_file_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "uv.lock"
-    extras = "".join(f'{{ package = "demo", extra = "e{n}" }},' for n in range(2001))
-    path.write_text(f"version = 1\nconflicts = [[{extras}]]\n")
-    with pytest.raises(InputError, match="has 2,001 extras and groups"):
         read_pins(str(path))

@@ -7,7 +7,7 @@ ND306, ND403 and ND502.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 
@@ -21,25 +21,17 @@ from .evidence import Known
 from .model import Disagreement
 
 _COUNTING = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-_COMPARING = 16
-"""The number of steps of a comparison: it takes as long as following 16 edges."""
-
 _BACKEND = re.compile(
     r"-(?:cu[0-9]{2,3}|cuda[0-9]{2,3}x?|gpu|cpu|directml|rocm[-0-9]*)$"
 )
 
 
 def find_disagreements(
-    items: Sequence[SelectedPin],
-    builds: Sequence[Known],
-    target: PinTarget,
-    count: Callable[[int], None],
+    items: Sequence[SelectedPin], builds: Sequence[Known], target: PinTarget
 ) -> Iterator[Disagreement]:
     """Yield the conflicts between the packages of one selection.
 
     A missing requirement is not reported, because the file may list only some packages.
-
-    :param count: counts the steps of the work, and may raise an error.
     """
     pins: dict[str, list[Pin]] = {}
     for item in items:
@@ -51,8 +43,7 @@ def find_disagreements(
             *(pin.requires or ()),
             *(own.needs.requires if own and own.needs else ()),
         ]
-        count(len(texts))
-        yield from _find_unmet(pin, dict.fromkeys(texts), pins, target, count)
+        yield from _find_unmet(pin, dict.fromkeys(texts), pins, target)
     yield from _find_majors(builds)
     yield from _find_twins(pins, {item.pin.name for item in builds})
 
@@ -62,7 +53,6 @@ def _find_unmet(
     texts: Iterable[str],
     pins: Mapping[str, list[Pin]],
     target: PinTarget,
-    count: Callable[[int], None],
 ) -> Iterator[Disagreement]:
     """Yield unmet requirements of a pin on GPU packages, NVIDIA libraries or Triton."""
     said: set[str] = set()
@@ -72,7 +62,6 @@ def _find_unmet(
         versions = [other.version for other in pins.get(name, ())]
         if not versions or None in versions or name in said or not _counts(name):
             continue
-        count(_COMPARING + len(versions))
         requirement = parse_requirement(text)
         if requirement is None or not requirement.specifier:
             continue

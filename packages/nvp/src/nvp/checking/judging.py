@@ -22,9 +22,6 @@ from .model import CheckedFile, CheckedPin, Disagreement
 _CUDA = re.compile(r"-(?:cu|cuda)[0-9]{2,3}x?(?=-|$)")
 """The part of a name that distinguishes builds of one program by CUDA version."""
 
-_JUDGING = 8
-"""The number of steps of reading a requirement, or of judging a build."""
-
 Ask = Callable[[Sequence[Known]], Sequence[Known]]
 """A function that returns the same packages in the same order, with more evidence."""
 
@@ -63,7 +60,6 @@ def check_file(
         for item in selected.items:
             place = id(item.pin), named if _names_cuda(item.pin) else 0
             if place not in found:
-                file.count(_JUDGING * len(item.pin.requires or ()))
                 found[place] = find_known(item, target.platform, selected.versions)
             own.append(place)
         keys.append(own)
@@ -75,13 +71,12 @@ def check_file(
     disagreements: dict[tuple[int, str], tuple[Disagreement, list[Choice]]] = {}
     for selected, own in zip(selections, keys, strict=True):
         builds = [asked[place] for place in own if place in asked]
-        file.count(_JUDGING * len(builds))
         judged = _judge_all(builds, groups, target.platform, every_gpu=every_gpu)
         mark = [] if selected.choice is None else [selected.choice]
         for build, judgements in zip(builds, judged, strict=True):
             pins[id(build.pin)] = build
             rows.setdefault((id(build.pin), judgements), []).extend(mark)
-        for each in find_disagreements(selected.items, builds, target, file.count):
+        for each in find_disagreements(selected.items, builds, target):
             key = id(each.pin), each.message
             disagreements.setdefault(key, (each, []))[1].extend(mark)
     everywhere = len(selections) if rivals else 0

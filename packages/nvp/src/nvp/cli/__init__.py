@@ -40,8 +40,9 @@ _WITHOUT_WAITS = ("pip", "serve", "census")
 _UNLIMITED = ("pip", "serve", "census", "doctor")
 """Commands that may run for days, or limit their work themselves."""
 
-_SECONDS, _MEMORY = 20.0, 700 * 1024 * 1024
-"""The processor time and the memory of all other commands. Large inputs raise both."""
+_SECONDS, _MEMORY, _MEMORY_OF_OUTPUT = 20.0, 700 << 20, 200 << 20
+"""The processor time and the memory of all other commands, and the additional memory
+for printing their results. Large inputs raise the limits."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -62,11 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             line = read_command_line(list(words))
             result = run_interruptibly(line)
             if not result.said:
-                command = line.command if line.command in COMMANDS else None
-                # Look for --format here: a failed command might not have read it.
-                failed = result.data is None and bool(result.errors)
-                as_json = has_json_option(line) or (failed and has_json_format(line))
-                render(result, command=command, as_json=as_json)
+                result = _print(result, line)
         finally:
             # Flush after SystemExit too, with which --help and --version end.
             sys.stdout.flush()
@@ -154,9 +151,6 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
     options.arguments = line.passed_on
     if name != "pip":
         verbosity += options.verbose
-    from ..signals import STOPPED, StoppedError, limited
-
-    limit = limited(_SECONDS, _MEMORY, grows=True)
     with contextlib.ExitStack() as stack:
         if verbosity:
             from .log import log_start, logging_to_stderr
@@ -168,14 +162,44 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
-        try:
-            with contextlib.nullcontext() if name in _UNLIMITED else limit:
-                result: Result = find_command(name).execute(options, os.environ)
-        except StoppedError as error:
-            path = None if error.path is None else redacted(error.path)
-            message = f"the command was stopped {error}"
-            raise InputError(message, path=path, hint=STOPPED) from None
+        with _limiting(name, _MEMORY):
+            result: Result = find_command(name).execute(options, os.environ)
     return result
+
+
+def _print(result: Result, line: CommandLine) -> Result:
+    """Print a result, or the error if printing it takes too much; return either."""
+    command = line.command if line.command in COMMANDS else None
+    # Look for --format here: a failed command might not have read it.
+    failed = result.data is None and bool(result.errors)
+    as_json = has_json_option(line) or (failed and has_json_format(line))
+    try:
+        with _limiting(command, _MEMORY_OF_OUTPUT):
+            render(result, command=command, as_json=as_json)
+    except InputError as error:
+        result = Result(exit_code=error.exit_code, errors=(error,))
+        render(result, command=command, as_json=as_json)
+    return result
+
+
+@contextlib.contextmanager
+def _limiting(command: str | None, memory: int) -> Iterator[None]:
+    """Limit the processor time and the memory of a block.
+
+    :raises InputError: a limit is reached.
+    """
+    from ..signals import STOPPED, StoppedError, limited
+
+    if command in _UNLIMITED:
+        yield
+        return
+    try:
+        with limited(_SECONDS, memory, grows=True):
+            yield
+    except StoppedError as error:
+        path = None if error.path is None else redacted(error.path)
+        message = f"the command was stopped {error}"
+        raise InputError(message, path=path, hint=STOPPED) from None
 
 
 @contextlib.contextmanager

@@ -117,11 +117,6 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
             following = _following(options, result, title)
     notes = [*map(str, errors), *dict.fromkeys(() if emits else _notes(result))]
     as_json = options.json or options.format == "json"
-    selections = [item.selection for item in result.served if item.selection]
-    left = max((item.unexplained for item in selections), default=0)
-    if left and (as_json or options.explain):
-        what = f"the reasons against up to {left:,} builds are left out"
-        notes.append(f"for each machine, {what}; name fewer machines")
     return Result(
         exit_code=InputError.exit_code if errors else code,
         # Only the JSON report needs all reasons, which take long for many labels.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -73,10 +72,6 @@ class Group:
         return None
 
 
-_MOST_REJECTED = 50_000
-"""The maximum number of rejected builds of all machines together whose reasons are
-given; each machine has at least one."""
-
 Kind = tuple[CudaVersion | None, tuple[ComputeCapability, ...], bool]
 """The facts that determine the build: driver, GPUs, and whether a fact is unknown."""
 
@@ -126,9 +121,7 @@ class Selected:
         release fits, or no build on an index runs.
     :param runs: the builds that run on the machine, best first.
     :param gpu: the builds in ``runs`` that use the GPU.
-    :param rejected: the reasons against each build that does not run; see
-        `_MOST_REJECTED`.
-    :param unexplained: the number of builds whose reasons ``rejected`` leaves out.
+    :param rejected: the reasons against each build that does not run.
     :param versions: for each variant on an index, the version to request from an
         installer: the name of the build without the label.
     """
@@ -137,7 +130,6 @@ class Selected:
     runs: tuple[str, ...] = ()
     gpu: tuple[str, ...] = ()
     rejected: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    unexplained: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -345,8 +337,7 @@ def select_by_metadata(
                     environment,
                     every_gpu=every_gpu,
                     minor_version_compatibility=minor_version_compatibility,
-                ),
-                most=_MOST_REJECTED // len(environments),
+                )
             )
             for environment in environments
         ]
@@ -354,15 +345,13 @@ def select_by_metadata(
     return select
 
 
-def _selected(resolution: Resolution, most: int) -> Selected:
+def _selected(resolution: Resolution) -> Selected:
     variants = resolution.metadata.variants
-    rejected = _Rejected(resolution.rejected, max(1, most))
     return Selected(
         selected=resolution.selected,
         runs=resolution.compatible,
         gpu=tuple(x for x in resolution.compatible if NAMESPACE in variants[x]),
-        rejected=rejected,
-        unexplained=len(resolution.rejected) - len(rejected),
+        rejected=_Rejected(resolution.rejected),
     )
 
 
@@ -372,15 +361,14 @@ class _Rejected(Mapping[str, Sequence[str]]):
     Many labels are judged for many machines and drivers, and few reasons are read.
     """
 
-    def __init__(self, reasons: Mapping[str, Sequence[Reason]], most: int) -> None:
+    def __init__(self, reasons: Mapping[str, Sequence[Reason]]) -> None:
         self._reasons = reasons
-        self._most = most
 
     def __getitem__(self, label: str) -> Sequence[str]:
         return list(dict.fromkeys(x.sentence for x in self._reasons[label]))
 
     def __iter__(self) -> Iterator[str]:
-        return itertools.islice(self._reasons, self._most)
+        return iter(self._reasons)
 
     def __len__(self) -> int:
-        return min(len(self._reasons), self._most)
+        return len(self._reasons)

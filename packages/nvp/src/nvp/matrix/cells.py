@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
@@ -33,7 +32,6 @@ from nvidia_variant_provider.metadata.model import VariantsMetadata
 from nvidia_variant_provider.resolution.resolver import resolve_metadata
 
 from ..knowledge.tables import NATIVE, PTX, can_exist, driver_versions, gpu_models
-from ..metadata.checking import count_values
 
 Pair: TypeAlias = tuple[CudaVersion, ComputeCapability]
 """A driver's CUDA version and a GPU's compute capability."""
@@ -51,11 +49,6 @@ OTHER_MAKERS = frozenset({"amd", "ascend", "google", "intel", "rocm", "xpu"})
 intel-variant-provider), which the metadata of torch has contained since 2.9. The other
 names occur in labels and projects of other vendors.
 """
-
-
-_MOST = 3_000
-"""The maximum number of labels and values of a release. Published releases have up to
-a few hundred. With more, comparing two releases would take longer than 10 seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,13 +217,7 @@ def find_cells(
 
     :param supported: the supported values of other namespaces; by default
         `assumed_values`.
-    :raises InputError: the release has too many labels and values.
     """
-    if (count := count_values(metadata)) > _MOST:
-        message = f"its labels and their values are {count:,}, more than {_MOST:,}"
-        hint = "nvp resolve orders the labels for one machine"
-        place = "-".join(filter(None, (metadata.name, metadata.version)))
-        raise InputError(message, path=place or None, hint=hint)
     answers = assumed_values(metadata) if supported is None else supported
     columns = tuple(all_capabilities() if capabilities is None else capabilities)
     cells = []

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -16,22 +16,6 @@ from .toml_text import AGAIN
 
 if TYPE_CHECKING:
     from packaging.version import Version
-
-T = TypeVar("T")
-
-MOST_PINS = 20_000
-"""The maximum number of packages in a file. Large workspaces have about 1,500."""
-
-MOST_OF_ONE = 200
-"""The maximum number of pins of one project, because pins are compared in pairs. A lock
-file has a pin for each fork of the resolution."""
-
-_MOST_EDGES = 200_000
-"""The maximum number of dependencies. Lock files of large workspaces have 10,000."""
-
-_LONGEST_MARKER = 64 * 1024
-"""The maximum length of a marker, a version or the specifiers of a file in characters.
-`packaging` takes a microsecond and 50 bytes for each character."""
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -188,54 +172,11 @@ def find_lines(text: str, header: str, count: int) -> Sequence[int | None]:
     return lines
 
 
-def check_count(count: int, name: str | None = None) -> None:
-    """Refuse a file with too many packages, or too many pins of one project.
-
-    :param name: the project that is counted; ``None`` for all projects.
-    :raises InputError: ``count`` is above `MOST_PINS`, or `MOST_OF_ONE` for a project.
-    """
-    if name is not None and count > MOST_OF_ONE:
-        message = f"pins {shown(name)} {count:,} times, of at most {MOST_OF_ONE}"
-        raise InputError(message, hint="check that this is the right file")
-    if count > MOST_PINS:
-        message = f"pins {count:,} packages, more than {MOST_PINS:,}"
-        raise InputError(message, hint="split it")
-
-
-def check_lengths(texts: Iterable[object], most: int = _LONGEST_MARKER) -> None:
-    """Refuse markers, versions and specifiers that would take long to parse.
-
-    :param most: the maximum number of characters of all strings in ``texts``.
-    :raises InputError: the strings are longer.
-    """
-    if sum(len(text) for text in texts if isinstance(text, str)) > most:
-        message = f"has markers or versions of more than {most:,} characters"
-        raise InputError(message, hint="check that this is the right file")
-
-
-def limited(items: Iterable[T], numbers: Iterator[int]) -> Iterator[T]:
-    """Yield ``items``, whose number is a product of two numbers of packages.
-
-    :param numbers: counts the items of the whole file from 1.
-    :raises InputError: the file has more than `_MOST_EDGES`.
-    """
-    for item in items:
-        if next(numbers) > _MOST_EDGES:
-            message = f"has more than {_MOST_EDGES:,} dependencies of packages"
-            raise InputError(message, hint="check that this is the right file")
-        yield item
-
-
 def by_name(names: Iterable[str]) -> dict[str, list[int]]:
-    """Return the positions of each name.
-
-    :raises InputError: a name occurs more than `MOST_OF_ONE` times.
-    """
+    """Return the positions of each name."""
     numbers: dict[str, list[int]] = {}
     for number, name in enumerate(names):
-        own = numbers.setdefault(name, [])
-        own.append(number)
-        check_count(len(own), name)
+        numbers.setdefault(name, []).append(number)
     return numbers
 
 

@@ -16,7 +16,6 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from .documents import (
-    check_count,
     check_name,
     file_name,
     origin_of,
@@ -75,7 +74,6 @@ def _read_pipfile(document: Mapping[str, Any], text: str, path: str) -> PinnedFi
             roots.append(Edge(len(pins), pin[1], choice))
             line = lines.get((category, name))
             pins.append(replace(pin[0], path=path, line=line))
-    check_count(len(pins))
     requires = as_object(meta.get("requires", {}), "_meta.requires")
     python = text_at(requires, "python_version", "_meta.requires")
     return PinnedFile(
@@ -134,7 +132,6 @@ def _read_installed(
     path: str,
     form: str,
 ) -> PinnedFile:
-    check_count(len(items))
     lines = _named_lines(text)
     pins = []
     for number, item in enumerate(items):

@@ -13,18 +13,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from nvidia_variant_provider.errors import InputError, UsageError, shown
+from nvidia_variant_provider.errors import UsageError, shown
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
     from .targets import PinTarget
 
-
-_MOST_STEPS, _QUICK = 2_000_000, 16
-"""The maximum number of steps for all selections of a file, such as an edge that is
-followed, and the number of other edges that count as one step. 200 choices of 1,000
-packages take 500,000."""
 
 _OWN_PYTHON = re.compile(r"-cp3([0-9]{1,2})-cp3\1-")
 """Matches the names of wheels for a single Python version."""
@@ -152,9 +147,6 @@ class PinnedFile:
     environments: tuple[str, ...] = ()
     platform: str | None = None
     notes: tuple[str, ...] = ()
-    _steps: list[int] = field(
-        default_factory=lambda: [0], init=False, repr=False, compare=False
-    )
 
     def target(
         self,
@@ -273,8 +265,6 @@ class PinnedFile:
 
         Markers of uv may name an extra of a workspace project. The graph is followed
         again until all extras that other projects require are active in markers.
-
-        :raises InputError: all selections of the file together would take too long.
         """
         extras = frozenset(x.name for x in chosen if x.kind == "extra")
         groups = frozenset(x.name for x in chosen if x.kind == "group")
@@ -307,13 +297,10 @@ class PinnedFile:
         waiting: list[tuple[int, str]] = []
 
         def follow(edge: Edge) -> None:
-            self.count(1)
             if edge.marker:
                 # In the marker of an edge, uv treats the extras of the edge as active.
                 key = edge.marker, self._named(edge.pin, edge.extras)
                 if key not in known:
-                    # Evaluating a marker takes as long.
-                    self.count(4 + len(edge.marker) // 10)
                     known[key] = target.holds(edge.marker, extras | key[1], groups)
                 if not known[key]:
                     return
@@ -321,29 +308,15 @@ class PinnedFile:
             taken[edge.pin] |= new
             waiting.extend((edge.pin, extra) for extra in new)
 
-        self.count(len(self.roots) // _QUICK)
         for root in self.roots:
             if root.choice is None or root.choice in chosen:
                 follow(root)
         while waiting:
             number, extra = waiting.pop()
-            edges = self.pins[number].edges
-            self.count(len(edges) // _QUICK)
-            for edge in edges:
+            for edge in self.pins[number].edges:
                 if edge.extra == extra:
                     follow(edge)
         return taken
-
-    def count(self, steps: int) -> None:
-        """Count steps of work on the selections of this file.
-
-        :raises InputError: all selections of the file together would take too long.
-        """
-        self._steps[0] += steps
-        if self._steps[0] > _MOST_STEPS:
-            message = "has too many packages for its number of extras and groups"
-            hint = "check that this is the right file"
-            raise InputError(message, path=self.path, hint=hint)
 
     def _named(self, number: int, extras: Collection[str]) -> frozenset[str]:
         """Return the names that uv's markers use for extras of a package."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, redacted
@@ -19,15 +17,11 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ..signals import count_input
-from .documents import check_count, check_lengths
 from .model import PinnedFile
 from .toml_text import parse_toml
 
 LIMIT = 16 * 1024 * 1024
 """Maximum size of a file in bytes. Lock files of large workspaces have about 8 MB."""
-
-_MOST_CHOICES = 2000
-"""The maximum number of choices: the file is evaluated for each extra and group."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -66,7 +60,6 @@ def read_pins(path: str) -> PinnedFile:
             text = _read_text(path)
         count_input(path, len(text))
         file = _read(text, path)
-        _limit(file)
     except InputError as error:
         error.message = redacted(error.message)
         if error.path is not None:
@@ -82,18 +75,6 @@ def read_pins(path: str) -> PinnedFile:
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
 """The hint of `read_bytes` for a file that is too large, which `read_pins` replaces."""
-
-
-def _limit(file: PinnedFile) -> None:
-    """Reject a file with too many choices or pins of one project, or a long marker."""
-    for name, count in Counter(pin.name for pin in file.pins).most_common(1):
-        check_count(count, name)
-    check_lengths([file.requires_python, *file.environments])
-    edges = chain(file.roots, *(pin.edges for pin in file.pins))
-    check_lengths([max((edge.marker for edge in edges), key=len, default="")])
-    if (count := len(file.choices)) > _MOST_CHOICES:
-        message = f"has {count:,} extras and groups, of at most {_MOST_CHOICES:,}"
-        raise InputError(message, hint="check that this is the right file")
 
 
 def _read(text: str, path: str) -> PinnedFile:

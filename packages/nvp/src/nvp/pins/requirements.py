@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from nvidia_variant_provider.errors import InputError, shown
 
 from ..metadata.requirements import explain_requirement, parse_requirement
 from .documents import (
-    check_count,
     check_name,
     file_name,
     sha256_of,
@@ -34,20 +32,6 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 _DEEPEST = 20
-_MOST_FILES = 200
-_LONGEST = 8 * 1024 * 1024
-"""The maximum number of characters in a file and the files that it names together. 200
-packages with hashes have 400,000."""
-
-_LONGEST_LINE = 20_000
-"""The maximum number of characters in a requirement, without its hashes."""
-
-_MOST_COMPARED = 500_000
-"""The maximum number of comparisons of constraints with parts of requirements."""
-
-_MOST_BLOCKS = 20
-_LONGEST_SCRIPT = 1024 * 1024
-_LONGEST_BLOCK = 256 * 1024
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 _HASHES = re.compile(r"(?:--hash[= ][^\s'\"]+(?:\s+|$))+")
 _HASH = re.compile(r"--hash[= ](\S+)")
@@ -81,9 +65,6 @@ class _Reading:
     unpinned: list[tuple[Requirement, Pin]] = field(default_factory=list)
     constraints: dict[str, list[Pin]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    files: int = 0
-    length: int = 0
-    asked: int = 0
 
 
 def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
@@ -103,20 +84,11 @@ def read_script(text: str, path: str) -> PinnedFile | None:
     :returns: ``None`` if the script has no block of metadata.
     :raises InputError: the block is not valid.
     """
-    if len(text) > _LONGEST_SCRIPT:
-        message = "has more than 1 MiB, and a mark of a script"
-        raise InputError(message, hint="this is not a script")
-    if text.count("# /// ") > 2 * _MOST_BLOCKS:
-        message = f"has more than {_MOST_BLOCKS} blocks of metadata"
-        raise InputError(message, hint="keep one of dependencies")
     blocks = [x for x in _SCRIPT.finditer(text) if x["type"] == "script"]
     if not blocks:
         return None
     if len(blocks) > 1:
         raise InputError("has several blocks of dependencies", hint="keep one")
-    if len(blocks[0]["content"]) > _LONGEST_BLOCK:
-        message = f"has a block of more than {_LONGEST_BLOCK >> 10} KiB"
-        raise InputError(message, hint="this is not a block of dependencies")
     start = text.count("\n", 0, blocks[0].start("content")) + 1
     given = blocks[0]["content"].splitlines()
     document = parse_toml("\n".join(line[2:] for line in given))
@@ -140,26 +112,17 @@ def _finished(
 ) -> PinnedFile:
     pins, notes = list(reading.pins), list(reading.notes)
     settled = {(pin.name, pin.marker) for pin in pins}
-    compared = 0
-    counts = Counter(pin.name for pin in pins)
     for requirement, place in reading.unpinned:
         if {(place.name, place.marker), (place.name, "")} & settled:
             continue  # Another line pins the project.
-        constraints = reading.constraints.get(place.name, ())
-        compared += len(constraints) * len(requirement.specifier)
-        if compared > _MOST_COMPARED:
-            message = "has too many constraints on projects that it requires often"
-            raise InputError(message, hint="check that this is the right file")
         fitting = [
             replace(pin, marker=_joined(place.marker, pin.marker))
-            for pin in constraints
+            for pin in reading.constraints.get(place.name, ())
             if pin.version
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
         # Keep unpinned requirements too, although their builds are unknown.
         pins += fitting or [place]
-        counts[place.name] += len(fitting) or 1
-        check_count(counts[place.name], place.name)
         settled.add((place.name, place.marker))
         if not fitting:
             where = f"{place.path}:{place.line}" if place.line else place.path
@@ -195,14 +158,6 @@ def _read_text(
     if len(above) >= _DEEPEST:
         message = f"is named through more than {_DEEPEST} other files"
         raise InputError(message, path=path, hint="put them into one file")
-    reading.files += 1
-    if reading.files > _MOST_FILES:
-        message = f"names more than {_MOST_FILES} other files"
-        raise InputError(message, path=above[0], hint="put them into one file")
-    reading.length += len(text)
-    if reading.length > _LONGEST:
-        message = f"has more than {_LONGEST >> 20} MiB, with the files that it names"
-        raise InputError(message, path=path, hint="this is not a requirements file")
     for number, line in _logical_lines(text.splitlines()):
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
@@ -293,8 +248,6 @@ def _read_line(
         if not value:
             raise InputError(f"{option} names no file", hint=_HINT)
         return value, _FOLLOWED[option]
-    reading.asked += 1
-    check_count(reading.asked)
     if option in _EDITABLE and not constrains:
         name = re.search(r"[#&]egg=([A-Za-z0-9._-]+)", value)
         what = check_name(name[1], "") if name else shown(value)
@@ -305,18 +258,12 @@ def _read_line(
 def _words(text: str) -> list[str]:
     """Split options as a shell does.
 
-    :raises InputError: a quotation mark is not closed, or the text is too long.
+    :raises InputError: a quotation mark is not closed.
     """
-    _check_length(text)
     try:
         return shlex.split(text)
     except ValueError:
         raise InputError("a quotation mark is left open", hint=_HINT) from None
-
-
-def _check_length(text: str) -> None:
-    if len(text) > _LONGEST_LINE:
-        raise InputError(f"has {len(text):,} characters", hint=_HINT)
 
 
 def _hashes(options: str) -> list[str]:
@@ -330,9 +277,6 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
 
     :param where: a pin without a name, with the line and hashes of the requirement.
     """
-    reading.asked += 1
-    check_count(reading.asked)
-    _check_length(text)
     bare = re.split(r"\s;|#", text)[0].strip()
     requirement = parse_requirement(text)
     if requirement is None:
@@ -362,9 +306,7 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
                 reading.unpinned.append((requirement, pin))
             return
     if constrains:
-        same = reading.constraints.setdefault(pin.name, [])
-        same.append(pin)
-        check_count(len(same), pin.name)
+        reading.constraints.setdefault(pin.name, []).append(pin)
     else:
         reading.pins.append(pin)
 

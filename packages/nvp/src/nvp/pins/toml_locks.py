@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -23,11 +22,8 @@ from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 from ..wheels.archive import expands_too_far, parse_wheel_name
 from .documents import (
     by_name,
-    check_count,
-    check_lengths,
     file_name,
     find_lines,
-    limited,
     lists_at,
     origin_of,
     read_name,
@@ -44,9 +40,6 @@ from .toml_text import AGAIN
 Settings: TypeAlias = Mapping[str, Any]
 """The ``pyproject.toml`` next to the lock file; empty if there is none."""
 
-_MARKERS = 2 * 1024 * 1024
-"""The maximum length of all markers and versions of a ``pylock.toml`` in characters."""
-
 _PLAIN = re.compile(r"[0-9][A-Za-z0-9.!+_-]*(\.\*)?")
 
 
@@ -60,12 +53,7 @@ def read_pylock(
     from packaging.pylock import Pylock, PylockValidationError
 
     tables = list(tables_at(document, "packages"))
-    check_count(len(tables))
     names = [list(_unlabeled(table, place)) for place, table in tables]
-    keys = ("marker", "requires-python", "version")
-    parsed = [x.get(key) for x in (document, *(t for _, t in tables)) for key in keys]
-    listed = document.get("environments")
-    check_lengths([*parsed, *(listed if isinstance(listed, list) else ())], _MARKERS)
     try:
         lock = Pylock.from_dict(document)
     except (PylockValidationError, RecursionError) as error:
@@ -170,7 +158,6 @@ def read_poetry(
     :raises InputError: the document is not valid.
     """
     tables = list(tables_at(document, "package"))
-    check_count(len(tables))
     lines = find_lines(text, "package", len(tables))
     metadata = as_object(document.get("metadata", {}), "metadata")
     older = as_object(metadata.get("files", {}), "metadata.files")
@@ -188,18 +175,13 @@ def read_poetry(
     }
     if not has_groups:
         numbers = by_name(pin.name for pin in pins)
-        counter = count(1)
         for name, projects in extras.items():
             for project in projects:
                 found = numbers.get(
                     re.split(r"[\s\[(<>=;]", project, maxsplit=1)[0].lower(), ()
                 )
-                edges = (Edge(n, "", Choice("extra", name)) for n in found)
-                roots += limited(edges, counter)
-        pins = [
-            replace(pin, edges=tuple(limited(_poetry_edges(pin, numbers), counter)))
-            for pin in pins
-        ]
+                roots += (Edge(n, "", Choice("extra", name)) for n in found)
+        pins = [replace(pin, edges=tuple(_poetry_edges(pin, numbers))) for pin in pins]
     choices = [Choice("extra", name) for name in extras]
     groups = dict.fromkeys(root.choice for root in roots if root.choice)
     groups = {x: None for x in groups if x.kind == "group"}
@@ -304,7 +286,6 @@ def read_pdm(
     :raises InputError: the document is not valid.
     """
     tables = list(tables_at(document, "package"))
-    check_count(len(tables))
     lines = find_lines(text, "package", len(tables))
     metadata = as_object(document.get("metadata", {}), "metadata")
     extras = _at(settings, "project", "optional-dependencies")

@@ -9,7 +9,6 @@ evaluates. https://docs.astral.sh/uv/concepts/projects/layout/#the-lockfile
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any, Literal
 
 from nvidia_variant_provider.errors import InputError, join, shown
@@ -17,9 +16,7 @@ from nvidia_variant_provider.strict_json import as_object, as_string, as_strings
 
 from .documents import (
     by_name,
-    check_count,
     find_lines,
-    limited,
     lists_at,
     origin_of,
     read_name,
@@ -50,7 +47,6 @@ def read_uv(
         message = f"version {shown(document.get('version'))} of uv.lock is not known"
         raise InputError(message, place="version", hint="make it again with uv")
     tables = list(tables_at(document, "package"))
-    check_count(len(tables))
     graph = _Graph(tables)
     lines = find_lines(text, "package", len(tables))
     manifest = as_object(document.get("manifest", {}), "manifest")
@@ -92,7 +88,6 @@ class _Graph:
         self.tables = tables
         self.names = [read_name(table, place) for place, table in tables]
         self.numbers = by_name(self.names)
-        self._counter = count(1)
 
     def edges(
         self,
@@ -109,7 +104,7 @@ class _Graph:
             named = self.numbers.get(read_name(item, place), [])
             marker = text_at(item, "marker", place) or ""
             extras = as_strings(item.get("extra", []), join(place, "extra"))
-            for number in limited(named, self._counter):
+            for number in named:
                 table = self.tables[number][1]
                 if len(named) == 1 or all(
                     item.get(key, own := table.get(key)) == own
