@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import product
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.authority import HOST
 from support.grids import some_of
 from support.processes import PIPS, Environment, Pip
 from support.proxy import Proxy, serve_proxy
@@ -158,3 +160,32 @@ def ways(path: str, received: list[str], proxies: list[Proxy]) -> frozenset[int]
     total = sum(request.split()[0] == path for request in received)
     numbers = {number for number, count in enumerate(counts) if count}
     return frozenset(numbers | ({-1} if total > sum(counts) else set()))
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["option", *(pytest.param(x, marks=pytest.mark.slow) for x in ("variable", "URL"))],
+)
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", pytest.param("localhost", marks=pytest.mark.slow)]
+)
+@pytest.mark.skipif(sys.platform == "darwin", reason="it has no other address")
+def test_files_on_this_machine(way: str, host: str, pip: Pip, tmp_path: Path) -> None:
+    """Only the local index is read without the proxy, not other local servers."""
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    answers = {f"/{wheel.name}": Answer(body=wheel.read_bytes())}
+    with serve_answers(answers) as server, serve_proxy(server.url) as proxy:
+        file = f"{server.url.replace('127.0.0.1', host)}/{wheel.name}"
+        link = f'<!DOCTYPE html><a href="{file}">{wheel.name}</a>'
+        answers["/kern/"] = Answer(body=link.encode(), kind="text/html")
+        del pip.environ["NO_PROXY"]
+        words = ["--index-url", f"http://{HOST}/", "--trusted-host", HOST]
+        if way == "option":
+            words += ["--proxy", proxy.url]
+        else:
+            pip.environ["http_proxy"] = proxy.url
+        words += ["--target", str(tmp_path / "it"), file if way == "URL" else "kern"]
+        done = pip("install", *words)
+    assert done.code == 0, done.text
+    assert file in proxy.asked
+    assert {url for url in proxy.asked if HOST not in url} == {file}

@@ -157,7 +157,7 @@ def redirect(
         or (indexes if command.options.extra_index_urls else []),
         "find-links": links,
     }
-    variables = find_proxies(command, environ)
+    variables = find_proxies(command, environ, local_index.host)
     if local_index.token is not None:
         own = environ.get(_USER_DATA)
         token = local_index.token

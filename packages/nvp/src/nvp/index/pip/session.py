@@ -38,7 +38,7 @@ from .installed import (
 )
 from .process import Pip
 from .redirecting import find_mark, find_remote_files, redirect
-from .settings import make_settings, merge
+from .settings import find_host, make_settings, merge
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import CudaVersion
@@ -184,13 +184,16 @@ def _make_index(
 ) -> LocalIndex:
     """Create the local index that replaces pip's indexes."""
     options = command.options
+    settings = make_settings(command, environ, trusts_pages=True)
+    host = find_host(settings)
     return LocalIndex(
         Client(
-            make_settings(command, environ, trusts_pages=True),
+            settings,
             ask_credentials=lambda url: pip.ask_credentials(url, options),
         ),
         selection,
-        Access(local=True),
+        Access(local=True, hosts=(host,)),
+        host=host,
         on_pick=narrator.pick,
         on_wait=narrator.wait,
         warn=narrator.warn,

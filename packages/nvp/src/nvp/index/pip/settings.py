@@ -6,6 +6,8 @@ import json
 import logging
 import netrc
 import os
+import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +25,7 @@ from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
+from ..http.connecting import find_proxy
 from ..http.urls import Settings
 from ..selection.options import Target, allows_python
 from .command import PipCommand, PipOptions, find_python
@@ -33,7 +36,7 @@ logger = logging.getLogger(__name__)
 # A copy of INDEXES in probe.py: importing that module would run it.
 INDEXES = "NV_VARIANT_PROVIDER_PIP_INDEXES"
 
-_LOCAL = "127.0.0.1,localhost"
+_LOCAL = "127.0.0.1"
 
 _FIRST_PIP = Version("26.1")
 """The first version of pip that can install from lock files (experimental)."""
@@ -90,10 +93,32 @@ def option_of(variable: str) -> str:
     return "index-url" if name == "pypi-url" else name
 
 
-def find_proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, str]:
+def find_host(settings: Settings) -> str:
+    """Return the address for the local index.
+
+    If pip uses a proxy for 127.0.0.1, this is another address of this machine, so pip
+    reads only the local index without the proxy. macOS has no other address.
+    """
+    if find_proxy(settings, f"http://{_LOCAL}/") is None:
+        return _LOCAL
+    numbers = (str(1 + secrets.randbelow(254)) for _ in range(3))
+    host = ".".join(["127", *numbers])
+    try:
+        with socket.socket() as tried:
+            tried.bind((host, 0))
+    except OSError:
+        return _LOCAL
+    return host
+
+
+def find_proxies(
+    command: PipCommand, environ: Mapping[str, str], host: str
+) -> dict[str, str]:
     """Return the variables that make pip use its proxy except for the local index.
 
     An empty ``--proxy`` and ``--no-proxy-env`` need none, because pip gets them too.
+
+    :param host: the address of the local index.
     """
     variables = {}
     proxy, names = command.options.proxy, ("no_proxy", "NO_PROXY")
@@ -103,7 +128,7 @@ def find_proxies(command: PipCommand, environ: Mapping[str, str]) -> dict[str, s
         if proxy:  # pip uses it for every server
             others = None
         if others != "*":  # which works only alone
-            others = f"{others},{_LOCAL}" if others else _LOCAL
+            others = f"{others},{host}" if others else host
         variables[name] = others
     if proxy:
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):

@@ -107,6 +107,7 @@ class LocalIndex:
         """For each project, why its files have temporary URLs of this index."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
         """The required text in the ``User-Agent`` of requests; see `TokenCheck`."""
+        self.host = host
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
