@@ -267,6 +267,16 @@ def test_a_prefix_of_one_letter(receipt: dict[str, Any]) -> None:
     assert fact.old == many
 
 
+def test_many_differences_are_not_all_reported(
+    receipt: dict[str, Any], tmp_path: Path
+) -> None:
+    (item, *_) = receipt["distributions"]
+    receipt["distributions"] = [{**item, "name": f"d{n}"} for n in range(5000)]
+    diagnosis = add_evidence(diagnose(make_stack(tmp_path)), Evidence(against=receipt))
+    assert sum(x.code == "ND701" for x in diagnosis.findings) == 100
+    assert "only the first 100 findings of ND701 are reported" in diagnosis.notes
+
+
 def test_a_receipt_does_not_name_the_server_of_a_package(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, Installed(name="torch", version="2.8.0"))
     own = make_receipt(stack)

@@ -9,7 +9,7 @@ import logging
 import os
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -201,7 +201,7 @@ def _diagnose(
     left_out: list[str] = []
     for code, find in tuple(waiting.items()):
         started = time.monotonic()
-        reported = list(islice(find(stack), MOST_FINDINGS))
+        reported = _first(code, find(stack), left_out)
         logger.info(
             "%s: %d findings in %.3f seconds",
             code,
@@ -210,10 +210,6 @@ def _diagnose(
         )
         findings += reported
         del waiting[code]
-        if len(reported) == MOST_FINDINGS:
-            left_out.append(
-                f"only the first {MOST_FINDINGS} findings of {code} are reported"
-            )
     paths = {finding.path for finding in findings}
     return Diagnosis(
         stack=stack,
@@ -226,6 +222,14 @@ def _diagnose(
         ),
         toolchain=stack.toolchain.to_dict(),
     )
+
+
+def _first(code: str, found: Iterable[Finding], notes: list[str]) -> list[Finding]:
+    """Return the first findings of a check, with a note if they are not all."""
+    reported = list(islice(found, MOST_FINDINGS))
+    if len(reported) == MOST_FINDINGS:
+        notes.append(f"only the first {MOST_FINDINGS} findings of {code} are reported")
+    return reported
 
 
 def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
@@ -346,7 +350,8 @@ def add_evidence(diagnosis: Diagnosis, evidence: Evidence) -> Diagnosis:
             earlier=against,
         )
         if against is not None:
-            differences = find_differences(compare(against, receipt))
+            found = find_differences(compare(against, receipt))
+            differences = _first("ND701", found, notes)
             versions = {x["name"]: x["version"] for x in against["distributions"]}
             findings += [_with_command(item, stack, versions) for item in differences]
     if receipt is not None:
