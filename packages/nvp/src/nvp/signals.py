@@ -131,7 +131,7 @@ _MIB = 1 << 20
 _FREE = 32 * _MIB
 """The size of the inputs that every block may have. Larger inputs raise its limits."""
 
-_SECONDS_PER_INPUT, _SECONDS_PER_MIB = 0.1, 1.0
+_SECONDS_PER_INPUT, _SECONDS_PER_MIB = 0.05, 1.0
 """The processor time for each input, and for each MiB after `_FREE`. The slowest form
 is YAML, with 0.2 seconds for a MiB."""
 
