@@ -224,7 +224,7 @@ class TestHostileUpstreams:
             {
                 "filename": PLAIN,
                 "url": "x/\r\nX-Evil: 1\r\n\r\nbody/\u00e9 {}|^\x00.whl",
-                "hashes": {},
+                "hashes": {"sha256": "0" * 64},
             }
         )
         with serve_answers(answers) as server:
@@ -235,7 +235,7 @@ class TestHostileUpstreams:
 
             with start(f"{server.url}/simple/", prepare=prepare) as running:
                 root = running.urls[0].removesuffix("simple/")
-                reply = ask(f"{root}f/torch/-/0/{PLAIN}")
+                reply = ask(f"{root}f/torch/-/00000000/{PLAIN}")
                 assert "x-evil" not in reply.headers
                 assert reply.status in ((302,) if credentials is None else (404, 502))
                 assert reply.headers.get("location", "").isascii()

@@ -20,7 +20,6 @@ PAGES = {
     "quotes": Answer(body=b"<a x='" * 300_000, kind="text/html"),
     "comments": Answer(body=b"<!--" * 500_000, kind="text/html"),
     "ends": Answer(body=b"</" * 1_000_000, kind="text/html"),
-    "punycode": Answer(body=b"a" * 5_000_000, kind="text/html; charset=punycode"),
     "bomb": Answer(
         body=gzip.compress(b"<a>" * 7_000_000),
         kind="text/html",

@@ -110,8 +110,9 @@ def test_a_file_that_is_newer_than_the_last_page() -> None:
             assert running.page().status == 200
             url = f"{running.urls[0]}../f/torch/-/00000000/{LISTED}"
             assert ask(urljoin(url, LISTED)).status == 404
+            hashes = {"sha256": "0" * 64}
             answers |= page_of(
-                {"filename": LISTED, "url": f"/a/{LISTED}", "hashes": {}}
+                {"filename": LISTED, "url": f"/a/{LISTED}", "hashes": hashes}
             )
             answers[f"/a/{LISTED}"] = Answer(body=b"a")
             assert ask(urljoin(url, LISTED)).body == b"a"

@@ -27,7 +27,7 @@ from ..http.client import Client
 from ..http.ranges import RangeSupport
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, Aging
+from .kept import FOREVER, Aging, is_named
 from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
@@ -263,14 +263,18 @@ class VariantRepository(RepositoryContainer):
         if page is not None and found is not None:
             name = found[1].wheel.file_name
             # Variants are selected among the last files of each name.
-            last = (x for x in reversed(page.files) if x.filename == name)
-            file = next(last, None)
+            file = next((x for x in reversed(page.files) if x.filename == name), None)
+        if file is not None and not is_named(file, request_context):
+            # The request means another file of the name, or one of an earlier page.
+            file = found = None
+            name = resource_name.removesuffix(suffix)
+        if page is not None and found is not None:
             evaluated = await self._variants.evaluate(
                 file, *found, metadata=bool(suffix)
             )
             if evaluated is not None:
                 return evaluated
-        if suffix and announcer and page is not None and name in page.announced:
+        if file and suffix and announcer and page and name in page.announced:
             text = await announcer.read(self.source, project, page.announced[name])
             return model.TextResource(text=text)
         resource = await self.source.get_resource(

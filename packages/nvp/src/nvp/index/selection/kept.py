@@ -313,6 +313,16 @@ def mark_of(file: model.File) -> str:
     return digest[:8]
 
 
+def is_named(file: model.File, context: model.RequestContext | None) -> bool:
+    """Return whether a request means this file of a page, by the `MARK` in its URL.
+
+    The mark is that of the file as shown, perhaps without hashes. Without a mark, the
+    request is by this program, and means any file of the name.
+    """
+    mark = context.context.get(MARK) if context is not None else None
+    return mark in (None, mark_of(file), mark_of(replace(file, hashes={})))
+
+
 def place_of(url: str) -> str:
     """Return a URL without credentials, query and fragment, which may vary."""
     bare = split_credentials(url)[0] if "@" in url else url

@@ -43,7 +43,7 @@ from ..http.urls import (
     split_credentials,
     with_suffix,
 )
-from ..selection.kept import FOREVER, MARK, Aging, mark_of
+from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
 from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 
@@ -101,10 +101,10 @@ class Upstream(SimpleRepository):
     ) -> model.Resource:
         """Return the location of a file of the page, or of its METADATA.
 
-        Of files with the same name, it is the one with the `mark_of` that the context
-        has under `MARK`, or else the last one, which pip prefers.
+        Of files with the same name, it is the last one that the context names
+        (`is_named`), because pip prefers the last one.
 
-        :raises ResourceUnavailable: the page does not list the file.
+        :raises ResourceUnavailable: the page does not list this file.
         """
         name = canonicalize_name(project_name)
         if self._pages.get(name) is None:
@@ -115,10 +115,10 @@ class Upstream(SimpleRepository):
             suffix = METADATA
             wheels = files.get(resource_name.removesuffix(suffix), [])
             same = [wheel for wheel in wheels if wheel.dist_info_metadata]
-        if not same:
+        named = (file for file in reversed(same) if is_named(file, request_context))
+        file = next(named, None)
+        if file is None:
             raise errors.ResourceUnavailable(resource_name)
-        mark = request_context.context.get(MARK) if request_context else None
-        file = next((x for x in same if mark == mark_of(x)), same[-1])
         if file.url.startswith("file:"):
             return model.LocalResource(
                 path=local_path(file.url + suffix), to_cache=False
