@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -303,6 +304,57 @@ class TestFiles:
             with start(f"{url}/simple/", local=True) as running:
                 for _ in range(2):
                     assert running.page(Authorization="Basic eDp5").status == 200
+
+    @pytest.mark.parametrize("name", [PLAIN, CU128_FILE])
+    def test_a_file_that_the_page_has_replaced_is_not_found(
+        self, name: str, folder: Path
+    ) -> None:
+        """A URL of an earlier page leads to the file of that page, or to none."""
+        answers = answers_of(folder)
+        index = "/simple/torch/"
+        shown = CU128 if name == CU128_FILE else name
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/", direct=False) as running,
+        ):
+            url = running.page().files[shown]
+            assert ask(url).status == 200
+            page, place = answers[index], f"{index}{name}"
+            moved = re.sub(
+                f'href="{name}#[^"]*', f'href="other/{name}', page.body.decode()
+            )
+            answers[index] = replace(page, body=moved.encode())
+            answers[f"{index}other/{name}"] = answers.pop(place)
+            new = running.page().files[shown]
+            assert (ask(url).status, ask(new).status) == (404, 200)
+
+    @pytest.mark.parametrize(
+        ("place", "end"),
+        [
+            ("x/torch-9.0-py3-none-any.whl", "/torch-9.0-py3-none-any.whl"),
+            ("x/torch-9.0-py3-none-any.whl/", "/torch-9.0-py3-none-any.whl"),
+            ("x/torch-9.0-py3-none-any.whl;a?b", "/torch-9.0-py3-none-any.whl%3Ba"),
+            ("x/download?file=1", "/download"),
+            ("x/a%2Fb", "/a%2Fb"),
+            ("?x", "/torch"),
+            (f"x/{PLAIN}?x", ""),
+            (f"x/{PLAIN.replace('t', '%74')}", ""),
+        ],
+    )
+    def test_a_url_ends_as_that_of_the_index(self, place: str, end: str) -> None:
+        """pip and pdm go by the end of the URL, and not by the name on the page."""
+        file = {"filename": PLAIN, "url": place, "hashes": {}, "core-metadata": True}
+        answers = page_of(file)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/", direct=False) as running,
+        ):
+            (url,) = running.page().files.values()
+            assert url.endswith(f"/{PLAIN}{end}")
+            for suffix in ("", ".metadata"):
+                assert ask(url + suffix).status == 404
+                # The request has reached the index.
+                assert server.requests[-1].split()[0] != "/simple/torch/"
 
     def test_files_of_a_folder_are_sent(self, folder: Path, local: Running) -> None:
         page = local.page()

@@ -172,7 +172,7 @@ class _Handlers:
                 Route("/simple/{project}/", self.project),
                 Route("/simple/{project}", self.add_slash),
             ]
-        return [*pages, Route("/f/{project}/{label}/{mark}/{name}", self.file)]
+        return [*pages, Route("/f/{project}/{label}/{mark}/{name:path}", self.file)]
 
     async def projects(self, request: Request) -> Response:
         """Send the list of projects."""
@@ -254,7 +254,8 @@ class _Handlers:
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
         project = request.path_params["project"]
-        name = request.path_params["name"]
+        name, _, end = request.path_params["name"].partition("/")
+        name += METADATA if end.endswith(METADATA) else ""
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
         repository = self._source.repository
@@ -296,8 +297,7 @@ class _Handlers:
         stack = AsyncExitStack()
         opened = self._source.client.stream(url, {**_AS_IT_IS, **wanted})
         response = await stack.enter_async_context(opened)
-        sent = response.headers
-        headers = {key: sent[key] for key in _PASSED_ON if key in sent}
+        headers = {k: v for k, v in response.headers.items() if k in _PASSED_ON}
         headers |= {"Content-Type": OCTETS, **FILE_HEADERS}
         if request.method == "HEAD":
             await stack.aclose()

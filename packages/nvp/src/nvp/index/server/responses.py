@@ -40,6 +40,7 @@ from ..http.urls import (
     PassingError,
     TooSlowError,
     UpstreamError,
+    file_name,
     is_loopback,
 )
 from ..selection.component import VariantRepository
@@ -49,9 +50,6 @@ from .upstream import LinksUpstream, local_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
-
-
-CHUNK = 1024 * 1024
 
 HEADERS = {"Cache-Control": "no-store"}
 """Disable caching, because pages and their files depend on the machine."""
@@ -148,7 +146,7 @@ def with_checked_length(headers: dict[str, str], request: Headers) -> dict[str, 
 class LocalFileResponse(FileResponse):
     """A file of this machine, sent in large pieces."""
 
-    chunk_size = CHUNK
+    chunk_size = 1024 * 1024
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
@@ -290,10 +288,9 @@ def break_off(
             yield body
             raise InputError(str(error))
 
-    def tell(_: Exception) -> None:
-        warn(str(error))
-
-    return UpstreamResponse(Pieces(), AsyncExitStack(), tell, headers=dict(headers))
+    return UpstreamResponse(
+        Pieces(), AsyncExitStack(), lambda _: warn(str(error)), headers=dict(headers)
+    )
 
 
 def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
@@ -420,15 +417,14 @@ def link(
     :param reads_parts: whether the installer reads METADATA by range requests.
     """
     label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
-    # A file whose METADATA only this server has must not keep its own URL, unless the
-    # installer can do without that METADATA.
-    ours = METADATA_KEY in file.private_metadata
     if not source.access.local:
         # Only our own pip run gets local URLs for non-variant wheels: the requests show
         # what pip selects, and the original URLs are restored in pip's output.
         label = label or NO_LABEL
     if label == NO_LABEL and source.is_reachable(file.url):
-        if not ours:
+        # A file whose METADATA only this server has must not keep its own URL, unless
+        # the installer can do without that METADATA.
+        if METADATA_KEY not in file.private_metadata:
             return file
         if reads_parts and not source.access.local:
             return replace(file, dist_info_metadata=None)
@@ -443,7 +439,11 @@ def link(
     source.passing.setdefault(project, reason)
     # A path segment of only dots would mean another directory.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
-    parts = (project, named or NO_LABEL, mark_of(file), file.filename)
+    parts = [project, named or NO_LABEL, mark_of(file), file.filename]
+    end = file_name(file.url.partition("?")[0].rstrip("/"))
+    if label in (None, NO_LABEL) and end != file.filename:
+        # pip and pdm go by the end of the URL, uv and Poetry by the name on the page.
+        parts.append(end if end.strip(".") else NO_LABEL)
     path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
     if source.originals is not None:
         source.originals[root + path] = file.url
