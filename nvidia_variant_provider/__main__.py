@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
     if sys.stderr is None:  # The caller has closed stderr: 2>&-
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the process's life
     try:
-        lines, code = run_interruptibly(words)
+        lines, code = _run(words)
         _print(lines)
     except ProviderError as error:
         _complain(f"error: {error}")
@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
     return code
 
 
-def run_interruptibly(words: list[str]) -> tuple[list[str], int]:
+def _run(words: list[str]) -> tuple[list[str], int]:
     """Return the lines to print, and the exit code."""
     if {"-h", "--help"} & set(words):
         return [*(__doc__ or "").strip().splitlines(), "", _USAGE], 0

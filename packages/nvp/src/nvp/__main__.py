@@ -5,43 +5,23 @@ To run a command inside a longer process, as tests do, call `nvp.cli.main`.
 
 from __future__ import annotations
 
-# `signal` imports enum, during which Ctrl-C would print a traceback.
-import _signal  # type: ignore[import-not-found]  # a part of CPython
 import atexit
 import gc
 import os
 import sys
 
-_INTERRUPTED = 130  # the code that `cli.main` returns after Ctrl-C
-
-
-def _interrupt(_: int, frame: FrameType | None) -> None:
-    """End the process, but raise `KeyboardInterrupt` while a command runs.
-
-    Only commands have something to clean up.
-    """
-    while frame is not None and frame.f_code.co_name != "run_interruptibly":
-        frame = frame.f_back
-    if frame is None:
-        os._exit(_INTERRUPTED)
-    raise KeyboardInterrupt
-
-
-# A process that was started with an ignored SIGINT keeps ignoring it.
-if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-    _signal.signal(_signal.SIGINT, _interrupt)
-    # While Python ends, it cannot call the handler.
-    atexit.register(_signal.signal, _signal.SIGINT, _signal.SIG_IGN)
-
-from . import __version__  # noqa: E402
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import FrameType
+from . import __version__
 
 
 def run() -> int:
     """Run the command line of this process, and return its exit code."""
+    try:
+        return _run()
+    except KeyboardInterrupt:  # before or after `main`, which returns the same code
+        return 130
+
+
+def _run() -> int:
     # A command creates many objects and few cycles. Collecting cycles after every 700
     # new objects took a third of the time of a long lock file or inventory.
     gc.set_threshold(100_000)

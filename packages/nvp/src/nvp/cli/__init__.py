@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             line = read_command_line(list(words))
-            result = run_interruptibly(line)
+            result = _run(line)
             if not result.said:
                 result = _print(result, line)
         finally:
@@ -94,20 +94,15 @@ def _prepare_streams() -> bool:
     return True
 
 
-def run_interruptibly(line: CommandLine) -> Result:
-    """Run a command; Ctrl-C raises `KeyboardInterrupt` here (see `nvp.__main__`)."""
+def _run(line: CommandLine) -> Result:
     from ..signals import ending
 
-    # Remove temporary files and end child processes whatever ends this process.
-    with ending():
-        return _run(line)
-
-
-def _run(line: CommandLine) -> Result:
     try:
-        if line.command is None or line.command == "help" or line.program:
-            return _run_program(line)
-        return _run_command(line.command, line)
+        # Remove temporary files and end child processes whatever ends this process.
+        with ending():
+            if line.command is None or line.command == "help" or line.program:
+                return _run_program(line)
+            return _run_command(line.command, line)
     except ProviderError as error:
         return Result(exit_code=error.exit_code, errors=(error,))
     except MemoryError:
