@@ -328,6 +328,20 @@ class TestFiles:
             new = running.page().files[shown]
             assert (ask(url).status, ask(new).status) == (404, 200)
 
+    def test_a_file_with_another_signature_is_the_same(self) -> None:
+        """A client may have the page of an earlier signature."""
+        file = {"filename": PLAIN, "url": f"x/{PLAIN}?signature=1", "hashes": {}}
+        answers = page_of(file)
+        with (
+            serve_answers(answers) as server,
+            start(f"{server.url}/simple/", direct=False) as running,
+        ):
+            (url,) = running.page().files.values()
+            answers.update(page_of({**file, "url": f"x/{PLAIN}?signature=2"}))
+            assert running.page().files == {PLAIN: url}
+            ask(url)
+            assert server.requests[-1].split()[0].endswith(f"{PLAIN}?signature=2")
+
     @pytest.mark.parametrize(
         ("place", "end"),
         [

@@ -308,9 +308,16 @@ def given_sha256(file: model.File) -> str | None:
 
 
 def mark_of(file: model.File) -> str:
-    """Return the part of a file's URL that tells files of one name apart."""
-    digest = file.hashes.get("sha256") or hashlib.sha256(file.url.encode()).hexdigest()
-    return digest[:8]
+    """Return the part of a served URL that tells files of one name apart.
+
+    It is the same on the next page, where the signature in the file's URL may differ.
+    """
+    if digest := file.hashes.get("sha256"):
+        return digest[:8]
+    url = place_of(file.url), identifying_query(file.url, file.filename)
+    return hashlib.sha256("?".join(url).encode("utf-8", "surrogatepass")).hexdigest()[
+        :8
+    ]
 
 
 def is_named(file: model.File, context: model.RequestContext | None) -> bool:
