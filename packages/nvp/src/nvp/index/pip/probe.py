@@ -48,7 +48,7 @@ REPLACED = {
 NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
-INDEXES = "NV_VARIANT_PROVIDER_PIP_INDEXES"
+INDEXES = "NVP_REPLACED_INDEXES"
 """A variable with the URLs of the indexes that are replaced for pip, as JSON."""
 
 

@@ -34,7 +34,7 @@ from .process import Pip
 logger = logging.getLogger(__name__)
 
 # A copy of INDEXES in probe.py: importing that module would run it.
-INDEXES = "NV_VARIANT_PROVIDER_PIP_INDEXES"
+INDEXES = "NVP_REPLACED_INDEXES"
 
 _LOCAL = "127.0.0.1"
 

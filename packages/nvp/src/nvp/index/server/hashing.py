@@ -16,7 +16,7 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..selection.kept import FOREVER, Aging, key_of
+from ..selection.kept import FOREVER, MARK, Aging, key_of, mark_of
 from ..selection.pieces import stream_pieces
 from ..selection.reader import UNAVAILABLE, find_own
 from ..selection.renaming import find_label
@@ -51,6 +51,22 @@ class HashingRepository(RepositoryContainer):
             for project, texts in pinned.items()
         }
         self._known: Aging[str, str] = Aging(_HASHED, FOREVER)
+        self._marks: Aging[str, str] = Aging(_HASHED, FOREVER)
+
+    async def get_resource(
+        self,
+        project_name: str,
+        resource_name: str,
+        *,
+        request_context: model.RequestContext | None = None,
+    ) -> model.Resource:
+        """Return a file of the source, which lacks the marks of added hashes."""
+        mark = request_context.context.get(MARK) if request_context else None
+        if mark and (own := self._marks.get(str(mark))):
+            request_context = model.RequestContext({MARK: own})
+        return await self.source.get_resource(
+            project_name, resource_name, request_context=request_context
+        )
 
     async def get_project_page(
         self,
@@ -73,6 +89,7 @@ class HashingRepository(RepositoryContainer):
                 digest = await self._hash(project_name, file)
                 hashes = {"sha256": digest} if digest else {}
             files.append(replace(file, hashes=hashes))
+            self._marks.put(mark_of(files[-1]), mark_of(file))
         return replace(page, files=tuple(files))
 
     async def _hash(self, project: str, file: model.File) -> str | None:
