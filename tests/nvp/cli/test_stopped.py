@@ -6,7 +6,7 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, NoReturn
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -29,12 +29,12 @@ METADATA = str(FIXTURES / "published/torch-2.10.0-variants.json")
 MIB = 1 << 20
 
 
-def endless(*_: object, **__: object) -> Never:
+def endless(*_: object, **__: object) -> NoReturn:
     while True:
         pass
 
 
-def growing(*_: object, **__: object) -> Never:
+def growing(*_: object, **__: object) -> NoReturn:
     kept = []
     while True:
         kept.append(b"x" * (10 << 20))
