@@ -40,9 +40,9 @@ class Resolver:
             return self._real(host, port, *args, **options)
         self.asked.append(name)
         left = self.answers[name]
-        address = left.pop(0) if len(left) > 1 else left[0]
+        addresses = (left.pop(0) if len(left) > 1 else left[0]).split()
         kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-        return [(*kind, (address, int(port or 0)))]
+        return [(*kind, (address, int(port or 0))) for address in addresses]
 
 
 @pytest.fixture
@@ -96,6 +96,21 @@ def test_the_address_that_was_looked_at_is_connected_to(
     assert inner.requests == []
     assert set(connected) == {ELSEWHERE}
     assert resolver.asked == ["files.example"]
+
+
+def test_a_name_with_addresses_here_and_elsewhere_is_public(
+    inner: RangeServer, resolver: Resolver, connected: list[str]
+) -> None:
+    """A public index can give its name a local address too."""
+    resolver.answers["index.example"] = [f"127.0.0.1 {ELSEWHERE}"]
+    page = f"{inner.url.replace('127.0.0.1', 'index.example')}/"
+    with pytest.raises(UpstreamError, match="only this machine"):
+        read(f"{inner.url}/secret", page=page)
+    for start in (page, f"https://{FAR}/simple/torch/"):
+        with pytest.raises(UpstreamError):
+            read(f"{page}secret", page=start)
+    assert inner.requests == []
+    assert set(connected) == {ELSEWHERE}
 
 
 def test_a_name_that_moves_nearer_is_not_connected_to(

@@ -77,8 +77,10 @@ class NearnessFinder:
     async def find(self, url: str) -> Nearness:
         """Return the location of the server of ``url``.
 
-        For a name with several addresses, return the most local location. A name that
-        cannot be resolved is treated as public, because a proxy may resolve it.
+        For a name with several addresses, return the most public location, because
+        `addresses_of` has only the most public addresses: a public index could give its
+        name a local address too. A name that cannot be resolved is treated as public,
+        because a proxy may resolve it.
         """
         host = _connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
@@ -87,21 +89,22 @@ class NearnessFinder:
             addresses = await self._resolve(host)
         except (OSError, UnicodeError):
             addresses = ()
-        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
+        near = max(map(_of_address, addresses), default=Nearness.ELSEWHERE)
         self._known[host] = min(near, self._known.get(host, near))
         return self._known[host]
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of a host, unless it has moved to a more local address.
+        """Return the most public addresses of a host.
 
-        :raises OSError: the host has no address, or has a more local one than before.
+        :raises OSError: the host has no address, or only more local ones than before.
         :raises UnicodeError: the name is invalid.
         """
         addresses = await self._resolve(host)
-        near = min(map(_of_address, addresses), default=Nearness.ELSEWHERE)
-        if near < self._accept(host, near):
+        near = self._accept(host, max(map(_of_address, addresses)))
+        public = tuple(item for item in addresses if _of_address(item) >= near)
+        if not public:
             raise OSError(f"{host} has moved to an address that is nearer")
-        return addresses
+        return public
 
     def _accept(self, host: str, near: Nearness) -> Nearness:
         """Record the `Nearness` of a host; return the most public one so far."""
