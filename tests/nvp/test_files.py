@@ -388,3 +388,18 @@ def test_a_planted_link_is_not_followed(
     os.chown(shared / "out", owner, owner, follow_symlinks=False)
     code = main([*map(str, words), "-o", str(shared / "out")])
     assert (code == 3, target.exists()) == (owner != 0, owner == 0)
+
+
+@needs_root
+@pytest.mark.parametrize("owner", [0, STRANGER])
+@pytest.mark.parametrize("end", ["wal", "journal", "shm"])
+def test_a_planted_journal_is_not_read(owner: int, end: str, tmp_path: Path) -> None:
+    """SQLite would add the pages of the journal to the store of another user."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    words = ["census", str(INDEX), "-o", str(shared / "store")]
+    assert main(words) == 0
+    (shared / f"store-{end}").touch()
+    os.chown(shared / f"store-{end}", owner, owner)
+    assert main(words) == (3 if owner else 0)

@@ -20,6 +20,9 @@ from nvidia_variant_provider.errors import InputError
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
+_SHARED = stat.S_ISVTX | stat.S_IWOTH
+"""The mode of a shared directory, such as ``/tmp``."""
+
 
 def read_resource(*names: str) -> str:
     """Return the text of a file of the package.
@@ -149,24 +152,29 @@ def file_state(path: str) -> str | None:
     return f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
 
 
-def is_planted(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is another user's symbolic link in a shared directory.
+def is_planted(path: str | os.PathLike[str], beside: str | None = None) -> bool:
+    """Return whether another user has put a path into a shared directory.
 
-    Linux does not follow such links (``fs.protected_symlinks``), but cannot prevent
-    that a program, or SQLite, resolves the link itself.
+    Only symbolic links count: Linux does not follow them (``fs.protected_symlinks``),
+    but cannot prevent that a program, or SQLite, resolves the link itself.
+
+    :param beside: a database to which SQLite adds the content of ``path``, so that any
+        file counts, unless it belongs to the owner of the database.
     """
     if sys.platform == "win32":
         return False
     try:
-        link = os.lstat(path)
+        status = os.lstat(path)
         folder = os.stat(os.path.dirname(os.path.abspath(path)))
+        trusted = {os.geteuid(), folder.st_uid}
+        if beside is not None:
+            trusted.add(os.stat(beside).st_uid)
     except OSError:
         return False
-    shared = stat.S_ISVTX | stat.S_IWOTH
     return (
-        stat.S_ISLNK(link.st_mode)
-        and folder.st_mode & shared == shared
-        and link.st_uid not in (os.geteuid(), folder.st_uid)
+        (beside is not None or stat.S_ISLNK(status.st_mode))
+        and folder.st_mode & _SHARED == _SHARED
+        and status.st_uid not in trusted
     )
 
 

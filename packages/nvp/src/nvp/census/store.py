@@ -186,11 +186,9 @@ class Store:
         if message is not None:
             raise InputError(message, path=path or "''", hint=_HINT)
         with self._errors():
-            # Use an absolute path, because names such as ":memory:" mean a database in
-            # memory to SQLite.
-            self._connection = sqlite3.connect(
-                os.path.abspath(path), timeout=_BUSY / 1000
-            )
+            # SQLite would take a name such as ":memory:" for a database in memory.
+            place = os.path.abspath(path)
+            self._connection = sqlite3.connect(place, timeout=_BUSY / 1000)
             self._connection.isolation_level = None
             self._connection.row_factory = sqlite3.Row
             # Let queries and reports share one rule for test files.
@@ -405,18 +403,19 @@ class Store:
 
 
 def _why_no_file(path: str, *, create: bool) -> str | None:
-    if not path:
-        return "the path is empty"
-    if "\0" in path:
-        return "the path has a NUL character"
+    if not path or "\0" in path:
+        return "the path has a NUL character" if path else "the path is empty"
     if is_planted(path):
         return "it is a link of another user"
     if not os.path.exists(path):
         return None if create else "there is no such store"
     if not os.path.isfile(path):
         return "it is not a regular file"
+    real = os.path.realpath(path)
+    if any(is_planted(f"{real}-{end}", real) for end in ("wal", "journal", "shm")):
+        return "another user has put a journal beside it"
     try:
-        with open_regular(f"{os.path.realpath(path)}-journal") as journal:
+        with open_regular(f"{real}-journal") as journal:
             # SQLite deletes files that a journal names. A census journal names no file.
             size = journal.seek(0, os.SEEK_END)
             journal.seek(max(size - len(_NAMES_ANOTHER), 0))
