@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import FIXTURES
@@ -403,3 +404,30 @@ def test_a_planted_journal_is_not_read(owner: int, end: str, tmp_path: Path) -> 
     (shared / f"store-{end}").touch()
     os.chown(shared / f"store-{end}", owner, owner)
     assert main(words) == (3 if owner else 0)
+
+
+@needs_root
+def test_a_file_that_becomes_a_link_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user can exchange own files and links in a shared directory."""
+    shared, target = tmp_path / "shared", tmp_path / "target"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    out, link, real = shared / "out", shared / "link", os.path.lexists
+    for path in (out, link):
+        link.symlink_to(target) if path == link else out.touch()
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+    looked = os.lstat
+
+    def look(path: Any, **options: Any) -> os.stat_result:
+        status = looked(path, **options)
+        if path == str(out) and real(link):
+            os.replace(link, out)
+        return status
+
+    monkeypatch.setattr(os, "lstat", look)
+    with replacing(str(out)) as file:
+        file.write(b"ours")
+    assert (out.read_bytes(), out.is_symlink()) == (b"ours", False)
+    assert not target.exists()

@@ -12,7 +12,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import IO
 
@@ -161,21 +161,45 @@ def is_planted(path: str | os.PathLike[str], beside: str | None = None) -> bool:
     :param beside: a database to which SQLite adds the content of ``path``, so that any
         file counts, unless it belongs to the owner of the database.
     """
-    if sys.platform == "win32":
-        return False
     try:
         status = os.lstat(path)
-        folder = os.stat(os.path.dirname(os.path.abspath(path)))
-        trusted = {os.geteuid(), folder.st_uid}
-        if beside is not None:
-            trusted.add(os.stat(beside).st_uid)
+        owners = {os.stat(beside).st_uid} if beside is not None else set()
     except OSError:
         return False
-    return (
-        (beside is not None or stat.S_ISLNK(status.st_mode))
-        and folder.st_mode & _SHARED == _SHARED
-        and status.st_uid not in trusted
-    )
+    is_link = stat.S_ISLNK(status.st_mode)
+    return (beside is not None or is_link) and _is_foreign(path, status, owners)
+
+
+def _is_foreign(
+    path: str | os.PathLike[str], status: os.stat_result, owners: Collection[int] = ()
+) -> bool:
+    """Return whether a path in a shared directory belongs to a user not trusted."""
+    if sys.platform == "win32":
+        return False
+    folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    trusted = {os.geteuid(), folder.st_uid, *owners}
+    return folder.st_mode & _SHARED == _SHARED and status.st_uid not in trusted
+
+
+def _find_target(path: str | os.PathLike[str]) -> str:
+    """Return the file to replace: the target of a link, or the path itself.
+
+    In a shared directory, another user can exchange own links and files at any time. So
+    look at the path only once, and follow it only if it was a trusted link then.
+
+    :raises InputError: the path is a link of another user.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError:
+        status = None
+    if status is not None and stat.S_ISLNK(status.st_mode):
+        if _is_foreign(path, status):
+            message = "cannot be written: it is a link of another user"
+            raise InputError(message, path=str(path), hint="name another file")
+        return os.path.realpath(path)
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:
@@ -203,12 +227,9 @@ def replacing(
 
     name = str(path)
     try:
-        target = os.path.realpath(path) if follows else os.fspath(path)
+        target = _find_target(path) if follows else os.fspath(path)
         # Do not use the process id: in containers, a killed process often had the same.
         part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
-        if follows and is_planted(path):
-            message = "cannot be written: it is a link of another user"
-            raise InputError(message, path=name, hint="name another file")
         if os.path.exists(target) and not os.path.isfile(target):
             message = "cannot be written: not a regular file"
             raise InputError(message, path=name, hint="name another file")
