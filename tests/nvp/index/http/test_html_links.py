@@ -296,3 +296,74 @@ def test_memory(name: str, tmp_path: Path) -> None:
     assert expected.get(path.stem, "is refused: it has more than") in outcome or (
         "is refused: it has" in outcome
     )
+
+
+PLAIN = f'<a href="{NAME}">x</a>'
+ODD = [
+    "<!-->", "<!--->", "<!---- >", "<!-- a -- >", "<!--a--!>", "<![CDATA[ >", "<?x >",
+    "<textarea>", "<select>", "<svg><style>", "<title><b></title>", "<script/>",
+    "<style/>", "<noscript>", "<template>", "</script/>", '</script x="y">', "\0",
+    "<script></p>", "<plaintext>", "<frameset>", "<base href=/b/>",
+    "<base target=x><base href=https://x.example/>",
+    f'<a href="{NAME}/">', f"<a href={NAME}/>", f'<a href="{NAME[:-3]}%77hl/">',
+    f'<a href="{NAME} #sha256={SHA}">', f'<a href="{NAME}\u00a0#sha256={SHA}">',
+    f'<a href="{NAME}" href="{NAME}#sha256={SHA}">', f'<a href="{NAME}" href>',
+    f'<a href="{NAME}" HREF="x">', f'<a href="{NAME}#egg=x">',
+    f'<a href="{NAME}#sha1={SHA[:40]}">', f'<a href="{NAME}#sha224={SHA[:56]}">',
+    f'<a href="{NAME}" data-yanked>', f'<a href="{NAME}" data-core-metadata="">',
+    f'<a href="{NAME}" data-core-metadata="0">', f'<a href="{NAME}" data-size="x">',
+    f'<a href="{NAME}" data-core-metadata="false">',
+    f'<a href="{NAME}" data-upload-time="x">',
+    f'<a href="{NAME}" data-requires-python="&gt3">', "< a>",
+    f'<a href="{NAME}" data-requires-python="&gt=3">',
+    f'<a href="{NAME}" data-requires-python="&#60=3">',
+    f'<a href="{NAME}" data-requires-python="&comma;">', f'<a\vhref="{NAME}">',
+    f"<a href={NAME}\u0085>",
+]  # fmt: skip
+"""Parts of pages that pip, uv or browsers read in different ways."""
+
+COMMON = [
+    PLAIN, "<!DOCTYPE html>", "<!--TIMESTAMP 1-->", "<br/>", "<hr>", "<p class='a'>",
+    "<title>Links</title>", "<script>if (1 < 2) a()</script>", "</p>", "</A>",
+    '<meta name="pypi:repository-version" content="1.0" />', "text &copy; > ' \u00e9",
+    f'<a href="../{NAME}#sha256={SHA}" data-yanked="" rel=internal>', "<td nowrap>",
+    f'<A HREF = "{NAME}?a=1&b=2" data-requires-python=\'&gt;=3.8,<4\' >', "</a >",
+    f'<a href="{NAME}" data-size="1" data-upload-time="2024-01-01T00:00:00Z"/>',
+    '<a href="../">..</a>', "</li>", "<tr><td>", f"<a href=/a/{NAME}>",
+    "<style>a > b {}</style>",
+]  # fmt: skip
+"""Parts of pages that all installers read in the same way."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_page_that_installers_read_differently_is_refused(odd: str) -> None:
+    """So the installer gets the page of the index, and not what is left of it."""
+    for text in (odd + PLAIN, PLAIN + odd):
+        with pytest.raises(UpstreamError):
+            parse_page(text.encode(), HTML, URL, "torch", exact=True)
+
+
+@given(st.lists(st.sampled_from(COMMON), max_size=12))
+def test_common_pages_are_plain(parts: list[str]) -> None:
+    body = "\n".join(parts).encode()
+    files = parse_page(body, HTML, URL, "torch", exact=True).files
+    assert [file.url for file in files] == pip_files(body)
+
+
+@given(
+    st.lists(st.sampled_from([*COMMON, *ODD, "<", ">", '"', "'", "--", "&", "/", "="])),
+    st.sampled_from(["", " ", "\n"]),
+)
+def test_an_accepted_page_has_the_files_of_pip(parts: list[str], between: str) -> None:
+    body = between.join(parts).encode()
+    try:
+        page = parse_page(body, HTML, URL, "torch", exact=True)
+    except UpstreamError:
+        return
+    assert [file.url for file in page.files] == pip_files(body)
+
+
+def pip_files(body: bytes) -> list[str]:
+    """Return the URLs of the wheels that pip finds on a page."""
+    found = links_of_pip(body, HTML)
+    return [link.url_without_fragment for link in found if link.filename == NAME]

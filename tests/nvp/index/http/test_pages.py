@@ -134,6 +134,18 @@ class TestJson:
         refuse_exactly(changes)
 
     @pytest.mark.parametrize(
+        "changes",
+        [
+            {"url": f"https://files.example/{NAME}#sha256={'1' * 64}"},
+            {"url": f"https://files.example/{NAME}#egg=other"},
+            {"data-dist-info-metadata": True},
+        ],
+    )
+    def test_an_entry_that_installers_read_differently(self, changes: Any) -> None:
+        """pip reads the hash of the URL, and uv a misnamed key (PEP 714)."""
+        refuse_exactly(changes)
+
+    @pytest.mark.parametrize(
         ("changes", "key", "expected"),
         [
             ({"hashes": ["sha256"]}, "hashes", {}),

@@ -60,7 +60,8 @@ PAGE_IN_HTML = f"""<!DOCTYPE html><html><head>
 <meta name="pypi:project-status-reason" content='a "b" &lt;c>'>
 <meta name="pypi:later" content="x"><meta name="viewport" content="y">
 </head><body><a href="{FILE["url"]}#sha256={"0" * 64}" data-provenance="{PROVENANCE}"
- data-later="z" data-size="7">torch-1.0.tar.gz</a></body></html>"""
+ data-later="z" data-size="7" data-upload-time="{FILE["upload-time"]}"
+>torch-1.0.tar.gz</a></body></html>"""
 
 
 def read(form: str, body: str | dict[str, Any], kind: str) -> str:
@@ -144,7 +145,7 @@ def test_html_becomes_json() -> None:
     assert {key: found[key] for key in (*OTHERS, "later")} == {**OTHERS, "later": "x"}
     (file,) = found["files"]
     assert (file["provenance"], file["later"]) == (PROVENANCE, "z")
-    assert "size" not in file  # HTML cannot express the key.
+    assert (file["size"], file["upload-time"]) == (7, FILE["upload-time"])
 
 
 def test_html_stays_html() -> None:
@@ -174,7 +175,7 @@ def test_an_index_sets_no_key_of_this_program() -> None:
         "_nvidia_variant_provider_cut": {"why": "x", "has_length": False},
         "_nvidia_variant_provider_kept": {"yanked": True},
     }
-    file = {**FILE, **own, "data-dist-info-metadata": True}
+    file = {**FILE, **own}
     document = {**DOCUMENT, **own, "files": [file]}
     assert json.loads(read(JSON, document, JSON)) == {**DOCUMENT, "files": [FILE]}
 

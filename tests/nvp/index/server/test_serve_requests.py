@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import pytest
 from support.builds import gpu_build, metadata
@@ -78,6 +79,10 @@ def test_names_of_an_upstream_are_escaped(
     (folder / "torch" / "torch-1.0-py3-none-any-%2e%2e.whl").write_bytes(b"x")
     stub_wheel(folder / "plain", "plain", "1.0")
     write_page(folder / "torch")
+    page = folder / "torch/index.html"
+    text = page.read_text(encoding="utf-8")
+    quoted = re.sub('(?<=href=")[^"#]*', lambda x: quote(html.unescape(x[0])), text)
+    page.write_text(quoted, encoding="utf-8")
     with (
         serve(folder) as upstream,
         serving("-i", upstream, *MACHINE, environ=environ) as server,

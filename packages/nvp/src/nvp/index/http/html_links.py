@@ -10,11 +10,15 @@ title contains tags.
 from __future__ import annotations
 
 import codecs
+import html
 import re
 from collections.abc import Iterator
 from email.message import Message
+from urllib.parse import unquote
 
 from nvidia_variant_provider.errors import shown
+
+from .urls import is_ambiguous
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -36,6 +40,63 @@ _META = "pypi:"
 """The start of the name of ``<meta>`` elements for clients of an index."""
 
 _BASE = re.compile(rb"<base[\s/>]", re.IGNORECASE)
+
+_SPACE = rb"[ \t\r\n\f]"
+_NAME = rb"[a-z][a-z0-9:_.-]*"
+_VALUE = rb"""(?:"[^"\0]*"|'[^'\0]*'|[!#-&(-;?-_a-~]+(?<!/))"""
+_ATTRIBUTE = re.compile(
+    b"%b+(%b)(?:%b*=%b*(%b))?" % (_SPACE, _NAME, _SPACE, _SPACE, _VALUE), re.IGNORECASE
+)
+_TOKEN = re.compile(
+    b"|".join(
+        [
+            rb"[^<\0]+",
+            rb"<!doctype html[^<>\0]*>",
+            rb"<!--(?!>|->)[^-\0]*(?:-(?!-)[^-\0]*)*-->",
+            rb"<title>[^<\0]*</title>",
+            rb"<(?P<raw>script|style)(?: [^<>/\0]*)?>"
+            rb"(?:[^<\0]|<(?![a/!?]))*</(?P=raw)>",
+            b"</[a-z][a-z0-9]*%b*>" % _SPACE,
+            b"<[bh]r/>",
+            b"<(?P<element>[a-z][a-z0-9]*)(?P<attributes>(?:%b+%b(?:%b*=%b*%b)?)*)"
+            % (_SPACE, _NAME, _SPACE, _SPACE, _VALUE)
+            + b"(?:%b*|%b+/|(?<=[\"'])/)>" % (_SPACE, _SPACE),
+        ]
+    ),
+    re.IGNORECASE,
+)
+"""The parts of a page that all parsers of HTML read in the same way."""
+
+_ELEMENTS = frozenset(
+    b"a abbr address article aside b base body br center code dd div dl dt em font "
+    b"footer h1 h2 h3 h4 h5 h6 head header hr html i img input label li link main meta "
+    b"nav ol p pre s section small span strong sub sup table tbody td tfoot th thead "
+    b"time tr tt u ul".split()
+)
+"""The elements of a plain page, in which links are links for all parsers."""
+
+_READ = (b"a", b"base", b"meta")
+"""The elements whose attributes are read."""
+
+_ENTITY = re.compile(
+    "&(?:amp|lt|gt|quot|#(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])"
+    "|#[xX](?:2[0-9a-fA-F]|[3-6][0-9a-fA-F]|7[0-9a-eA-E]));"
+)
+
+_OF_ONE = re.compile("(blake2b|sha1|sha224)=|%3d|egg=", re.IGNORECASE)
+"""The forms of hashes in URL fragments that only pip or only uv checks, and ``egg=``,
+which makes pip skip a file."""
+
+_UNSAFE = re.compile("[^!-~]")
+"""Spaces and other characters that installers quote in different ways."""
+
+_SLASH = re.compile(
+    r"\.(whl|zip|egg|tar|t[a-z]z2?|gz|bz2|[lx]z|lzma)/+([?#]|$)", re.IGNORECASE
+)
+"""A slash after the name of a file, which only pip ignores."""
+
+_CHARSETS = ("utf-8", "ascii", "iso8859-1", "cp1252")
+"""The encodings of plain pages, in which tags have the bytes of ASCII."""
 
 _NOT_OF_PAGES = ("idna", "punycode")
 """Encodings of host names, which Python decodes in quadratic time."""
@@ -137,6 +198,65 @@ def read_links(
     yield from target.links
 
 
+def is_for_all(reference: str) -> bool:
+    """Return whether all installers read the reference of a link in the same way."""
+    return not (
+        _OF_ONE.search(reference.partition("#")[2])
+        or _UNSAFE.search(reference)
+        or _SLASH.search(unquote(reference))
+        or is_ambiguous(reference)
+    )
+
+
+def parse_announced(text: str) -> bool | dict[str, str] | None:
+    """Parse the attribute ``data-core-metadata`` (PEP 714); ``None`` if it is odd.
+
+    pip or uv ignores METADATA that a page announces in another way.
+    """
+    name, mark, value = text.partition("=")
+    if mark and name in ("sha256", "sha384", "sha512", "md5"):
+        return {name: value}
+    return {"true": True, "false": False}.get(text)
+
+
+def is_plain(body: bytes, content_type: str) -> bool:
+    """Return whether pip, browsers and this module find the same links on a page.
+
+    pip's parser violates the HTML standard, for example for comments, two attributes of
+    one name, and entities without a semicolon. No list of such cases would be complete,
+    so a plain page has only the parts that all parsers read in the same way.
+    """
+    if codecs.lookup(_charset(content_type)).name not in _CHARSETS:
+        return False
+    page = b"".join(_decode(body, content_type))
+    if len(_BASE.findall(page)) > 1:
+        return False
+    position = 0
+    while position < len(page):
+        token = _TOKEN.match(page, position, position + _PIECES * _PIECE)
+        if token is None:
+            return False
+        position = token.end()
+        element = (token["element"] or b"br").lower()
+        if element not in _ELEMENTS:
+            return False
+        if element in _READ and not _are_plain(token["attributes"]):
+            return False
+    return True
+
+
+def _are_plain(attributes: bytes) -> bool:
+    found = _ATTRIBUTE.findall(attributes)
+    if not all(value for _, value in found):
+        return False  # pip ignores ``data-yanked`` without a value, but uv does not
+    if len(found) != len({name.lower() for name, _ in found}):
+        return False
+    text = attributes.decode()
+    if "&" in text:
+        text = _ENTITY.sub(" ", text)
+    return html.unescape(text) == text
+
+
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
     """Parse a page in pieces; after each, yield so the caller can read ``target``."""
     from lxml import etree  # imported here, since most pages are JSON
@@ -163,11 +283,15 @@ def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
     yield
 
 
-def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
-    """Decode a page like pip, and yield it in pieces of UTF-8."""
+def _charset(content_type: str) -> str:
     message = Message()
     message["content-type"] = content_type
-    charset = str(message.get_param("charset") or "utf-8")
+    return str(message.get_param("charset") or "utf-8")
+
+
+def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
+    """Decode a page like pip, and yield it in pieces of UTF-8."""
+    charset = _charset(content_type)
     try:
         if codecs.lookup(charset).name in _NOT_OF_PAGES:
             raise LookupError(charset)  # noqa: TRY301

@@ -2,8 +2,7 @@
 
 The parser of simple-repository (0.11.1) uses the text of a link as the file name,
 ignores ``<base>``, quotes quoted URLs again, and rejects a whole page for one bad
-entry. pip does none of that, and users expect pages that pip accepts to work. This
-parser omits invalid values, and entries without a usable URL.
+entry. This parser omits invalid values, and entries without a usable URL.
 """
 
 from __future__ import annotations
@@ -23,7 +22,15 @@ from simple_repository import model
 from nvidia_variant_provider.errors import printable, shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
-from .html_links import Link, TooMuchError, find_base, read_links
+from .html_links import (
+    Link,
+    TooMuchError,
+    find_base,
+    is_for_all,
+    is_plain,
+    parse_announced,
+    read_links,
+)
 from .kept_keys import (
     OF_FILES,
     OF_PAGES,
@@ -60,20 +67,13 @@ _TYPES = (
 _HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
-_OF_ONE = re.compile("blake2b=|%3d|egg=", re.IGNORECASE)
-"""The forms of hashes in URL fragments that uv checks but pip does not, and ``egg=``,
-which makes pip skip a file."""
-
-_TEXTS = (b"<textarea", b"<xmp", b"<plaintext", b"<iframe", b"<noembed", b"<noframes")
-
-_BARE = re.compile(rb"\bdata-yanked(?=[\s/>])(?!\s*=)", re.IGNORECASE)
-"""``data-yanked`` without a value, which uv reads but pip ignores."""
+_SIZE = re.compile("[0-9]{1,18}")
+_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?")
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
-"""The maximum number of files: `_FILES`, plus one for every `_BYTES_OF_FILE` bytes.
-
-A file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
+"""The maximum number of files: `_FILES`, plus one for every `_BYTES_OF_FILE` bytes. A
+file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
 
@@ -287,14 +287,9 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    time = read_time(item.get("upload-time"))
-    # Keep the text of values that the model would change: an empty reason yanks the
-    # file for uv, but not for pip, and installers read more forms of times.
-    known = OF_FILES
-    if item.get("yanked") == "":
+    known = _known_keys(item.get("upload-time"))
+    if item.get("yanked") == "":  # It yanks the file for uv, but not for pip.
         known -= {"yanked"}
-    if item.get("upload-time") not in (None, write_time(time)):
-        known -= {"upload-time"}
     return model.File(
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
@@ -304,9 +299,15 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
-        upload_time=time,
+        upload_time=read_time(item.get("upload-time")),
         private_metadata=private_keys(item, known, url),
     )
+
+
+def _known_keys(time: Any) -> frozenset[str]:
+    """Return the keys that the model has, except for a time that it would change."""
+    is_same = time in (None, write_time(read_time(time)))
+    return OF_FILES if is_same else OF_FILES - {"upload-time"}
 
 
 def _loses(item: Mapping[str, Any], file: model.File) -> bool:
@@ -315,6 +316,9 @@ def _loses(item: Mapping[str, Any], file: model.File) -> bool:
     return (
         hashes not in (None, _hashes(hashes))
         or is_ambiguous(item["url"])
+        # pip reads a hash in the URL, and uv an older name of "core-metadata".
+        or "#" in item["url"]
+        or "data-dist-info-metadata" in item
         or item.get("requires-python") != file.requires_python
         or _core_metadata(item) not in (None, {}, file.dist_info_metadata)
     )
@@ -362,10 +366,6 @@ def _read_html(
 ) -> model.ProjectDetail:
     base = _find_base(body, content_type, url, exact=exact)
     few = _most_files(body)
-    if exact and _hides_links(body.lower()):
-        raise ValueError("it has elements whose links not all installers read")
-    if exact and _BARE.search(body):
-        raise ValueError("data-yanked has no value, as not all installers read it")
     files = []
     metas: list[tuple[str, str]] = []
     for link in read_links(body, content_type, metas):
@@ -373,6 +373,8 @@ def _read_html(
         if file is not None:
             few()
             files.append(file)
+    if exact and not is_plain(body, content_type):
+        raise ValueError("not all installers find the same links on it")
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
         meta=fitting_meta(meta, files, None),
@@ -382,16 +384,11 @@ def _read_html(
     )
 
 
-def _hides_links(body: bytes) -> bool:
-    """Return whether pip may find links in elements that HTML treats as plain text."""
-    title = body.partition(b"<title")[2].partition(b"</title")[0]
-    return b"<a" in title or any(mark in body for mark in _TEXTS)
-
-
 def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
     given = find_base(body, kind) or ""
     base = absolute_url(given, url)
-    if base is None or (exact and is_ambiguous(given)):
+    # pip does not resolve a relative base.
+    if base is None or (exact and given and (is_ambiguous(given) or base != given)):
         raise ValueError("its <base> has no URL")
     return base
 
@@ -409,25 +406,36 @@ def _most_files(body: bytes) -> Callable[[], None]:
 
 
 def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
-    reference = link.attributes.get("href") or ""
-    href, _, fragment = reference.partition("#")
+    get = link.attributes.get
+    reference = get("href") or ""
+    href = reference.partition("#")[0]
     url = absolute_url(href, base)
-    is_of_one = _OF_ONE.search(fragment) or is_ambiguous(reference)
-    if exact and (url is None or is_of_one):
+    metadata = get("data-core-metadata", get("data-dist-info-metadata"))
+    told, when = parse_announced(metadata or ""), get("data-upload-time")
+    match = _TIME.fullmatch(when or "")
+    time = when if match and match[1] else None  # uv ignores times without a zone
+    size = get("data-size")
+    if exact and (
+        url is None
+        or not is_for_all(reference)
+        or (metadata is not None and not told)  # pip reads "false" as true
+        or not _SIZE.fullmatch(size or "0")
+        or (when is not None and not match)
+    ):
         raise ValueError(f"the link {shown(reference)} is not for all installers")
     if not href or url is None:
         return None
     name = file_name(url)  # as pip does, whatever the text of the link is
     if not name or not is_file_name(name):
         return None
-    get = link.attributes.get
-    metadata = get("data-core-metadata", get("data-dist-info-metadata", ""))
     return model.File(
         filename=name,
         url=url,
         hashes=dict(_HASH.findall(reference)[:1]),
         requires_python=get("data-requires-python"),
-        dist_info_metadata=_html_metadata(metadata),
+        dist_info_metadata=told,
+        size=int(size) if size and _SIZE.fullmatch(size) else None,
+        upload_time=read_time(time),
         gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
         yanked=_yanked(get("data-yanked") or "data-yanked" in link.attributes or None),
         private_metadata=private_keys(
@@ -436,15 +444,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
                 for key, value in link.attributes.items()
                 if key.startswith("data-") and not key.startswith("data-_")
             },
-            OF_FILES,
+            _known_keys(time),
             base,
         ),
     )
-
-
-def _html_metadata(text: str) -> bool | dict[str, str] | None:
-    name, mark, value = text.partition("=")
-    # pip or uv ignores METADATA that a page announces in another way.
-    if mark and name in ("sha256", "sha384", "sha512", "md5"):
-        return {name: value}
-    return {"true": True, "false": False}.get(text)

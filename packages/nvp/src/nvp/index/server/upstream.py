@@ -276,7 +276,8 @@ class LinksUpstream(Upstream):
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path.resolve(), "links")
         body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
-        return parse_page(body, "text/html", path.resolve().as_uri(), "links")
+        url = path.resolve().as_uri()
+        return parse_page(body, "text/html", url, "links", exact=True)
 
     async def _read_names(self) -> Iterable[str]:
         page = await self.read_all()
@@ -408,7 +409,7 @@ def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
             body = read_bytes(page, limit=LARGE_BYTES)
         except InputError as error:
             raise UpstreamError(error.message, path=error.path) from None
-        return parse_page(body, "text/html", page.as_uri(), project)
+        return parse_page(body, "text/html", page.as_uri(), project, exact=True)
     if not os.path.isdir(folder):
         raise errors.PackageNotFoundError(project)
     return _list_folder(folder.resolve(), project)
