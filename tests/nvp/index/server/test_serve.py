@@ -32,6 +32,7 @@ from support.wheels import publish, stub_wheel, write_page
 
 import nvidia_variant_provider
 import nvp
+from nvp.cli.serve import _warn_of_other_index
 
 CHOSEN = {"torch": "2.8.0 cu126", "runtime": "12.6 None"}
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
@@ -263,6 +264,18 @@ def test_a_port_that_is_taken(index: str, environ: dict[str, str]) -> None:
     for port in ("65536", "-1"):
         done = provider("serve", "-i", index, "--port", port, environ=environ)
         assert done.code == 2, done.text
+
+
+def test_a_port_that_had_another_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """uv would install the wheels that it has cached from the other index."""
+    tmp_path.chmod(0o700)
+    told = []
+    for index in ("https://a.example/", "https://b.example/", "https://b.example/"):
+        _warn_of_other_index(8642, [index], str(tmp_path))
+        told.append("uv cache clean" in capsys.readouterr().err)
+    assert told == [False, True, False]
 
 
 def test_other_machines_can_connect_only_with_an_option(

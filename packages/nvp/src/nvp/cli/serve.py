@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -88,12 +89,32 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
     client, indexes = _find_indexes(options, environ)
     local_index = _make_local_index(options, client, selection)
     urls = _add_indexes(local_index, indexes)
+    if options.port:
+        _warn_of_other_index(options.port, [*urls], selection.cache)
     result = _describe(urls, remote=remote, private=any(indexes.values()))
     # Print the result now, because users need it while the index runs.
     _serve(local_index, lambda: render(result, command="serve", as_json=options.json))
     for sentence in _what_lasts([*urls.values()], local_index.passing):
         complain(sentence)
     return Result(said=True)
+
+
+def _warn_of_other_index(port: int, indexes: list[str], cache: str | None) -> None:
+    """Warn if the last indexes at a port were others.
+
+    uv caches wheels by the URL of the index and the name, even if a page gives another
+    hash, so it would install the wheels of the other indexes.
+    """
+    import hashlib
+
+    from ..files import load, store
+
+    path = None if cache is None else os.path.join(cache, "serve", str(port))
+    own = hashlib.sha256("\n".join(indexes).encode("utf-8", "surrogatepass")).digest()
+    if load(path, len(own)) not in (None, own):
+        what = f"port {port} had another index before, and uv caches wheels by this URL"
+        complain(f"warning: {what}; run uv cache clean, or choose another --port")
+    store(path, own)
 
 
 def _make_selection(
