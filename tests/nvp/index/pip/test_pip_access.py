@@ -130,6 +130,25 @@ def test_wrong_credentials_are_not_shown(
     assert "S3cret" not in done.text
 
 
+def test_the_server_after_a_redirect_refuses(
+    pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    """pip asks for the password of that server, and ends without a terminal."""
+    moved = {"/torch/": Answer(status=302, headers={"Location": ""})}
+    with (
+        serve(published, credentials=PAIR) as closed,
+        serve_answers(moved) as first,
+        serve(published) as second,
+    ):
+        headers = {"Location": closed.replace("127.0.0.1", "localhost") + "torch/"}
+        moved["/torch/"] = Answer(status=302, headers=headers)
+        index = with_credentials(first.url, "somebody:else")
+        words = ("-i", index, "--extra-index-url", second, "torch")
+        done = pip("download", *words, "--dest", tmp_path / "it")
+    assert done.code == 2, done.text
+    assert not [*(tmp_path / "it").glob("*.whl")]
+
+
 def test_netrc(pip: Pip, published: Path, tmp_path: Path) -> None:
     target = tmp_path / "it"
     file = Path(pip.environ["HOME"], ".netrc")

@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import METADATA, UpstreamError
+from ..http.urls import METADATA, UpstreamError, server_of
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
@@ -96,8 +96,7 @@ def make_app(
 
     :param prefix: the prefix of all paths, such as ``/secret``.
     :param hosts: the accepted host names of the server.
-    :param token: a text that the ``User-Agent`` of each request must contain, or
-        ``None``.
+    :param token: a text that each ``User-Agent`` must contain, or ``None``.
     :param warn: called with a sentence if an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))
@@ -160,7 +159,7 @@ class _Handlers:
         self._on_page = on_page or (lambda _: None)
         self._on_wait = on_wait or (lambda _: None)
         self._failures = failures
-        self._asked: set[str] = set()  # paths of pages that need credentials of pip
+        self._asked: dict[str, str] = {}  # the server that needs them, for each path
 
     def routes(self) -> list[Route]:
         """Return the routes, from the most to the least specific."""
@@ -357,28 +356,29 @@ class _Handlers:
     async def _with_credentials(
         self, request: Request, read: Callable[[], Awaitable[T]]
     ) -> T:
-        """Read a page, with credentials that pip got from its user.
+        """Read a page, with credentials that pip got from its user after a 401.
 
-        After a forwarded 401, pip prompts and requests the same page with credentials.
-        Those in other requests are ignored: pip sends the credentials of one index to
-        all, since they are on one server here, and those of a netrc default entry.
+        Other requests' credentials are ignored: pip sends those of one index to all,
+        since they are on one server here, and those of a netrc default entry.
         """
         client = self._source.client
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if request.url.path in self._asked and scheme.lower() == "basic":
-            self._asked.discard(request.url.path)
+            place = self._asked.pop(request.url.path)
             with suppress(ValueError):
                 pair = base64.b64decode(text).decode("latin-1").partition(":")
-                client.add_credentials(self._source.url, (pair[0], pair[2]))
+                client.add_credentials(place, (pair[0], pair[2]))
         try:
             return await read()
         except UpstreamError as shared:
-            # Copy the error, because other requests may share it.
-            error = copy(shared)
+            error = copy(shared)  # because other requests may share it
             if error.status == 401:
                 # Clients of `serve` may send credentials of other users.
-                if self._source.access.local and client.may_prompt(self._source.url):
-                    self._asked.add(request.url.path)
+                place = self._source.url
+                if error.reply and server_of(error.reply.url) != server_of(place):
+                    place = error.reply.url  # after a redirect
+                if self._source.access.local and client.may_prompt(place):
+                    self._asked[request.url.path] = place
                 elif self._source.access.local and error.reply:
                     error.reply = replace(error.reply, status=403)  # pip skips both
                 elif scheme:
