@@ -66,6 +66,13 @@ def get_ptxas_version(arch: int = 80):
 """,
     "unknown": "def get_ptxas(arch):\n    return find(arch)\n",
     "damaged": "def get_ptxas(arch:\n",
+    "branches": "def get_ptxas(a):\n"
+    + " if a<1:0\n"
+    + " elif a<0:0\n" * 1350
+    + " else:\n  return x.ptxas_blackwell\n",
+    "conditions": "def get_ptxas(a):\n return "
+    + "x.a if a<0 else " * 980
+    + "x.ptxas_blackwell\n",
 }
 """The code by which releases of Triton choose a ``ptxas``; ``thor`` was proposed for
 3.7."""

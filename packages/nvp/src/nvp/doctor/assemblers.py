@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
@@ -162,36 +162,28 @@ def _read_function(path: str) -> ast.FunctionDef | None:
     return node if isinstance(node, ast.FunctionDef) and node.args.args else None
 
 
-def _tool_in(body: Iterable[ast.stmt], number: int) -> str | None:
+def _tool_in(body: Sequence[ast.stmt], number: int) -> str | None:
     """Return the tool that the statements of ``get_ptxas`` select for a GPU.
 
     :param number: the compute capability in Triton's form, such as 90.
     :returns: ``None`` if the function has an unknown form.
     """
-    for statement in body:
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            return _tool(statement.value, number)
-        if isinstance(statement, ast.If):
-            holds = _holds(statement.test, number)
+    # Python parses code that is nested more deeply than functions may call themselves.
+    waiting: list[ast.AST] = [*reversed(body)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Return) and node.value is not None:
+            waiting = [node.value]
+        elif isinstance(node, (ast.If, ast.IfExp)):
+            holds = _holds(node.test, number)
             if holds is None:
                 return None
-            tool = _tool_in(statement.body if holds else statement.orelse, number)
-            if tool is not None:
-                return tool
-        elif not isinstance(statement, ast.Expr):
+            branch = node.body if holds else node.orelse
+            waiting += branch[::-1] if isinstance(branch, list) else [branch]
+        elif isinstance(node, ast.Attribute) and node.attr.startswith(_PLAIN):
+            return node.attr.replace("_", "-")  # such as knobs.nvidia.ptxas_blackwell
+        elif not isinstance(node, ast.Expr):
             return None
-    return None
-
-
-def _tool(value: ast.expr, number: int) -> str | None:
-    """Return the tool in an expression, such as ``knobs.nvidia.ptxas_blackwell``."""
-    if isinstance(value, ast.IfExp):
-        holds = _holds(value.test, number)
-        if holds is None:
-            return None
-        return _tool(value.body if holds else value.orelse, number)
-    if isinstance(value, ast.Attribute) and value.attr.startswith(_PLAIN):
-        return value.attr.replace("_", "-")
     return None
 
 
