@@ -150,6 +150,18 @@ def entry(path: Path, index: str) -> dict[str, Any]:
     return {"name": path.name, "url": url, "hashes": {"sha256": digest}}
 
 
+def test_a_marker_that_lock_files_do_not_have(
+    grouped: Path, pip: Pip, tmp_path: Path
+) -> None:
+    """pip refuses the file, so its package must not be left out of the copy."""
+    text = grouped.read_text(encoding="utf-8")
+    changed = text.replace("sys_platform == 'beos'", "extra == 'x'")
+    grouped.write_text(changed, encoding="utf-8")
+    done = pip("install", "-r", grouped, "--target", tmp_path / "it")
+    assert done.code != 0, done.text
+    assert not (tmp_path / "it").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [

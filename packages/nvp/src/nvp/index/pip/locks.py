@@ -49,7 +49,6 @@ from .settings import Interpreter, check_locks, find_interpreter
 _NAME = re.compile(r"pylock(\.[^.]+)?\.toml")
 _EXTRAS = re.compile(r"(.+?)(\[[^\[\]]*\])?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+!~-]*")
-_MAJOR = 1
 _HINT = "make the lock file again"
 _WITH_PATHS = ("archive", "directory", "sdist", "vcs", "variants-json")
 
@@ -157,7 +156,7 @@ def _check_version(document: Mapping[str, Any], path: str) -> None:
         version = None
     if version is None:
         raise _invalid("there is no version of the format", path, "lock-version")
-    if version.major != _MAJOR:
+    if version.major != 1:
         message = f"version {shown(given)} of the format is not supported"
         raise _invalid(message, path, "lock-version")
 
@@ -324,11 +323,12 @@ class LockCopies:
         interpreter = find_interpreter(python, environ)
         target = PinTarget(variables=interpreter.variables, ranks={})
         for number, lock in enumerate(self.locks):
-            extras, groups = map(frozenset, (self.extras[number], self.groups[number]))
+            chosen = frozenset(self.extras[number]), frozenset(self.groups[number])
             skipped = set()
             for package in lock.packages:
-                marker = package.table.get("marker")
-                if isinstance(marker, str) and not target.holds(marker, extras, groups):
+                marker = str(package.table.get("marker", "extra"))
+                known = "extra" not in re.findall(r"\w+", marker)  # pip refuses it
+                if known and not target.holds(marker, *chosen):
                     skipped.add(id(package.table))
                     continue
                 if judges and any(may_be_build(wheel.name) for wheel in package.wheels):
@@ -393,9 +393,9 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 
     :raises InputError: a hash differs.
     """
-    if (algorithm := find_other(body, file.hashes)) is not None:
-        message = f"the file of {package.name} {package.version} has another "
-        raise _invalid(f"{message}{algorithm} now", path, file.place)
+    if algorithm := find_other(body, file.hashes):
+        message = f"the file of {package.name} {package.version} has another"
+        raise _invalid(f"{message} {algorithm} now", path, file.place)
 
 
 def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
