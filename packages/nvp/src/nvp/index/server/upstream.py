@@ -364,8 +364,7 @@ def make_upstream(
 
 
 _SCHEMES = ("http://", "https://", "ftp://")
-"""The allowed schemes of files. Installers reject FTP themselves; other schemes are
-unsafe in a browser."""
+"""The allowed schemes of files, without those that are unsafe in a browser."""
 
 
 async def _refuse_near_files(
