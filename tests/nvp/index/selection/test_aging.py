@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +18,9 @@ from support.label_index import Pages
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
+from nvp.index.http.ranges import ChangedFileError, Parts
 from nvp.index.selection.judging import PageJudge
-from nvp.index.selection.kept import FRESH, Aging
+from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
 from nvp.index.selection.reader import Reader
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
@@ -122,3 +125,36 @@ def test_a_file_without_a_hash_may_change_at_its_url() -> None:
     clock.now = FRESH
     assert reader.metadata.find(wheel) is None
     assert read() == b"Name: other\n"
+
+
+@pytest.mark.parametrize("kind", ["metadata", "json"])
+def test_a_record_on_disk_is_for_one_url(kind: str, tmp_path: Path) -> None:
+    """Tenants of a file server may differ in the query or in the user alone."""
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    urls = [f"{wheel.url}{x}" for x in ("", "?tenant=good", "?tenant=evil")]
+    urls += [wheel.url.replace("//", f"//{x}@") for x in ("good", "evil", "evil:s3")]
+    places = [kept_path(tmp_path, replace(wheel, url=url), kind) for url in urls]
+    assert len(set(places)) == len(urls)
+    assert not any("evil" in place.name for place in places if place)
+    named = replace(wheel, url=f"{wheel.url}#sha256=a")
+    assert kept_path(tmp_path, named, kind) == places[0]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_refused_metadata_is_deleted_whatever_its_signature(
+    later: bool, tmp_path: Path
+) -> None:
+    """The page may have another signature when the wheel is compared."""
+    store, parts = MetadataStore(tmp_path, time.monotonic), Parts(9, {(0, 1, "a")})
+    wheel = replace(file("torch", "1.0"), hashes={"sha256": "a" * 64})
+    first, second = (replace(wheel, url=f"{wheel.url}?signature={n}") for n in "12")
+    store.keep(first, Kept(b"", parts))
+    if later:
+        store = MetadataStore(tmp_path, time.monotonic)
+        assert store.read(first) == Kept(b"", parts)
+    store.hand_out(first)
+    # METADATA in memory stays the same while the signature changes.
+    assert store.find(second) == Kept(b"", parts)
+    store.settle(second, store.find_unverified(second), ChangedFileError("another"))
+    assert store.is_refused(first)
+    assert not [*tmp_path.iterdir()]

@@ -15,7 +15,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -159,7 +159,7 @@ class Kept:
 
 
 class MetadataStore:
-    """A cache of METADATA for a month, keyed by `key_of`.
+    """A cache of METADATA: in memory, keyed by `key_of`, and for a month on disk.
 
     :param folder: the cache directory; ``None`` caches only in memory.
     """
@@ -169,6 +169,8 @@ class MetadataStore:
         self._memory: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
         self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
+        # The path differs from `_path_of` if the page now has another signature.
+        self._paths: Aging[str, Path | None] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
         """A sentence for each wheel that differs from the source of its METADATA."""
 
@@ -188,7 +190,7 @@ class MetadataStore:
             kept = Kept(content, _parse_parts(json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        self._memory.put(key_of(file), kept)
+        self._put(file, kept, path)
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
@@ -197,8 +199,15 @@ class MetadataStore:
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
-        store(self._path_of(file), _sha256_of(rest) + b"\n" + rest)
-        self._memory.put(key_of(file), kept)
+        store(path := self._path_of(file), _sha256_of(rest) + b"\n" + rest)
+        self._put(file, kept, path)
+
+    def _put(self, file: model.File, kept: Kept, path: Path | None) -> None:
+        key = key_of(file)
+        if self._paths.get(key) != path:
+            _delete(self._paths.get(key))
+        self._paths.put(key, path)
+        self._memory.put(key, kept)
 
     def _path_of(self, file: model.File) -> Path | None:
         folder = self._folder if _is_verifiable(file) else None
@@ -258,13 +267,18 @@ class MetadataStore:
         self._refused.put(key, error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
         self._memory.drop(key)
-        if (path := self._path_of(file)) is not None:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        _delete(self._path_of(file))
+        _delete(self._paths.get(key))
+
+
+def _delete(path: Path | None) -> None:
+    if path is not None:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def key_of(file: model.File) -> str:
-    """Return the key of everything that is cached about a file of a page.
+    """Return the key of everything that is cached in memory about a file of a page.
 
     The key contains everything on which the results depend: the version of nvp, the
     name, the hashes and the METADATA on the page, and the URL without credentials and
@@ -274,10 +288,14 @@ def key_of(file: model.File) -> str:
     hash of it: there, it must be compared with the wheel, or with that hash. A local
     file is identified by its state.
     """
+    place = place_of(file.url), identifying_query(file.url, file.filename)
+    return _hash_of(file, place)
+
+
+def _hash_of(file: model.File, place: Hashable) -> str:
     given = _announced(file)
     key = (
-        (__version__, file.filename, place_of(file.url)),
-        identifying_query(file.url, file.filename),
+        (__version__, file.filename, place),
         sorted((name, digest.lower()) for name, digest in file.hashes.items()),
         sorted(given.items()) if isinstance(given, dict) else bool(given),
         None if is_http(file.url) else file_state(_local_path(file.url)),
@@ -292,13 +310,16 @@ def _local_path(url: str) -> str:
 
 
 def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
-    """Return the path of cached data about a wheel.
+    """Return the path of cached data about a wheel, which is for one URL.
+
+    Nothing in the URL may be left out, because the data is not verified: tenants of a
+    server of files may differ in the query or in the user alone.
 
     :returns: ``None`` without a cache directory or a hash on the page.
     """
     if folder is None or given_sha256(file) is None:
         return None
-    return folder / f"{key_of(file)}.{kind}"
+    return folder / f"{_hash_of(file, file.url.partition('#')[0])}.{kind}"
 
 
 def given_sha256(file: model.File) -> str | None:
