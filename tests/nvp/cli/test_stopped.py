@@ -19,6 +19,7 @@ from nvp import cli, signals
 from nvp.cli import resolve
 from nvp.cli.render import Result, render
 from nvp.gpu_code.inspection import inspect_path
+from nvp.index.http.threads import LoopThread
 from nvp.lint import wheel
 from nvp.lint.files import open_wheel
 
@@ -138,3 +139,18 @@ def test_one_input_leaves_a_part_to_others() -> None:
 def test_inputs_do_not_raise_the_limits_of_doctor() -> None:
     with signals.limited(20, 100 * MIB), signals.reading("a", 100 * MIB):
         assert signals._limits[0]._seconds == 20
+
+
+def test_work_in_a_thread_is_stopped() -> None:
+    """The main thread waits meanwhile, and has to wake up for the signal."""
+    is_over = False
+
+    async def work() -> None:
+        while not is_over:
+            pass
+
+    thread = LoopThread()
+    with pytest.raises(signals.StoppedError), signals.limited(0.3, 1 << 40):
+        thread.call(work())
+    is_over = True
+    thread.close()

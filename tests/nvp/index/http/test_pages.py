@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from simple_repository import content_negotiation, model, serializer
 from support.pages import (
+    HTML,
     JSON,
     NAME,
     SHA,
@@ -22,7 +23,7 @@ from support.pages import (
 )
 
 from nvp.index.http.kept_keys import LABEL_KEY
-from nvp.index.http.pages import parse_page
+from nvp.index.http.pages import find_projects, parse_page, parse_projects
 from nvp.index.http.urls import UpstreamError
 
 
@@ -365,3 +366,21 @@ class TestHtml:
         with pytest.raises(UpstreamError) as caught:
             parse_page(body, kind, URL, "torch")
         assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("kind", [HTML, JSON])
+def test_a_page_with_a_long_url(kind: str) -> None:
+    """Each link would repeat it, after a redirect for example."""
+    url = f"https://index.example/{'a' * 3000}/"
+    for read in (parse_projects, find_projects):
+        with pytest.raises(UpstreamError):
+            read(b'{"projects": []}', kind, url)
+    with pytest.raises(UpstreamError):
+        parse_page(json_page(json_file()), kind, url, "torch")
+
+
+def test_a_long_base() -> None:
+    page = f'<base href="https://a.example/{"a" * 3000}/"><a href="x.whl">x</a>'
+    assert read_html(page).files == ()
+    with pytest.raises(UpstreamError):
+        parse_page(page.encode(), HTML, URL, "torch", exact=True)

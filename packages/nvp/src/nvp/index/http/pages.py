@@ -117,9 +117,8 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
             names = _load_page(body, _name_of_project)["projects"]
         else:
             # Web servers list directories with a trailing slash.
-            names = {
-                link.text.strip().rstrip("/") for link in read_links(body, content_type)
-            }
+            links = read_links(body, content_type)
+            names = {link.text.strip().rstrip("/") for link in links}
         projects = {
             model.ProjectListElement(name) for name in names if _is_project(name)
         }
@@ -170,9 +169,8 @@ def _is_project(name: object) -> bool:
 def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
     """Parse a page with limited memory.
 
-    A list or an object of two bytes takes a hundred bytes of memory. Therefore, commas
-    and brackets are counted first, and objects are replaced as soon as they are
-    complete.
+    A list or an object of two bytes takes a hundred bytes of memory. So commas and
+    brackets are counted first, and complete objects are replaced at once.
 
     :param replace: returns a replacement for an object, or the object itself.
     :raises ValueError: the page is not JSON.
@@ -201,6 +199,8 @@ def _finite(text: str) -> float | None:
 
 
 def _is_json(content_type: str, url: str) -> bool:
+    if absolute_url("./", url) is None:
+        raise UpstreamError("has a URL that is too long", url[:200], hint=_HINT)
     kind = content_type.lower()
     if not kind.startswith(_TYPES):
         message = f"is {kind[:100]!a}, not a project page"

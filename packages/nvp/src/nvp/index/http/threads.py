@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError
@@ -17,6 +17,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _NAME = "nvidia-variant-provider index"
+
+_AWAKE = 0.05
+"""The number of seconds after which a waiting thread wakes up."""
 
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
@@ -70,7 +73,12 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the event loop, and return its result."""
-        return self.submit(work).result()
+        future = self.submit(work)
+        # Wake up regularly: Python calls the handlers of signals, such as that of the
+        # timer of `signals.limited`, only in the main thread, and not while it waits.
+        while not wait([future], _AWAKE).done:
+            pass
+        return future.result()
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
         """Cancel all work and end the thread, or abandon it if it does not end.

@@ -333,8 +333,8 @@ def is_ambiguous(reference: str) -> bool:
 
 def absolute_url(reference: Any, base: str) -> str | None:
     """Return the absolute URL of a link; ``None`` if it is not a URL."""
-    if not isinstance(reference, str) or len(reference) > _LONGEST_URL:
-        return None
+    if not isinstance(reference, str) or len(reference) + 32 * len(base) > _LONGEST_URL:
+        return None  # A page could repeat a long base in each link.
     if _PLAIN_URL.fullmatch(reference):
         return reference
     if match := _PLAIN_PATH.fullmatch(reference):
