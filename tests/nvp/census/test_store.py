@@ -260,18 +260,18 @@ def test_a_store_of_the_first_version_is_migrated(tmp_path: Path) -> None:
 
 def test_a_store_of_the_second_version_keeps_its_wheels(tmp_path: Path) -> None:
     """The second version has tables about the claims of wheels, which are dropped."""
-    path = str(tmp_path / "census.sqlite")
-    with Store(path) as store:
+    path, new = (str(tmp_path / f"{name}.sqlite") for name in ("census", "new"))
+    with Store(new) as store:
         store.add(outcome())
         report = store.report(1)
     with closing(sqlite3.connect(path, isolation_level=None)) as second:
-        second.execute("ALTER TABLE wheels DROP COLUMN hashed")
-        for statement in MIGRATIONS[1].split(";")[-3:]:
-            second.execute(statement)
-        second.execute(
-            "INSERT INTO declared (wheel, every_file, requires) VALUES (1, 1, '')"
-        )
-        second.execute("PRAGMA user_version = 2")
+        numbers = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = 2;"
+        second.executescript("".join([numbers, *MIGRATIONS[:2]]))
+        second.execute("ATTACH ? AS new", [new])
+        for table in ("wheels", "libraries", "targets"):
+            rows = second.execute(f"SELECT * FROM {table}").description
+            names = ", ".join("'{}'" if x[0] == "sections" else x[0] for x in rows)
+            second.execute(f"INSERT INTO {table} SELECT {names} FROM new.{table}")
     with Store(path) as store:
         assert next(store.rows("PRAGMA user_version"))[0] == VERSION
         assert store.is_known(wheel())

@@ -43,6 +43,14 @@ def path(tmp_path: Path) -> str:
             "ALTER TABLE libraries RENAME TO kept",
             "CREATE TABLE Libraries (path PRIMARY KEY, Wheel)",
         ),
+        # A join of two such tables would have the square of their rows.
+        (
+            "CREATE TABLE new (wheel, path, copy, target, count, stubs, ptx_isa, id, "
+            "PRIMARY KEY (wheel, id)) WITHOUT ROWID",
+            "DROP TABLE targets",
+            "ALTER TABLE new RENAME TO targets",
+        ),
+        ("DROP TABLE wheels", "PRAGMA user_version = 6"),
     ],
 )
 def test_a_store_that_computes_its_rows(path: str, changes: tuple[str, ...]) -> None:
