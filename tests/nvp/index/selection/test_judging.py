@@ -46,7 +46,6 @@ class Index:
 
     pages: Mapping[str, Sequence[model.File]]
     requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    contents: Mapping[str, bytes] = field(default_factory=dict)
     stalled: frozenset[str] = frozenset()
     asked: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -58,8 +57,6 @@ class Index:
         key = "-".join(file.filename.split("-")[:2])
         if key in self.stalled:
             await asyncio.Event().wait()
-        if key in self.contents:
-            return self.contents[key]
         if key not in self.requires:
             raise InputError("the server hangs up", path=file.filename)
         lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
@@ -276,22 +273,6 @@ def test_releases_are_judged_newest_first() -> None:
     assert versions[0] == Version("2.15.0")
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"", "it is of ' '"),
-        (b"\x00\xff\n\n", "it is of ' '"),
-        (b"Name: other\nVersion: 1.0\n", "it is of 'other 1.0'"),
-        (b"Name: demo\nVersion: 2.0\n", "it is of version '2.0'"),
-        (b"Name: demo\nVersion: newest\n", "it is of 'demo newest'"),
-    ],
-)
-def test_metadata_that_is_not_that_of_the_wheel(content: bytes, reason: str) -> None:
-    index = Index({"demo": [linux("demo", "1.0")]}, contents={"demo-1.0": content})
-    assert index.verdicts("demo") == {"1.0": "unknown"}
-    assert [reason in text for text in index.warnings] == [True], index.warnings
-
-
 def test_a_label_and_a_name_tell_what_metadata_contradicts() -> None:
     both = ["nvidia-cublas-cu12", "nvidia-cublas-cu13"]
     for project, version, verdict in (
@@ -304,16 +285,6 @@ def test_a_label_and_a_name_tell_what_metadata_contradicts() -> None:
         requires = {"-".join(file.filename.split("-")[:2]): both}
         index = Index({project: [file]}, requires)
         assert list(index.verdicts(project).values()) == [verdict], project
-
-
-def test_metadata_without_the_label_of_the_wheel() -> None:
-    """Some publishers only rename the file of a wheel."""
-    content = b"Name: demo\nVersion: 1.0\nRequires-Dist: nvidia-cublas-cu12==12.8.4.1\n"
-    index = Index(
-        {"demo": [linux("demo", "1.0+foo")]}, contents={"demo-1.0+foo": content}
-    )
-    assert index.verdicts("demo") == {"1.0+foo": "runs"}
-    assert index.warnings == []
 
 
 def test_a_project_is_warned_of_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,9 @@ from support.processes import PIPS, Pip
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
+from nvp.index.selection.reader import check_metadata
 
 pytestmark = pytest.mark.usefixtures("no_noise")
 
@@ -101,6 +104,55 @@ def test_an_error_is_not_metadata(
         place = f"/files/{wheel.name}"
         answers[place] = replace(answers[place], **change)
         assert ask(f"{url}.metadata").status == status
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "lacks a name or a version"),
+        (b"\x00\xff\n\n", "lacks a name or a version"),
+        ("Name: demo\nVersion: 1.0\n".encode("utf-16"), "lacks a name or a version"),
+        (b"Name: demo\n\nVersion: 1.0\n", "lacks a name or a version"),
+        (b"Name: other\nVersion: 1.0\n", "is of 'other 1.0'"),
+        (b"Name: demo\nVersion: 2.0\n", "is of 'demo 2.0'"),
+        (b"Name: demo\nVersion: newest\n", "is of 'demo newest'"),
+        (b"Name: DEMO\nVersion: 1\n", None),
+        (b"Name: demo\nVersion: 1.0+cu128\n", None),
+    ],
+)
+@pytest.mark.parametrize("environment", [MACHINE, WITHOUT_GPU], ids=["gpu", "none"])
+def test_metadata_that_is_not_that_of_the_wheel(
+    environment: Environment, content: bytes, reason: str | None, tmp_path: Path
+) -> None:
+    """pip would end with a traceback, and alone it ends with a sentence."""
+    path = tmp_path / f"demo-1.0-{TAG}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("demo-1.0.dist-info/METADATA", content)
+    with serve(upstream(path), environment) as (_, running):
+        file = page(running)[path.name]
+        reply = ask(f"{file['to'][path.name]}.metadata")
+        if reason is None:
+            assert (reply.status, reply.body) == (200, content)
+            return
+        # METADATA that was read before is not announced.
+        assert isinstance(file.get("core-metadata", True), bool)
+        assert reply.status == 403
+        assert any(reason in text for text in running.warnings), running.warnings
+
+
+@pytest.mark.parametrize(
+    ("version", "own"),
+    [
+        ("1.0+foo", "1.0"),  # some publishers only rename the file of a wheel
+        ("1.0.new", "1.0.new"),  # pip 23 installs a wheel with such a version
+        ("1_0", "1_0"),
+    ],
+)
+def test_versions_of_names_that_metadata_may_have(version: str, own: str) -> None:
+    content = f"Name: demo\nVersion: {own}\n".encode()
+    check_metadata(content, f"demo-{version}-py3-none-any.whl")
+    with pytest.raises(InputError, match="its METADATA is of 'demo 1"):
+        check_metadata(content, f"demo-2{version}-py3-none-any.whl")
 
 
 @pytest.mark.parametrize("place", ["127.0.0.1", "localhost"])

@@ -208,7 +208,7 @@ class TestMarkers:
         answers = answers_of(tmp_path)
         page = _unhashed(answers[PAGE])
         if separate:
-            text = f"Name: torch\nRequires-Dist: {marker}\n"
+            text = f"Name: torch\nVersion: 2.8.0\nRequires-Dist: {marker}\n"
             answers[f"{WHEEL}.metadata"] = Answer(body=text.encode())
             page = Answer(
                 body=page.body.replace(

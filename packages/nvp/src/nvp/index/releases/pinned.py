@@ -26,7 +26,7 @@ from ..http.threads import LoopThread
 from ..http.urls import Settings
 from ..pip.settings import Indexes
 from ..selection.reader import UNAVAILABLE, Reader
-from ..selection.wheel_files import check_metadata, find_wheels
+from ..selection.wheel_files import find_wheels
 from .machines import open_sources
 from .reading import Watch
 
@@ -197,7 +197,6 @@ async def _read(
     metadata = await asyncio.wait_for(
         reader.read_metadata(index, project, file), _PATIENCE
     )
-    check_metadata(metadata, project, Version(wheel.version.public))
     found = Found(requires=parse_requires(metadata), needs=reader.find_inspected(file))
     if found.needs is None and wheel.platform and inspects(wheel, found):
         with watch(file.filename) as progress:

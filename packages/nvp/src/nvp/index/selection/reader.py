@@ -24,12 +24,17 @@ from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.strict_json import MAX_BYTES, open_regular, read_bytes
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
-from ...wheels.archive import open_wheel, parse_wheel_name, read_dist_info
+from ...wheels.archive import (
+    first_header,
+    open_wheel,
+    parse_wheel_name,
+    read_dist_info,
+)
 from ..http.client import Client, Turns
 from ..http.ranges import Comparison, Parts, RangeFile
 from ..http.urls import (
@@ -212,6 +217,7 @@ class Reader:
             message = f"its METADATA is larger than {LONGEST >> 20} MiB"
             raise InputError(message, path=name, hint="report it to the index")
         _check(file, content)
+        check_metadata(content, name)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
             # Do not cache the changed text: it does not match the hash on the page.
@@ -403,6 +409,32 @@ def _check(file: model.File, content: bytes) -> None:
     if name := find_other(content, announced):
         message = f"its METADATA has another {name} than the page says"
         raise InputError(message, path=file.filename, hint="report it to the index")
+
+
+def check_metadata(metadata: bytes, file_name: str) -> None:
+    """Check that METADATA belongs to a wheel, as pip does before it installs.
+
+    :param file_name: the name of the wheel, whose local version label is ignored.
+    :raises UpstreamError: METADATA belongs to another release, or is invalid.
+    """
+    project, own = (*file_name.split("-"), "")[:2]
+    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
+    is_own = canonicalize_name(name) == canonicalize_name(project)
+    if is_own and _release(version) == _release(own):
+        return
+    message = f"its METADATA is of {shown(f'{name} {version}')}"
+    if not (name and version):
+        message = "its METADATA lacks a name or a version"
+    # Use 403, because pip retries after a server error.
+    hint = "report it to the index"
+    raise UpstreamError(message, path=file_name, status=403, hint=hint)
+
+
+def _release(version: str) -> Version | str:
+    try:
+        return Version(Version(version.replace("_", "-")).public)
+    except ValueError:
+        return version  # of an old wheel, which old releases of pip install
 
 
 def _find_metadata(file: BinaryIO) -> bytes:

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ...builds.needs import (
@@ -28,7 +28,6 @@ from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
     expands_too_far,
-    first_header,
     parse_requires,
     platform_of,
 )
@@ -244,21 +243,6 @@ def is_large(file: model.File) -> bool:
     return (file.size or SMALLEST) >= SMALLEST
 
 
-def check_metadata(metadata: bytes, project: str, release: Version) -> None:
-    """Check that METADATA belongs to a release, as pip does before it installs.
-
-    :raises InputError: METADATA belongs to another release, or is invalid.
-    """
-    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
-    versions = _versions(version)
-    if canonicalize_name(name) != project or versions is None:
-        raise InputError(f"it is of {shown(f'{name} {version}')}", hint=_HINT)
-    if versions[1] != release:
-        raise InputError(f"it is of version {shown(version)}", hint=_HINT)
-
-
-_HINT = "report it to the index"
-
 _normalized = lru_cache(maxsize=1024)(canonicalize_name)
 _backend = lru_cache(maxsize=1024)(parse_backend)
 
@@ -355,7 +339,6 @@ class NeedsReader:
             metadata = await asyncio.wait_for(
                 self._read_in_turn(project, wheel.file), reading.seconds
             )
-            check_metadata(metadata, project, wheel.release)
             requires = requirements_on(parse_requires(metadata), wheel.platform)
         except asyncio.TimeoutError:
             # Skip the rest of the page, which would also time out.
