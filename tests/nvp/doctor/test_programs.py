@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.toolchains import NVCC_BANNER, banner, needs_programs, program
@@ -28,7 +31,7 @@ def script(folder: Path, data: bytes, name: str = "ptxas") -> str:
 
 def ask(path: str, deadline: float = DEADLINE) -> Program:
     (program,) = ask_versions(
-        [Program(path=path, named_by="PATH")], deadline=deadline
+        [Program(path=path, named_by="PATH")], os.environ, deadline=deadline
     ).values()
     return program
 
@@ -65,15 +68,65 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert asked.problem == "it did not reply in 0.5 seconds"
 
 
-@pytest.mark.skipif(
+needs_setsid = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("setsid") is None,
-    reason="Linux shows who has a pipe",
+    reason="Linux shows the variables and the pipes of a process",
 )
-def test_a_daemon_that_a_program_starts_is_ended(tmp_path: Path) -> None:
+
+
+@needs_setsid
+@pytest.mark.parametrize(
+    ("daemon", "hangs"),
+    [("env -i sleep 1000", True), ("sleep 1000 > /dev/null 2>&1", False)],
+)
+def test_a_daemon_that_a_program_starts_is_ended(
+    daemon: str, hangs: bool, tmp_path: Path
+) -> None:
     with held_by(tmp_path) as held:
-        lines = f"exec 9> {held}\nsetsid env -i sleep 1000 &\n"
+        lines = f"exec 9> {held}\nsetsid {daemon} &\necho release 12.9,\n"
         asked = ask(script(tmp_path, f"#!/bin/sh\n{lines}".encode()), 0.5)
-    assert asked.failure == "hangs"
+    assert (asked.failure == "hangs") is hangs
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_process_that_always_moves_to_a_child_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed, ended = os.listdir, iter(range(10**9, 10**9 + 20))
+
+    def move(path: str) -> list[str]:
+        pid = next(ended, None) if path == "/proc" else None
+        return listed(path) if pid is None else [str(pid)]
+
+    words = [sys.executable, "-c", "import time; time.sleep(1000)"]
+    with subprocess.Popen(words, env={"DEMO": "1"}) as process:
+        monkeypatch.setattr(os, "listdir", move)
+        programs.end_strays("DEMO=1")
+        try:
+            assert process.wait(timeout=10) == -signal.SIGKILL
+        finally:
+            process.kill()
+
+
+@needs_setsid
+def test_a_signal_before_the_pipes_of_a_program_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = subprocess.Popen
+
+    def start_slowly(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **kwargs)
+        assert process.stdout is not None
+        process.stdout.readline()
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    with held_by(tmp_path) as held:
+        lines = f"exec 9> {held}\nsetsid sleep 1000 &\necho started\nwait\n"
+        path = script(tmp_path, f"#!/bin/sh\n{lines}".encode())
+        monkeypatch.setattr(subprocess, "Popen", start_slowly)
+        with pytest.raises(KeyboardInterrupt):
+            ask(path)
 
 
 def test_programs_run_side_by_side(tmp_path: Path) -> None:
@@ -96,7 +149,7 @@ def test_programs_run_side_by_side(tmp_path: Path) -> None:
         )
         for number, line in enumerate(lines)
     ]
-    asked = ask_versions(places, deadline=60)
+    asked = ask_versions(places, os.environ, deadline=60)
     assert [asked[place].cuda for place in places] == [
         CudaVersion(12, number) for number in range(3)
     ]
@@ -114,7 +167,7 @@ def test_programs_that_hang_share_one_deadline(tmp_path: Path) -> None:
             path=script(tmp_path, program(banner("12.9"))), named_by="CUDA_HOME"
         )
         missing = Program(path=str(tmp_path / "missing"), named_by="CUDA_PATH")
-        asked = ask_versions([*places, good, missing, good], deadline=2)
+        asked = ask_versions([*places, good, missing, good], os.environ, deadline=2)
     assert {asked[place].failure for place in places} == {"hangs"}
     assert asked[good].cuda == CudaVersion(12, 9)
     assert asked[missing].failure == "missing"
@@ -134,7 +187,7 @@ def test_an_interrupt_ends_all_programs(
         hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
         paths = [script(tmp_path, hangs, name) for name in ("one", "two")]
         with pytest.raises(KeyboardInterrupt):
-            ask_versions([Program(path=path, named_by="PATH") for path in paths])
+            ask_versions([Program(path=x, named_by="PATH") for x in paths], os.environ)
 
 
 def test_a_program_that_prints_without_end(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_signal_while_a_wait_has_the_lock_of_the_process() -> None:
 
     def work() -> None:
         words = [sys.executable, "-c", "import time; time.sleep(600)"]
-        with started(words, lambda process: end_family(process, ())) as process:
+        with started(words, end_family, env=os.environ) as process:
             processes.append(process)
             processes[0]._waitpid_lock = Lock()
             process.wait(timeout=PLENTY)
@@ -201,13 +201,14 @@ def test_a_signal_while_a_wait_has_the_lock_of_the_process() -> None:
 def test_a_second_signal_while_a_command_is_ended() -> None:
     ended: list[int] = []
 
-    def end(process: subprocess.Popen[bytes]) -> None:
+    def end(process: subprocess.Popen[bytes], _: str) -> None:
         signal.raise_signal(signal.SIGTERM)
         process.kill()
         ended.append(process.wait())
 
     def work() -> None:
-        with started([sys.executable, "-c", "import time; time.sleep(600)"], end):
+        words = [sys.executable, "-c", "import time; time.sleep(600)"]
+        with started(words, end, env=os.environ):
             signal.raise_signal(signal.SIGHUP)
 
     with pytest.raises(SystemExit), ending():

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, Any, Literal, TypeAlias, cast
@@ -32,11 +33,12 @@ logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, *ENDING)
 
 _GRACE = 5.0
-"""The time limit for a killed process to end, in seconds."""
+"""The time limit for a killed process to end, and for the search for its family, in
+seconds."""
 
-_ROUNDS = 10
-"""The maximum number of searches for the processes of a family. A search is repeated,
-because a process can start another process before it is killed."""
+_MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
+"""A variable that all processes of a program inherit, even those that leave its
+session. Its value is unique for each run."""
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
@@ -84,15 +86,22 @@ def places_of_program(
 @contextlib.contextmanager
 def started(
     words: Sequence[str],
-    end: Callable[[subprocess.Popen[bytes]], object],
+    end: Callable[[subprocess.Popen[bytes], str], object],
+    *,
+    env: Mapping[str, str],
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in its own session, and end it after the block.
 
-    :param end: ends the program and its children; called even after an error.
+    :param end: ends the program and its children, such as `end_family`; called even
+        after an error, with the process and the variable that only this family has.
     :param options: arguments of `subprocess.Popen`.
     :raises OSError: the program cannot be started.
     """
+    mark = uuid.uuid4().hex
+    # Drop variables that a process can inherit or a caller can give, but not pass on.
+    valid = {k: v for k, v in env.items() if k and "=" not in k and "\0" not in k + v}
+    valid[_MARK] = mark
     waiting: list[int] = []
     later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
     process: subprocess.Popen[bytes] | None = None
@@ -102,7 +111,11 @@ def started(
         # process id is known, so delay signals.
         with handling(later):
             made: Any = subprocess.Popen(  # noqa: S603  # a program of the user's stack
-                list(words), stdin=subprocess.DEVNULL, start_new_session=True, **options
+                list(words),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=valid,
+                **options,
             )
             process = cast("subprocess.Popen[bytes]", made)
         while waiting:
@@ -113,7 +126,7 @@ def started(
         if process is not None:
             # A second signal must not interrupt ``end``, which takes a few seconds.
             with handling(later):
-                end(process)
+                end(process, f"{_MARK}={mark}")
             streams = () if is_known else (process.stdout, process.stderr)
             for stream in filter(None, streams):
                 stream.close()
@@ -127,9 +140,7 @@ def pipe_name(stream: IO[bytes]) -> str:
 
 
 def end_family(
-    process: subprocess.Popen[bytes],
-    pipes: Collection[str],
-    variable: str | None = None,
+    process: subprocess.Popen[bytes], variable: str, pipes: Collection[str] = ()
 ) -> None:
     """Kill a process and its descendants.
 
@@ -137,8 +148,8 @@ def end_family(
     parent. On Linux, ``/proc`` shows the variables and pipes of each process, so
     daemons are killed too. A daemon with neither of them survives.
 
-    :param pipes: the names of the pipes to which only this family writes.
     :param variable: a variable ``NAME=VALUE`` that only this family has.
+    :param pipes: the names of the pipes to which only this family writes.
     """
     if sys.platform == "win32":
         program = find_program("taskkill", {"PATH": ";".join(os.get_exec_path())})
@@ -152,7 +163,7 @@ def end_family(
         # The ID of a process group is the ID of its first process.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        end_strays(pipes, variable)
+        end_strays(variable, pipes)
     _reap(process)
 
 
@@ -179,58 +190,74 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.001)
 
 
-def end_strays(pipes: Collection[str], variable: str | None) -> None:
+def end_strays(variable: str, pipes: Collection[str] = ()) -> None:
     """Kill the processes of a family that have left its process group, using /proc.
 
     The parameters are the same as in `end_family`.
     """
-    if sys.platform == "win32" or not (pipes or variable):
+    if sys.platform == "win32":
         return
-    mark = None if variable is None else variable.encode()
-    for _ in range(_ROUNDS):
-        strays = list(_find_family(mark, pipes))
-        for pid in strays:
+    known: dict[int, bool] = {}
+    latest = time.monotonic() + _GRACE
+    try:
+        # A process can start another one while it is looked for, so stop each process,
+        # and search until nothing changes.
+        while _stop_family(variable.encode(), pipes, known):
+            if time.monotonic() >= latest:
+                break
+    finally:
+        for pid in [pid for pid, is_stopped in known.items() if is_stopped]:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        if not strays:
-            break
 
 
-def _find_family(variable: bytes | None, pipes: Collection[str]) -> Iterator[int]:
+def _stop_family(
+    variable: bytes, pipes: Collection[str], known: dict[int, bool]
+) -> bool:
+    """Stop the processes of a family, and return whether there may be more of them.
+
+    :param known: the results of `_stop` of earlier searches; extended.
+    """
     try:
-        names = os.listdir("/proc")
+        pids = set(map(int, filter(str.isdigit, os.listdir("/proc"))))
     except OSError:
-        return
-    for name in names:
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            is_one = _has_variable(name, variable) or _has_pipe(name, pipes)
-            # Skip a zombie: it has ended, but its parent has not reaped it yet.
-            if is_one and not _is_zombie(name):
-                yield int(name)
-
-
-def _has_variable(name: str, variable: bytes | None) -> bool:
-    if variable is None:
         return False
-    with open(f"/proc/{name}/environ", "rb") as file:
-        return variable in file.read().split(b"\0")
+    pids -= {os.getpid(), *(pid for pid, is_stopped in known.items() if is_stopped)}
+    has_changed = False
+    # The newest come first: one that starts a child and ends lives for 0.1 ms.
+    for pid in sorted(pids)[::-1]:
+        is_stopped = _stop(pid, variable, pipes)
+        if is_stopped is not None and is_stopped != known.get(pid):
+            known[pid] = is_stopped
+            has_changed = True
+    return has_changed
 
 
-def _has_pipe(name: str, pipes: Collection[str]) -> bool:
-    folder = f"/proc/{name}/fd"
+def _stop(pid: int, variable: bytes, pipes: Collection[str]) -> bool | None:
+    """Stop a process of a family; ``None`` for a process of another family.
+
+    :returns: ``False`` if the process has ended, perhaps after it has started another.
+    """
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read()
+        if variable in variables.split(b"\0") or (pipes and _has_pipe(pid, pipes)):
+            os.kill(pid, signal.SIGSTOP)
+            return True
+    except PermissionError:
+        return None
+    except OSError:
+        return False
+    return None if variables else False
+
+
+def _has_pipe(pid: int, pipes: Collection[str]) -> bool:
+    folder = f"/proc/{pid}/fd"
     for number in os.listdir(folder):
         with contextlib.suppress(OSError):  # closed in the meantime
             if os.readlink(f"{folder}/{number}") in pipes:
                 return True
     return False
-
-
-def _is_zombie(name: str) -> bool:
-    with open(f"/proc/{name}/stat", "rb") as file:
-        # Split after the last bracket: the name of the process may contain brackets.
-        return file.read().rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 DEADLINE = 10.0
@@ -280,12 +307,16 @@ class Program:
 
 
 def ask_versions(
-    programs: Iterable[Program], *, deadline: float = DEADLINE
+    programs: Iterable[Program],
+    environ: Mapping[str, str],
+    *,
+    deadline: float = DEADLINE,
 ) -> dict[Program, Program]:
     """Run each program with ``--version``, and read the CUDA version that it prints.
 
     The programs run in parallel, so several hanging programs take no longer than one.
 
+    :param environ: the environment variables of the programs.
     :param deadline: seconds after which running programs and their children are killed.
     :returns: for each given program, a copy with its version, or with a ``problem`` if
         the program cannot be run, hangs, or has unexpected output.
@@ -305,7 +336,7 @@ def ask_versions(
                 asked[program] = _failed(program, "refused", "it is a directory")
             else:
                 try:
-                    runs[program] = stack.enter_context(_running(path))
+                    runs[program] = stack.enter_context(_running(path, environ))
                 except OSError as error:
                     asked[program] = _refused(program, error)
         latest = time.monotonic() + deadline
@@ -376,7 +407,7 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _running(path: str) -> Iterator[_Run]:
+def _running(path: str, environ: Mapping[str, str]) -> Iterator[_Run]:
     """Start a program, and end it and its children after the block.
 
     :raises OSError: the program cannot be started.
@@ -384,7 +415,8 @@ def _running(path: str) -> Iterator[_Run]:
     pipes: set[str] = set()
     with started(
         [path, "--version"],
-        lambda process: end_family(process, pipes),
+        lambda process, mark: end_family(process, mark, pipes),
+        env=environ,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:

@@ -313,7 +313,8 @@ class Toolchain:
             )
         nvcc = list(find_nvcc(software.environ, software.root))
         with unstopped():  # programs must be ended in any case
-            asked = ask_versions([*(x for item in found for x in item.programs), *nvcc])
+            programs = [*(x for item in found for x in item.programs), *nvcc]
+            asked = ask_versions(programs, software.environ)
         assemblers = [
             replace(
                 item,

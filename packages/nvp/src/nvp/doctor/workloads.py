@@ -13,7 +13,6 @@ import signal
 import subprocess
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -25,10 +24,6 @@ from .compile_log import CompileLog, split_prefix
 from .live.processes import Memory, watch_memory
 from .model import Finding, Stack, declare
 from .programs import end_family, find_program, pipe_name, started
-
-_MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
-"""A variable that all processes of a workload inherit, even those that leave its
-session. Its value is unique for each run."""
 
 _PIECE = 256 * 1024
 _LONGEST_LINE = 64 * 1024
@@ -91,9 +86,7 @@ def environment_of(
     :param prefix: the directory of the environment.
     :param python: the environment's interpreter; its directory comes first in ``PATH``.
     """
-    # Drop variables whose name is empty or contains "=": a process can inherit such a
-    # variable, but cannot pass it on.
-    variables = {k: v for k, v in environ.items() if k and "=" not in k}
+    variables = dict(environ)
     variables.pop("PYTHONHOME", None)
     folder = os.path.join(prefix, "Scripts" if os.name == "nt" else "bin")
     folders = [os.path.dirname(python)] if python else [folder]
@@ -129,12 +122,11 @@ def run_command(
     if program is None:
         outcome.error = f"there is no program {shown(words[0])} in the environment"
         return outcome
-    mark = uuid.uuid4().hex
     readers: list[_Reader] = []
 
-    def end_all(process: subprocess.Popen[bytes]) -> None:
+    def end_all(process: subprocess.Popen[bytes], mark: str) -> None:
         outcome.seconds = time.monotonic() - start
-        end_family(process, {reader.pipe for reader in readers}, f"{_MARK}={mark}")
+        end_family(process, mark, {reader.pipe for reader in readers})
 
     start = time.monotonic()
     try:
@@ -142,7 +134,7 @@ def run_command(
         with started(
             [program, *words[1:]],
             end_all,
-            env={**variables, _MARK: mark},
+            env=variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as process:

@@ -277,10 +277,10 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
     with tempfile.TemporaryFile() as output:
         has_crashed = False
 
-        def end(child: subprocess.Popen[bytes]) -> None:
+        def end(child: subprocess.Popen[bytes], mark: str) -> None:
             nonlocal has_crashed
             has_crashed = child.poll() not in (None, 0)
-            end_family(child, ())
+            end_family(child, mark)
 
         with contextlib.ExitStack() as stack:
             try:

@@ -178,7 +178,7 @@ class Pip:
 
                 # End the children of pip too: the index ends next, and without it a
                 # build or the pip of --python would report a missing package.
-                end_strays((), mark)
+                end_strays(mark)
         if told:
             raise SystemExit(128 + told[0])
         return status if status >= 0 else 128 - status
