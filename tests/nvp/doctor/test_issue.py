@@ -105,6 +105,19 @@ def test_what_is_shared_is_short(tmp_path: Path) -> None:
     assert len(issue_lines(diagnose(stack), {})) > LONGEST_SHARED
 
 
+def test_only_notes_that_are_shown_are_anonymized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anonymized: list[str] = []
+    monkeypatch.setattr(issue, "redacted", lambda text: anonymized.append(text) or text)
+    notes = tuple(f"note {number}" for number in range(500))
+    diagnosis = replace(diagnose(make_stack(tmp_path)), notes=notes)
+    lines = issue_lines(diagnosis, {})
+    assert "- note 9" in lines
+    assert "- 490 more notes" in lines
+    assert len(anonymized) < 50
+
+
 def test_the_options(run: Run, tmp_path: Path) -> None:
     make_stack(tmp_path / "env", Installed(files=FILES))
     words = ["doctor", "--python", str(tmp_path / "env")]

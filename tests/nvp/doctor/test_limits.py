@@ -409,3 +409,11 @@ def test_thousands_of_notes_are_counted(
     change(stack, "METADATA", "no name")
     notes = diagnose(stack).notes
     assert notes[2:] == ("demo2: its METADATA is missing or damaged", "5 more notes")
+
+
+def test_a_note_is_short(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, Installed(files=PLAIN), environment=HERE)
+    change(stack, "RECORD", f"/{'ab:/x:' * 20_000},,\n")
+    (note,) = diagnose(stack).notes[:1]
+    assert note.startswith("demo: ")
+    assert len(note) <= 2_000

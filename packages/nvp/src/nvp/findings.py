@@ -64,6 +64,18 @@ class Finding:
         return {name: getattr(self, name) for name in self.REPORTED}
 
 
+_LONGEST = 2_000
+"""The maximum length of a text for people, in characters."""
+
+
+def shortened(text: str) -> str:
+    """Return a text without its middle if it is long: its end often says the most."""
+    if len(text) <= _LONGEST:
+        return text
+    half = _LONGEST // 2 - 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
 def fails(findings: Iterable[Finding], *, strict: bool = False) -> bool:
     """Return whether findings fail a run: errors do, warnings only with ``strict``."""
     failing = (ERROR, WARNING) if strict else (ERROR,)

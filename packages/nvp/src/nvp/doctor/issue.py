@@ -127,10 +127,10 @@ def _lines(diagnosis: Diagnosis, anonymous: Callable[[str], str]) -> Iterator[st
     commands = commands_of(diagnosis.findings)
     if commands:
         yield from ("", "```sh", *(printable(anonymous(x)) for x in commands), "```")
-    notes = [prose(note) for note in diagnosis.notes]
+    notes = diagnosis.notes
     if notes:
         yield ""
-        yield from (f"- {note}" for note in notes[:_MOST_NOTES])
+        yield from (f"- {prose(note)}" for note in notes[:_MOST_NOTES])
     if len(notes) > _MOST_NOTES:
         yield f"- {len(notes) - _MOST_NOTES} more notes"
     yield ""

@@ -18,7 +18,7 @@ from nvidia_variant_provider.detection.presence import system_root
 from nvidia_variant_provider.errors import InputError, listed
 from nvidia_variant_provider.machine.environment import Environment
 
-from ..findings import fails
+from ..findings import fails, shortened
 from ..metadata.requirements import parse_requirement
 from ..signals import StoppedError, limited
 from .checks import CHECKS
@@ -216,7 +216,7 @@ def _diagnose(
         findings=in_order(findings),
         notes=(
             *left_out,
-            *_unreadable(stack),
+            *map(shortened, _unreadable(stack)),
             *_foreign_provider(stack),
             *stack.toolchain.problems(paths),
         ),
