@@ -31,6 +31,12 @@ _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
 """A regular expression for a value in a query, or for a part without an equals sign."""
 
 
+_PIECE = 4096
+"""The number of characters that `printable` escapes at once.
+
+Each takes 75 bytes until they are joined."""
+
+
 class SelectionWarning(UserWarning):
     """A warning that the user might not get the best build for this machine."""
 
@@ -137,6 +143,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
+    if len(text) > _PIECE:
+        starts = range(0, len(text), _PIECE)
+        return "".join([printable(text[at : at + _PIECE]) for at in starts])
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

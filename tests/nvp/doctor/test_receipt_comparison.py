@@ -267,6 +267,15 @@ def test_a_prefix_of_one_letter(receipt: dict[str, Any]) -> None:
     assert fact.old == many
 
 
+@pytest.mark.parametrize("unit", ["a", "\x7f", "\U0001f600\x7f"])
+def test_a_long_text_of_a_receipt_is_cut(unit: str, receipt: dict[str, Any]) -> None:
+    old = changed(receipt, setting("overrides", 0, "value", to=unit * 100_000))
+    (message,) = messages(old, receipt)
+    assert message.startswith("override TRITON_PTXAS_PATH is {environment}")
+    assert message.endswith(unit)
+    assert len(message) <= 2_000
+
+
 def test_many_differences_are_not_all_reported(
     receipt: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -353,6 +353,6 @@ class TestTarget:
 def test_a_receipt_of_a_gigabyte(tmp_path: Path) -> None:
     with (tmp_path / "r.json").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(InputError, match="larger than 32 MiB") as caught:
+    with pytest.raises(InputError, match="larger than 8 MiB") as caught:
         read_receipt(str(tmp_path / "r.json"))
     assert "receipt" in str(caught.value.hint)

@@ -150,7 +150,7 @@ class Finding(findings.Finding):
         return cls(
             code=code,
             severity=severity or CHECKS[code].severity,
-            message=message,
+            message=findings.shortened(message),
             hint=advice.text,
             commands=advice.commands,
             distribution=distribution,

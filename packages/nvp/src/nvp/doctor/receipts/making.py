@@ -259,7 +259,7 @@ def _abi(stack: Stack) -> dict[str, object] | None:
     return {"torch": symbols.abi, "extensions": extensions}
 
 
-MAX_RECEIPT = 32 * 1024 * 1024
+MAX_RECEIPT = 8 * 1024 * 1024
 """The maximum size of a receipt in bytes. A workload with all details has 500 kB."""
 
 _HINT = "give a receipt that doctor --receipt FILE.json has written"
