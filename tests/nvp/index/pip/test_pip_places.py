@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,6 +108,21 @@ def test_links_and_an_index(pip: Pip, links: Path, index: str, tmp_path: Path) -
         done = pip("install", "-i", index, "--target", target, "linked", "torch")
     assert done.code == 0, done.text
     assert installed_labels(target) == {**CHOSEN, "linked": "1.0 cu128"}
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_url_of_a_wheel(right: bool, pip: Pip, tmp_path: Path) -> None:
+    """pip takes every URL of --find-links for a file, with its hash."""
+    wheel = stub_wheel(tmp_path, "kern", "2.0")
+    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    digest = hashlib.sha256(wheel.read_bytes() if right else b"").hexdigest()
+    with serve(tmp_path, credentials="user:word") as page:
+        url = f"{page.replace('://', '://user:word@')}{wheel.name}#sha256={digest}"
+        words = ("-i", tmp_path / "index", "--find-links", url, "--target", "it")
+        done = pip("install", *words, "kern", cwd=tmp_path)
+    assert done.code == (0 if right else 1), done.text
+    if right:
+        assert installed_labels(tmp_path / "it") == {"kern": "2.0 None"}
 
 
 @pytest.mark.slow

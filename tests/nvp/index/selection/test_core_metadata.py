@@ -26,7 +26,7 @@ from nvp.index.selection.core_metadata import Announcer
 from nvp.index.selection.kept import FRESH, Kept, MetadataStore, kept_path, key_of
 from nvp.index.selection.pieces import ComparedWheel, CopiedWheel
 from nvp.index.selection.reader import Reader
-from nvp.index.server.upstream import ListedUpstream
+from nvp.index.server.served_locks import ListedUpstream
 
 NAME = "demo-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 TEXT = "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n"

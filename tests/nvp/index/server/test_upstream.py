@@ -29,6 +29,7 @@ from support.pages import (
     read_html,
     read_json,
 )
+from support.range_server import Answer, serve_answers
 
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
@@ -257,6 +258,33 @@ class TestLinks:
         upstream = LinksUpstream(page.as_uri(), Client())
         found = asyncio.run(upstream.read_all())
         assert [file.filename for file in found.files] == ["a-1.zip", "a-2.zip"]
+
+    @pytest.mark.parametrize("name", ["a-1.0-py3-none-any.whl", "a-1.0.tar.gz"])
+    @pytest.mark.parametrize(
+        ("answer", "others"),
+        [
+            (Answer(body=b"x" * 999), []),
+            (Answer(status=404), []),
+            (Answer(body=b'<a href="a-2.zip">x</a>', kind="text/html"), ["a-2.zip"]),
+        ],
+    )
+    def test_a_file_on_a_server(
+        self, answer: Answer, others: list[str], name: str
+    ) -> None:
+        """pip takes every URL for a file, and reads pages in HTML, too."""
+        with serve_answers({f"/f/{name}?key=1": answer}) as server:
+            url = f"{server.url}/f/{name}?key=1"
+
+            async def read() -> model.ProjectDetail:
+                client = Client()
+                try:
+                    return await LinksUpstream(f"{url}#sha256={SHA}", client).read_all()
+                finally:
+                    await client.close()
+
+            *linked, file = asyncio.run(read()).files
+        assert [each.filename for each in linked] == others
+        assert (file.filename, file.url, file.hashes) == (name, url, {"sha256": SHA})
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Sources:
         Wheels that the interpreter cannot install are left out: vendors have ten times
         as many of them, and each wheel is judged for each machine.
         """
-        from ..server.upstream import ListedUpstream
+        from ..server.served_locks import ListedUpstream
 
         upstream = ListedUpstream({project: tuple(filter(self._is_usable, files))})
         indexes = [_Remembering(upstream)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,27 @@ from ..selection.shown import ShownRelease
 from ..selection.visibility import BuildJudge, PageVerdicts
 from .responses import Source, link
 from .server import Server
-from .upstream import ListedUpstream, Upstream
+from .upstream import Upstream
+
+
+class ListedUpstream(Upstream):
+    """A repository of known files, such as those of a lock file.
+
+    :param files: the files of each project, keyed by normalized name.
+    """
+
+    def __init__(self, files: Mapping[str, Sequence[model.File]]) -> None:
+        super().__init__()
+        self._files = files
+
+    async def _read_names(self) -> Iterable[str]:
+        return self._files
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        if project not in self._files:
+            raise errors.PackageNotFoundError(project)
+        files = tuple(self._files[project])
+        return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

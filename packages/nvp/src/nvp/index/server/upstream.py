@@ -12,9 +12,10 @@ import asyncio
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from html import escape
 from itertools import chain, islice, takewhile
 from operator import attrgetter
 from pathlib import Path
@@ -36,6 +37,7 @@ from ..http.urls import (
     CompleteResponse,
     TooLargeError,
     UpstreamError,
+    file_name,
     is_http,
     is_text,
     path_of_file_url,
@@ -45,6 +47,7 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
+from ..selection.wheel_files import release_of_sdist
 from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 
 logger = logging.getLogger(__name__)
@@ -269,15 +272,33 @@ class LinksUpstream(Upstream):
         return page
 
     async def _read_whole(self) -> model.ProjectDetail:
-        if is_http(self.location):
-            return await self._fetch(self._client, self.location, "text/html", "links")
+        url, kind, name = self.location, "text/html", file_name(self.location)
+        if is_http(url):
+            if not (name.endswith(".whl") or release_of_sdist(name)):
+                return await self._fetch(self._client, url, kind, "links")
+            # Like pip, take the URL itself for a file, with the hash in its fragment.
+            link = f'<a href="{escape(url)}"></a>'.encode()
+            own = parse_page(link, kind, url, "links", exact=True)
+            if not await self._is_page():
+                return own
+            page = await self._fetch(self._client, url, kind, "links")
+            return replace(page, files=(*page.files, *own.files))
         note(0.0)
-        path = local_path(self.location)
+        path = local_path(url)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path.resolve(), "links")
         body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
-        url = path.resolve().as_uri()
-        return parse_page(body, "text/html", url, "links", exact=True)
+        return parse_page(body, kind, path.resolve().as_uri(), "links", exact=True)
+
+    async def _is_page(self) -> bool:
+        """Return whether the URL of a file is a page, too; pip asks the same."""
+        try:
+            async with self._client.stream(self.location) as response:
+                return "html" in response.headers.get("content-type", "").lower()
+        except UpstreamError as error:
+            if error.status == 401:
+                raise
+        return False  # pip reports an error if it selects the file
 
     async def _read_names(self) -> Iterable[str]:
         page = await self.read_all()
@@ -313,26 +334,6 @@ class LocalLinksUpstream(LinksUpstream):
             files.setdefault(file.filename, file)
         last = tuple(reversed(files.values()))  # pip prefers the last of equal files
         return model.ProjectDetail(meta=model.Meta("1.0"), name="links", files=last)
-
-
-class ListedUpstream(Upstream):
-    """A repository of known files, such as those of a lock file.
-
-    :param files: the files of each project, keyed by normalized name.
-    """
-
-    def __init__(self, files: Mapping[str, Sequence[model.File]]) -> None:
-        super().__init__()
-        self._files = files
-
-    async def _read_names(self) -> Iterable[str]:
-        return self._files
-
-    async def _read_page(self, project: str) -> model.ProjectDetail:
-        if project not in self._files:
-            raise errors.PackageNotFoundError(project)
-        files = tuple(self._files[project])
-        return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
 def make_upstream(
@@ -445,6 +446,5 @@ def _unreadable(folder: Path, error: OSError) -> UpstreamError:
 
 def local_path(location: str) -> Path:
     """Return the path of a ``file:`` URL; a path is returned unchanged."""
-    if not location.startswith("file:"):
-        return Path(location)
-    return Path(path_of_file_url(location))
+    is_url = location.startswith("file:")
+    return Path(path_of_file_url(location) if is_url else location)
