@@ -137,8 +137,9 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
     :raises UpstreamError: the body is not of its declared type, JSON or HTML.
     """
     root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
+    is_json = _is_json(content_type, url)
     try:
-        if _is_json(content_type, url):
+        if is_json:
             document = _load_page(body, _name_of_project)
             if not isinstance(document, dict) or "projects" not in document:
                 return []
@@ -149,12 +150,8 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
         targets = {absolute_url(link.attributes.get("href"), base) for link in links}
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
-    return sorted(
-        target
-        for target in targets
-        if target and target.endswith("/") and target.startswith(root)
-        if target != root
-    )
+    found = (x for x in targets if x and x.endswith("/") and x.startswith(root))
+    return sorted(x for x in found if x != root)
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
@@ -387,9 +384,10 @@ def _read_html(
 def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
     given = find_base(body, kind) or ""
     base = absolute_url(given, url)
+    base = base and absolute_url("", base)  # a long base has no links
     # pip does not resolve a relative base.
     if base is None or (exact and given and (is_ambiguous(given) or base != given)):
-        raise ValueError("its <base> has no URL")
+        raise ValueError("its <base> has no usable URL")
     return base
 
 
