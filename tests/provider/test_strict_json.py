@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.memory import MIB, peak_of_reading
 
 from nvidia_variant_provider import strict_json
-from nvidia_variant_provider.errors import InputError, join, shown
+from nvidia_variant_provider.errors import InputError, join, printable, shown
 from nvidia_variant_provider.strict_json import parse_json, read_bytes
 from nvp import api
 from nvp.wheels.archive import open_wheel
@@ -222,3 +222,9 @@ def test_ten_thousand_labels_with_many_targets_are_few() -> None:
     label = {"nvidia": {"sm_arch": [f"{n}0_real" for n in range(1, 13)]}}
     text = json.dumps({f"label{n}": label for n in range(10_000)}, indent=1)
     assert len(parse_json(text)) == 10_000
+
+
+def test_a_long_text_is_escaped_like_a_short_one() -> None:
+    units = "a\x7f\U0001f600\n"
+    assert printable(units * 5_000) == printable(units) * 5_000
+    assert printable(units) == "a\\x7f\U0001f600\\n"
