@@ -163,3 +163,37 @@ def test_a_name_in_csv_is_no_formula(filled: str, tmp_path: Path) -> None:
     with Store(filled) as store:
         export(store, str(path))
     assert ",'=1+1\\n.so," in path.read_text()
+
+
+_REPEATED = {
+    "libraries": "'a.so', 0, 'elf', '', {}, 0, '[]', '{{}}', '{{}}', '{{}}', 0, '[]'",
+    "targets": "'a.so', 0, '90_real', {}, 0, ''",
+}
+
+
+def test_rows_with_the_same_key(path: str, filled: str, tmp_path: Path) -> None:
+    """A file can have such rows, although its tables do not allow them."""
+    for table, values in _REPEATED.items():
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            (sql,) = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", [table]
+            ).fetchone()
+            rows = connection.execute(f"SELECT * FROM {table}").description
+        # SQLite stores rows in the same way if all columns belong to the key.
+        key = ", ".join(row[0] for row in rows)
+        wide = f"{sql.partition('PRIMARY KEY')[0]}PRIMARY KEY ({key})) WITHOUT ROWID"
+        for text in (wide, sql):
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                if text == sql:
+                    connection.execute(f"DELETE FROM {table}")
+                    for number in range(9):
+                        row = values.format(number)
+                        connection.execute(f"INSERT INTO {table} VALUES (1, {row})")
+                connection.execute("PRAGMA writable_schema = ON")
+                change = "UPDATE sqlite_master SET sql = ? WHERE name = ?"
+                connection.execute(change, [text, table])
+    out = tmp_path / "rows.jsonl"
+    with Store(filled) as store:
+        assert export(store, str(out)) == 9
+        targets = [len(item.targets) for item in store.report(1).libraries]
+        assert targets == [1, *[0] * 8]

@@ -59,9 +59,11 @@ def count_wheels(store: Store) -> dict[str, float]:
     return {"wheels": wheels, **counts, "bytes_read": size, "seconds": times}
 
 
+# The order matters: a strange file may repeat keys, and each repeated library would get
+# all repeated targets, while a search for a whole key finds one library.
 _TARGETS = """
 SELECT DISTINCT target
-FROM libraries CROSS JOIN targets USING (wheel, path, copy)
+FROM targets CROSS JOIN libraries USING (wheel, path, copy)
 WHERE wheel = ? AND count > stubs AND NOT vendored AND NOT is_test(libraries.path)
 """
 
@@ -249,7 +251,7 @@ COLUMNS: Mapping[str, str] = {
 _ROWS = """
 SELECT path AS library, vendored, is_test(libraries.path) AS tests,
        target, count, stubs, ptx_isa
-FROM libraries CROSS JOIN targets USING (wheel, path, copy)
+FROM targets CROSS JOIN libraries USING (wheel, path, copy)
 WHERE wheel = ?
 ORDER BY path, copy, target
 """

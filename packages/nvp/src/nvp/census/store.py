@@ -328,7 +328,7 @@ class Store:
                 size=row["size"] or 0,
                 members=row["members"],
                 libraries=tuple(
-                    read_library(item, targets.get((item["path"], item["copy"]), ()))
+                    read_library(item, targets.pop((item["path"], item["copy"]), ()))
                     for item in libraries
                 ),
                 defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
