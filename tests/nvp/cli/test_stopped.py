@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -154,3 +155,34 @@ def test_work_in_a_thread_is_stopped() -> None:
         thread.call(work())
     is_over = True
     thread.close()
+
+
+@pytest.mark.parametrize(
+    ("work", "command"),
+    [
+        ("nvp.gpu_code.inspection._inspect_each", ["inspect", "--jobs", "2"]),
+        ("nvp.lint.record._fits", ["validate"]),
+    ],
+)
+def test_work_for_members_is_stopped(
+    work: str,
+    command: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
+    tmp_path: Path,
+) -> None:
+    names = [f"{number}.fatbin" for number in range(3)]
+    path = stub_wheel(tmp_path, "a", "1.0", "cpu", members=dict.fromkeys(names, b"0"))
+    until = time.process_time() + 4
+    late: list[bool] = []
+
+    def endless(*_: object) -> list[object]:
+        (limit,) = signals._limits
+        while not limit._reason and not late:
+            late.extend([True] * (time.process_time() > until))
+        return []
+
+    monkeypatch.setattr(work, endless)
+    result = run(*command, str(path))
+    assert "stopped after 0." in result.out + result.err
+    assert not late

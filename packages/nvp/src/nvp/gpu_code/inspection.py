@@ -19,7 +19,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from ..signals import count_input
+from ..signals import count_input, holding_back
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .report import Defect, LibraryReport, WheelReport
@@ -297,10 +297,11 @@ def _inspect_all(
         try:
             # Use one task for each thread: futures for the 50,000 files of an archive
             # would take more memory than the files.
-            tasks = [
-                pool.submit(_inspect_each, _taken(waiting), budget, counter)
-                for _ in range(jobs)
-            ]
+            with holding_back("SIGPROF"):  # for the main thread, even if it waits
+                tasks = [
+                    pool.submit(_inspect_each, _taken(waiting), budget, counter)
+                    for _ in range(jobs)
+                ]
             return [item for task in tasks for item in task.result()]
         except BaseException:
             counter.stopped = True

@@ -12,6 +12,7 @@ from typing import IO
 
 from nvidia_variant_provider.errors import listed, shown
 
+from ..signals import holding_back
 from .findings import Checks, Problem
 
 TYPE_CHECKING = False
@@ -80,9 +81,11 @@ def compare_record(
     shared = Source(source)
     try:
         with ThreadPoolExecutor(max(1, jobs)) as pool:
-            fits = list(
-                pool.map(lambda m: _fits(m, shared, *rows[m.name]), listed_members)
-            )
+            with holding_back("SIGPROF"):  # for the main thread, even if it waits
+                each = pool.map(
+                    lambda m: _fits(m, shared, *rows[m.name]), listed_members
+                )
+            fits = list(each)
     finally:
         shared.close()
     return Differences(
