@@ -157,19 +157,8 @@ def test_work_in_a_thread_is_stopped() -> None:
     thread.close()
 
 
-@pytest.mark.parametrize(
-    ("work", "command"),
-    [
-        ("nvp.gpu_code.inspection._inspect_each", ["inspect", "--jobs", "2"]),
-        ("nvp.lint.record._fits", ["validate"]),
-    ],
-)
 def test_work_for_members_is_stopped(
-    work: str,
-    command: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    run: Run,
-    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
 ) -> None:
     names = [f"{number}.fatbin" for number in range(3)]
     path = stub_wheel(tmp_path, "a", "1.0", "cpu", members=dict.fromkeys(names, b"0"))
@@ -182,7 +171,7 @@ def test_work_for_members_is_stopped(
             late.extend([True] * (time.process_time() > until))
         return []
 
-    monkeypatch.setattr(work, endless)
-    result = run(*command, str(path))
+    monkeypatch.setattr("nvp.gpu_code.inspection._inspect_each", endless)
+    result = run("inspect", "--jobs", "2", str(path))
     assert "stopped after 0." in result.out + result.err
     assert not late

@@ -19,7 +19,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from ..signals import count_input, holding_back
+from ..signals import count_input
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .report import Defect, LibraryReport, WheelReport
@@ -285,7 +285,7 @@ def _inspect_all(
 ) -> list[LibraryReport]:
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     # Threads help, because zlib releases the interpreter's lock. The largest files come
     # first, so no thread works on such a file alone at the end.
@@ -297,11 +297,12 @@ def _inspect_all(
         try:
             # Use one task for each thread: futures for the 50,000 files of an archive
             # would take more memory than the files.
-            with holding_back("SIGPROF"):  # for the main thread, even if it waits
-                tasks = [
-                    pool.submit(_inspect_each, _taken(waiting), budget, counter)
-                    for _ in range(jobs)
-                ]
+            tasks = [
+                pool.submit(_inspect_each, _taken(waiting), budget, counter)
+                for _ in range(jobs)
+            ]
+            while wait(tasks, 0.05).not_done:
+                pass  # handlers of signals run only if the main thread wakes up
             return [item for task in tasks for item in task.result()]
         except BaseException:
             counter.stopped = True

@@ -12,7 +12,6 @@ from typing import IO
 
 from nvidia_variant_provider.errors import listed, shown
 
-from ..signals import holding_back
 from .findings import Checks, Problem
 
 TYPE_CHECKING = False
@@ -81,11 +80,9 @@ def compare_record(
     shared = Source(source)
     try:
         with ThreadPoolExecutor(max(1, jobs)) as pool:
-            with holding_back("SIGPROF"):  # for the main thread, even if it waits
-                each = pool.map(
-                    lambda m: _fits(m, shared, *rows[m.name]), listed_members
-                )
-            fits = list(each)
+            fits = list(
+                pool.map(lambda m: _fits(m, shared, *rows[m.name]), listed_members)
+            )
     finally:
         shared.close()
     return Differences(
