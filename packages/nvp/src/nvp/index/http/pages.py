@@ -41,7 +41,6 @@ from .kept_keys import (
     write_time,
 )
 from .urls import (
-    LONGEST_NAME,
     TooLargeError,
     UpstreamError,
     absolute_url,
@@ -233,8 +232,6 @@ def _read_json(
             return item
         few()
         name = item["filename"]
-        if isinstance(name, str) and len(name) > LONGEST_NAME:
-            return _OMITTED  # no installer could write such a file
         file = _json_file(item, url)
         if exact and (file is None or _loses(item, file)):
             raise ValueError(f"the entry of {shown(name)} is not valid")
