@@ -109,7 +109,12 @@ def test_only_notes_that_are_shown_are_anonymized(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anonymized: list[str] = []
-    monkeypatch.setattr(issue, "redacted", lambda text: anonymized.append(text) or text)
+
+    def redact(text: str) -> str:
+        anonymized.append(text)
+        return text
+
+    monkeypatch.setattr(issue, "redacted", redact)
     notes = tuple(f"note {number}" for number in range(500))
     diagnosis = replace(diagnose(make_stack(tmp_path)), notes=notes)
     lines = issue_lines(diagnosis, {})

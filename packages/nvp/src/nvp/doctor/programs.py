@@ -242,7 +242,8 @@ def _stop(pid: int, variable: bytes, pipes: Collection[str]) -> bool | None:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read()
         if variable in variables.split(b"\0") or (pipes and _has_pipe(pid, pipes)):
-            os.kill(pid, signal.SIGSTOP)
+            # Type checkers for Windows need the name, because Windows lacks the signal.
+            os.kill(pid, signal.Signals["SIGSTOP"])
             return True
     except PermissionError:
         return None
