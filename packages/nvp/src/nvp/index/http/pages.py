@@ -41,6 +41,7 @@ from .kept_keys import (
     write_time,
 )
 from .urls import (
+    LONGEST_NAME,
     TooLargeError,
     UpstreamError,
     absolute_url,
@@ -231,7 +232,9 @@ def _read_json(
         if "filename" not in item or "url" not in item:
             return item
         few()
-        name = item["filename"]
+        name, end = item["filename"], str(item["url"]).rpartition("/")[2]
+        if isinstance(name, str) and min(len(name), len(end)) > LONGEST_NAME:
+            return _OMITTED  # no installer could write such a file
         file = _json_file(item, url)
         if exact and (file is None or _loses(item, file)):
             raise ValueError(f"the entry of {shown(name)} is not valid")
