@@ -6,10 +6,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from nvidia_variant_provider.errors import InputError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Any
 
 if sys.platform != "win32":
     import resource
@@ -127,6 +132,9 @@ _LEFT = 2.0
 """The seconds that `unstopped` blocks leave to the surrounding `limited` block."""
 
 _MIB = 1 << 20
+
+_AWAKE = 0.05
+"""The number of seconds after which a waiting thread wakes up."""
 
 _FREE = 32 * _MIB
 """The size of the inputs that every block may have. Larger inputs raise its limits."""
@@ -277,6 +285,18 @@ def unstopped() -> Iterator[None]:
     finally:
         limit.until = max(limit.until, time.process_time() + left)
         limit.is_off = False
+
+
+def wait_for(futures: Sequence[Future[Any]]) -> None:
+    """Wait for the work of other threads, and wake up regularly.
+
+    Python calls the handlers of signals, such as that of the timer of `limited`, only
+    in the main thread, and not while it waits.
+    """
+    from concurrent.futures import wait
+
+    while wait(futures, _AWAKE).not_done:
+        pass
 
 
 def count_input(path: str, size: int = 0, *, is_new: bool = True) -> None:

@@ -19,7 +19,7 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from ..signals import count_input
+from ..signals import count_input, wait_for
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .report import Defect, LibraryReport, WheelReport
@@ -285,7 +285,7 @@ def _inspect_all(
 ) -> list[LibraryReport]:
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
-    from concurrent.futures import ThreadPoolExecutor, wait
+    from concurrent.futures import ThreadPoolExecutor
 
     # Threads help, because zlib releases the interpreter's lock. The largest files come
     # first, so no thread works on such a file alone at the end.
@@ -301,8 +301,7 @@ def _inspect_all(
                 pool.submit(_inspect_each, _taken(waiting), budget, counter)
                 for _ in range(jobs)
             ]
-            while wait(tasks, 0.05).not_done:
-                pass  # handlers of signals run only if the main thread wakes up
+            wait_for(tasks)
             return [item for task in tasks for item in task.result()]
         except BaseException:
             counter.stopped = True

@@ -82,6 +82,7 @@ _ENTITY = re.compile(
     "&(?:amp|lt|gt|quot|#(?:3[2-9]|[4-9][0-9]|1[01][0-9]|12[0-6])"
     "|#[xX](?:2[0-9a-fA-F]|[3-6][0-9a-fA-F]|7[0-9a-eA-E]));"
 )
+"""The references to characters that all parsers resolve in the same way."""
 
 _OF_ONE = re.compile("(blake2b|sha1|sha224)=|%3d|egg=", re.IGNORECASE)
 """The forms of hashes in URL fragments that only pip or only uv checks, and ``egg=``,
@@ -251,9 +252,7 @@ def _are_plain(attributes: bytes) -> bool:
         return False  # pip ignores ``data-yanked`` without a value, but uv does not
     if len(found) != len({name.lower() for name, _ in found}):
         return False
-    text = attributes.decode()
-    if "&" in text:
-        text = _ENTITY.sub(" ", text)
+    text = _ENTITY.sub(" ", attributes.decode())
     return html.unescape(text) == text
 
 

@@ -6,10 +6,12 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError
+
+from ...signals import wait_for
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -17,9 +19,6 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _NAME = "nvidia-variant-provider index"
-
-_AWAKE = 0.05
-"""The number of seconds after which a waiting thread wakes up."""
 
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
@@ -74,10 +73,7 @@ class LoopThread:
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the event loop, and return its result."""
         future = self.submit(work)
-        # Wake up regularly: Python calls the handlers of signals, such as that of the
-        # timer of `signals.limited`, only in the main thread, and not while it waits.
-        while not wait([future], _AWAKE).done:
-            pass
+        wait_for([future])
         return future.result()
 
     def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:

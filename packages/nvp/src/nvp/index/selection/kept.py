@@ -336,9 +336,8 @@ def mark_of(file: model.File) -> str:
     if digest := file.hashes.get("sha256"):
         return digest[:8]
     url = place_of(file.url), identifying_query(file.url, file.filename)
-    return hashlib.sha256("?".join(url).encode("utf-8", "surrogatepass")).hexdigest()[
-        :8
-    ]
+    digest = hashlib.sha256("?".join(url).encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:8]
 
 
 def is_named(file: model.File, context: model.RequestContext | None) -> bool:
