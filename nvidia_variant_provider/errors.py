@@ -32,7 +32,7 @@ _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"
 
 
 _PIECE = 4096
-"""The number of characters that `printable` escapes at once.
+"""The number of characters that `printable` escapes, and `shown` redacts, at once.
 
 Each takes 75 bytes until they are joined."""
 
@@ -129,10 +129,13 @@ def shown(text: object, limit: int = 60) -> str:
     """Return ``text`` quoted, in a form that is safe in a one-line message.
 
     Control characters, terminal escapes, lone surrogates and everything else outside
-    ASCII are escaped, and long text is cut.
+    ASCII are escaped, and long text is cut, after its passwords are redacted: nothing
+    marks a part of a password.
     """
     quoted = ascii(text)
-    return quoted if len(quoted) <= limit else f"{quoted[: limit - 4]}...{quoted[-1]}"
+    if len(quoted) <= limit:
+        return quoted
+    return f"{redacted(quoted[:_PIECE])[: limit - 4]}...{quoted[-1]}"
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from support.command import Run
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack
 
+from nvidia_variant_provider.errors import redacted, shown
 from nvp.doctor import issue
 from nvp.doctor.issue import LONGEST_SHARED, issue_lines
 from nvp.doctor.runner import diagnose
+from nvp.findings import shortened
 
 FILES = {"demo/plain.so": binary("plain.so")}
 
@@ -38,6 +41,16 @@ def test_nothing_names_the_user(tmp_path: Path) -> None:
     assert "~/env" in text
     assert "/home/USER/x" in text
     assert "/data/USER_project/a, /data/of-USER/USER.b and /data/janet/" in text
+
+
+@pytest.mark.parametrize("cut", [shortened, shown])
+def test_no_part_of_a_password_stays_where_a_text_is_cut(
+    cut: Callable[[str], str],
+) -> None:
+    url = f"https://user:{'secret' * 5}@wheels.example/"
+    for kept in range(0, 1_200, 10):
+        text = f"{'x' * kept} {url} {'x' * (2_200 - kept)}"
+        assert "sec" not in redacted(cut(text))
 
 
 def test_a_home_behind_a_link_and_other_names_of_the_user(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.machine.environment import ComputeCapability, CudaVersion
 
 Severity = Literal["error", "warning", "note"]
@@ -69,11 +70,15 @@ _LONGEST = 2_000
 
 
 def shortened(text: str) -> str:
-    """Return a text without its middle if it is long: its end often says the most."""
+    """Return a text without its middle if it is long: its end often says the most.
+
+    Passwords near the cut are redacted first, because nothing marks a part of one.
+    """
     if len(text) <= _LONGEST:
         return text
-    half = _LONGEST // 2 - 2
-    return f"{text[:half]}...{text[-half:]}"
+    cut = _LONGEST // 2 + 2
+    start, end = redacted(text[:_LONGEST]), redacted(text[-_LONGEST:])
+    return f"{start[:-cut]}...{end[cut:]}"
 
 
 def fails(findings: Iterable[Finding], *, strict: bool = False) -> bool:

@@ -214,11 +214,14 @@ def _diagnose(
     return Diagnosis(
         stack=stack,
         findings=in_order(findings),
-        notes=(
-            *left_out,
-            *map(shortened, _unreadable(stack)),
-            *_foreign_provider(stack),
-            *stack.toolchain.problems(paths),
+        notes=tuple(
+            shortened(note)
+            for note in (
+                *left_out,
+                *_unreadable(stack),
+                *_foreign_provider(stack),
+                *stack.toolchain.problems(paths),
+            )
         ),
         toolchain=stack.toolchain.to_dict(),
     )
