@@ -108,6 +108,45 @@ def test_a_process_that_always_moves_to_a_child_is_found(
             process.kill()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_the_search_for_daemons_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, looked_at = programs._stop, []
+
+    def count(pid: int, *rest: Any) -> bool | None:
+        looked_at.append(pid)
+        return stop(pid, *rest)
+
+    def end_always(_: str) -> list[str]:
+        return [str(os.getppid()), str(10**9 + len(looked_at))]
+
+    monkeypatch.setattr(programs, "_stop", count)
+    monkeypatch.setattr(os, "listdir", end_always)
+    times = iter(range(1000))
+    monkeypatch.setattr(programs.time, "thread_time", lambda: next(times) / 100)
+    programs.end_strays("DEMO=1")
+    assert looked_at.count(os.getppid()) == 1
+    assert 50 < len(looked_at) < 200
+
+
+@needs_setsid
+def test_one_search_finds_the_daemons_of_all_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, searches = programs.end_strays, []
+
+    def count(*words: Any) -> None:
+        searches.append(words)
+        search(*words)
+
+    monkeypatch.setattr(programs, "end_strays", count)
+    with held_by(tmp_path) as held:
+        lines = f"exec 9> {held}\nsetsid sleep 1000 > /dev/null 2>&1 &\n"
+        data = f"#!/bin/sh\n{lines}echo release 12.9,\n".encode()
+        paths = [script(tmp_path, data, name) for name in ("one", "two", "three")]
+        ask_versions([Program(path=x, named_by="PATH") for x in paths], os.environ)
+    assert len(searches) == 1
+
+
 @needs_setsid
 def test_a_signal_before_the_pipes_of_a_program_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any, Literal, TypeAlias, cast
 
 from nvidia_variant_provider.errors import shown
@@ -33,8 +34,11 @@ logger = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, *ENDING)
 
 _GRACE = 5.0
-"""The time limit for a killed process to end, and for the search for its family, in
-seconds."""
+"""The time limit for a killed process to end, in seconds."""
+
+_SEARCH = 1.0
+"""The processor time of the search for a family, in seconds. Usually it takes a few
+milliseconds, but processes of others that end all the time prolong it."""
 
 _MARK = "NV_VARIANT_PROVIDER_WORKLOAD"
 """A variable that all processes of a program inherit, even those that leave its
@@ -89,16 +93,18 @@ def started(
     end: Callable[[subprocess.Popen[bytes], str], object],
     *,
     env: Mapping[str, str],
+    mark: str | None = None,
     **options: Any,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a program in its own session, and end it after the block.
 
     :param end: ends the program and its children, such as `end_family`; called even
         after an error, with the process and the variable that only this family has.
+    :param mark: the value of that variable, for programs that are ended together.
     :param options: arguments of `subprocess.Popen`.
     :raises OSError: the program cannot be started.
     """
-    mark = uuid.uuid4().hex
+    mark = mark or uuid.uuid4().hex
     # Drop variables that a process can inherit or a caller can give, but not pass on.
     valid = {k: v for k, v in env.items() if k and "=" not in k and "\0" not in k + v}
     valid[_MARK] = mark
@@ -140,7 +146,11 @@ def pipe_name(stream: IO[bytes]) -> str:
 
 
 def end_family(
-    process: subprocess.Popen[bytes], variable: str, pipes: Collection[str] = ()
+    process: subprocess.Popen[bytes],
+    variable: str,
+    pipes: Collection[str] = (),
+    *,
+    searches: bool = True,
 ) -> None:
     """Kill a process and its descendants.
 
@@ -150,6 +160,7 @@ def end_family(
 
     :param variable: a variable ``NAME=VALUE`` that only this family has.
     :param pipes: the names of the pipes to which only this family writes.
+    :param searches: whether to look for daemons.
     """
     if sys.platform == "win32":
         program = find_program("taskkill", {"PATH": ";".join(os.get_exec_path())})
@@ -163,7 +174,8 @@ def end_family(
         # The ID of a process group is the ID of its first process.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        end_strays(variable, pipes)
+        if searches:
+            end_strays(variable, pipes)
     _reap(process)
 
 
@@ -197,13 +209,13 @@ def end_strays(variable: str, pipes: Collection[str] = ()) -> None:
     """
     if sys.platform == "win32":
         return
-    known: dict[int, bool] = {}
-    latest = time.monotonic() + _GRACE
+    known: dict[int, bool | None] = {}
+    latest = time.thread_time() + _SEARCH
     try:
         # A process can start another one while it is looked for, so stop each process,
         # and search until nothing changes.
         while _stop_family(variable.encode(), pipes, known):
-            if time.monotonic() >= latest:
+            if time.thread_time() >= latest:
                 break
     finally:
         for pid in [pid for pid, is_stopped in known.items() if is_stopped]:
@@ -212,24 +224,24 @@ def end_strays(variable: str, pipes: Collection[str] = ()) -> None:
 
 
 def _stop_family(
-    variable: bytes, pipes: Collection[str], known: dict[int, bool]
+    variable: bytes, pipes: Collection[str], known: dict[int, bool | None]
 ) -> bool:
     """Stop the processes of a family, and return whether there may be more of them.
 
-    :param known: the results of `_stop` of earlier searches; extended.
+    :param known: the results of `_stop` of earlier searches; extended. Processes that
+        were stopped, or are of other families, are not looked at again.
     """
     try:
         pids = set(map(int, filter(str.isdigit, os.listdir("/proc"))))
     except OSError:
         return False
-    pids -= {os.getpid(), *(pid for pid, is_stopped in known.items() if is_stopped)}
+    pids -= {os.getpid(), *(pid for pid, found in known.items() if found is not False)}
     has_changed = False
     # The newest come first: one that starts a child and ends lives for 0.1 ms.
     for pid in sorted(pids)[::-1]:
         is_stopped = _stop(pid, variable, pipes)
-        if is_stopped is not None and is_stopped != known.get(pid):
-            known[pid] = is_stopped
-            has_changed = True
+        has_changed |= is_stopped is not None and is_stopped != known.get(pid)
+        known[pid] = is_stopped
     return has_changed
 
 
@@ -324,6 +336,7 @@ def ask_versions(
     """
     asked: dict[Program, Program] = {}
     runs: dict[Program, _Run] = {}
+    mark, pipes = uuid.uuid4().hex, set[str]()
     with contextlib.ExitStack() as stack:
         # Close the outputs last, after all programs have ended.
         stack.callback(lambda: _close(runs.values()))
@@ -337,13 +350,16 @@ def ask_versions(
                 asked[program] = _failed(program, "refused", "it is a directory")
             else:
                 try:
-                    runs[program] = stack.enter_context(_running(path, environ))
+                    # The first program is ended last, with the daemons of all.
+                    end = partial(end_family, pipes=pipes, searches=not runs)
+                    run = _running(path, pipes, end=end, env=environ, mark=mark)
+                    runs[program] = stack.enter_context(run)
                 except OSError as error:
                     asked[program] = _refused(program, error)
         latest = time.monotonic() + deadline
-        for program, run in runs.items():
-            run.wait(latest)
-            asked[program] = _parse(program, run.output(), deadline)
+        for program, one in runs.items():
+            one.wait(latest)
+            asked[program] = _parse(program, one.output(), deadline)
     return asked
 
 
@@ -408,18 +424,15 @@ class _Run:
 
 
 @contextlib.contextmanager
-def _running(path: str, environ: Mapping[str, str]) -> Iterator[_Run]:
-    """Start a program, and end it and its children after the block.
+def _running(path: str, pipes: set[str], **options: Any) -> Iterator[_Run]:
+    """Start a program, and end it after the block.
 
+    :param pipes: the pipes of all programs that are ended together; extended.
+    :param options: arguments of `started`.
     :raises OSError: the program cannot be started.
     """
-    pipes: set[str] = set()
     with started(
-        [path, "--version"],
-        lambda process, mark: end_family(process, mark, pipes),
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
     ) as process:
         stream = cast("IO[bytes]", process.stdout)
         pipes.add(pipe_name(stream))
