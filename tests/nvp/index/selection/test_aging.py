@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +16,8 @@ from packaging.version import Version
 from simple_repository import model
 from support.builds import machine
 from support.label_index import Pages
+from support.range_server import Answer, serve_answers
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
@@ -22,6 +25,7 @@ from nvp.index.http.ranges import ChangedFileError, Parts
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
 from nvp.index.selection.reader import Reader
+from nvp.index.server.served_locks import ListedUpstream
 
 TAG = "cp311-cp311-manylinux_2_28_x86_64"
 
@@ -141,6 +145,32 @@ def test_a_record_on_disk_is_for_one_url(kind: str, tmp_path: Path) -> None:
     assert kept_path(tmp_path, named, kind) == places[0]
 
 
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_what_was_read_of_one_url_is_not_for_another(
+    on_disk: bool, tmp_path: Path
+) -> None:
+    """A server of files may have two tenants, whose wheels differ in the query."""
+    reader = Reader(Client(), tmp_path if on_disk else None)
+    path = stub_wheel(tmp_path, "demo", "1.0", members={"a.bin": bytes(99)})
+    content, place = path.read_bytes(), f"/{path.name}?tenant=a"
+    hashes = {"sha256": hashlib.sha256(content).hexdigest()}
+    with serve_answers({place: Answer(body=content)}) as server:
+        mine = model.File(path.name, f"{server.url}{place}", hashes)
+        other = replace(mine, url=mine.url.replace("=a", "=b"))
+        upstream = ListedUpstream({"demo": [mine]})
+
+        async def work() -> None:
+            await reader.inspect(upstream, "demo", mine, "linux_x86_64")
+            await reader.read_metadata(upstream, "demo", mine)
+            await reader.client.close()
+
+        asyncio.run(work())
+    for store in (reader.find_inspected, reader.metadata.find, reader.metadata.read):
+        assert store(other) is None
+    assert reader.find_inspected(mine) is not None
+    assert reader.metadata.find(mine) is not None
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_refused_metadata_is_deleted_whatever_its_signature(
     later: bool, tmp_path: Path
@@ -154,8 +184,8 @@ def test_refused_metadata_is_deleted_whatever_its_signature(
         store = MetadataStore(tmp_path, time.monotonic)
         assert store.read(first) == Kept(b"", parts)
     store.hand_out(first)
-    # METADATA in memory stays the same while the signature changes.
-    assert store.find(second) == Kept(b"", parts)
+    assert store.find(first) == Kept(b"", parts)
     store.settle(second, store.find_unverified(second), ChangedFileError("another"))
     assert store.is_refused(first)
+    assert store.find(first) is None
     assert not [*tmp_path.iterdir()]

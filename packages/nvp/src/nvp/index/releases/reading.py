@@ -209,12 +209,7 @@ class _FailingOnce(Reader):
         self._failures: dict[str, Exception] = {}
 
     async def read_metadata(
-        self,
-        index: SimpleRepository,
-        project: str,
-        file: model.File,
-        *,
-        without_ranges: Callable[[], None] | None = None,
+        self, index: SimpleRepository, project: str, file: model.File
     ) -> bytes:
         """Read METADATA of a wheel, or raise the error of the first attempt."""
         server = server_of(file.url)
@@ -222,9 +217,7 @@ class _FailingOnce(Reader):
             if key in self._failures:
                 raise self._failures[key].with_traceback(None)
         try:
-            return await super().read_metadata(
-                index, project, file, without_ranges=without_ranges
-            )
+            return await super().read_metadata(index, project, file)
         except asyncio.CancelledError:
             message = "the server did not send METADATA of another wheel in time"
             self._failures[server] = InputError(message, path=redacted(file.url))

@@ -32,9 +32,9 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
-from .kept import METADATA_KEY, key_of
-from .pieces import ComparedWheel, CopiedWheel, Settle, location_of
-from .reader import UNAVAILABLE, Reader, find_own
+from .kept import METADATA_KEY, whole_key
+from .pieces import ComparedWheel, CopiedWheel, Settle, find_own, location_of
+from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
 
@@ -102,14 +102,14 @@ class Announcer:
     ) -> str:
         """Return the METADATA that was announced for a wheel.
 
-        :raises InputError: METADATA cannot be read or belongs to another wheel.
+        :raises InputError: METADATA cannot be read, or lacks a name or a version.
         """
         # Work continues after a timeout of the installer, whose retry then waits for
         # the same work.
-        key = key_of(file)
+        key = whole_key(file)
         if key not in self._reading:
             work = asyncio.ensure_future(
-                self._reader.read_metadata(
+                self._reader.find_metadata(
                     index,
                     project,
                     file,

@@ -159,7 +159,7 @@ class Kept:
 
 
 class MetadataStore:
-    """A cache of METADATA: in memory, keyed by `key_of`, and for a month on disk.
+    """A cache of METADATA: in memory, keyed by `whole_key`, and for a month on disk.
 
     :param folder: the cache directory; ``None`` caches only in memory.
     """
@@ -169,19 +169,20 @@ class MetadataStore:
         self._memory: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
         self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
-        # The path differs from `_path_of` if the page now has another signature.
-        self._paths: Aging[str, Path | None] = Aging(_NOTED, FOREVER)
+        # The last `whole_key`, which differs if the page now has another signature.
+        self._last: Aging[str, str] = Aging(_NOTED, FOREVER)
         self.refusals: list[str] = []
         """A sentence for each wheel that differs from the source of its METADATA."""
 
     def find(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from memory, where it stays for ten minutes."""
-        return self._memory.get(key_of(file))
+        return self._memory.get(whole_key(file))
 
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
-        path = self._path_of(file)
-        head, _, rest = (load(path, 2 * LONGEST, LIFE) or b"").partition(b"\n")
+        head, _, rest = (load(self._path_of(file), 2 * LONGEST, LIFE) or b"").partition(
+            b"\n"
+        )
         # Verify the hash first, because a system crash can leave a truncated file.
         if head != _sha256_of(rest):
             return None
@@ -190,7 +191,7 @@ class MetadataStore:
             kept = Kept(content, _parse_parts(json.loads(line)))
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
-        self._put(file, kept, path)
+        self._put(file, kept)
         return kept
 
     def keep(self, file: model.File, kept: Kept) -> None:
@@ -199,15 +200,20 @@ class MetadataStore:
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
-        store(path := self._path_of(file), _sha256_of(rest) + b"\n" + rest)
-        self._put(file, kept, path)
+        store(self._path_of(file), _sha256_of(rest) + b"\n" + rest)
+        self._put(file, kept)
 
-    def _put(self, file: model.File, kept: Kept, path: Path | None) -> None:
-        key = key_of(file)
-        if self._paths.get(key) != path:
-            _delete(self._paths.get(key))
-        self._paths.put(key, path)
-        self._memory.put(key, kept)
+    def _put(self, file: model.File, kept: Kept) -> None:
+        key, whole = key_of(file), whole_key(file)
+        if (last := self._last.get(key)) not in (None, whole):
+            self._delete(last)
+        self._last.put(key, whole)
+        self._memory.put(whole, kept)
+
+    def _delete(self, whole: str | None) -> None:
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / f"{whole}.metadata").unlink()
 
     def _path_of(self, file: model.File) -> Path | None:
         folder = self._folder if _is_verifiable(file) else None
@@ -266,19 +272,13 @@ class MetadataStore:
         logger.info("%s: METADATA is forgotten: %s", file.filename, error)
         self._refused.put(key, error.message)
         self.refusals.append(f"{file.filename}: {error.message}, so it was not sent")
-        self._memory.drop(key)
-        _delete(self._path_of(file))
-        _delete(self._paths.get(key))
-
-
-def _delete(path: Path | None) -> None:
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.unlink()
+        for whole in filter(None, (whole_key(file), self._last.get(key))):
+            self._memory.drop(whole)
+            self._delete(whole)
 
 
 def key_of(file: model.File) -> str:
-    """Return the key of everything that is cached in memory about a file of a page.
+    """Return the key of what a file of a page is, whatever its signature.
 
     The key contains everything on which the results depend: the version of nvp, the
     name, the hashes and the METADATA on the page, and the URL without credentials and
@@ -309,17 +309,23 @@ def _local_path(url: str) -> str:
     return path_of_file_url(url) if url.startswith("file:") else url
 
 
-def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
-    """Return the path of cached data about a wheel, which is for one URL.
+def whole_key(file: model.File) -> str:
+    """Return the key of cached data about a wheel, which is for one URL.
 
     Nothing in the URL may be left out, because the data is not verified: tenants of a
     server of files may differ in the query or in the user alone.
+    """
+    return _hash_of(file, file.url.partition("#")[0])
+
+
+def kept_path(folder: Path | None, file: model.File, kind: str) -> Path | None:
+    """Return the path of cached data about a wheel, named by its `whole_key`.
 
     :returns: ``None`` without a cache directory or a hash on the page.
     """
     if folder is None or given_sha256(file) is None:
         return None
-    return folder / f"{_hash_of(file, file.url.partition('#')[0])}.{kind}"
+    return folder / f"{whole_key(file)}.{kind}"
 
 
 def given_sha256(file: model.File) -> str | None:

@@ -9,15 +9,18 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from simple_repository import errors, model
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.strict_json import open_regular
 
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison, Parts
+from ..http.urls import is_http, path_of_file_url, with_suffix
 
 T = TypeVar("T")
 
@@ -111,6 +114,24 @@ class CopiedWheel(model.Resource):
         with self._turn:
             self.file.seek(position)
             return self.file.read(_PIECE)
+
+
+async def find_own(
+    index: SimpleRepository, project: str, file: model.File, suffix: str = ""
+) -> model.Resource:
+    """Return the resource of a file on a page, or of the file beside it with a suffix.
+
+    A page may list several files of one name, of which the repository knows one. The
+    results of reading another one must not be cached for this file.
+    """
+    resource = await index.get_resource(project, file.filename + suffix)
+    url = with_suffix(file.url, suffix)
+    is_stored = isinstance(resource, model.LocalResource) and not resource.to_cache
+    if is_http(url) and (is_stored or isinstance(resource, model.HttpResource)):
+        return model.HttpResource(url=url)
+    if isinstance(resource, model.LocalResource) and url.startswith("file:"):
+        return replace(resource, path=Path(path_of_file_url(url)))
+    return resource
 
 
 async def stream_pieces(

@@ -43,11 +43,9 @@ from ..http.urls import (
     UpstreamError,
     find_other,
     is_http,
-    path_of_file_url,
-    with_suffix,
 )
-from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, key_of
-from .pieces import ComparedWheel, CopiedWheel, stream_pieces
+from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
+from .pieces import ComparedWheel, CopiedWheel, find_own, stream_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -185,9 +183,22 @@ class Reader:
         """
         content = await asyncio.to_thread(copy.read, _find_metadata)
         self._copies.put(copy.url, copy)
+        check_metadata(content, file.filename)
         return self._keep(file, Kept(content))
 
     async def read_metadata(
+        self, index: SimpleRepository, project: str, file: model.File
+    ) -> bytes:
+        """Read METADATA of a wheel, to use it here.
+
+        :raises InputError: METADATA cannot be read, differs from its hash on the page,
+            or belongs to another release.
+        """
+        content = await self.find_metadata(index, project, file)
+        check_metadata(content, file.filename)
+        return content
+
+    async def find_metadata(
         self,
         index: SimpleRepository,
         project: str,
@@ -195,7 +206,7 @@ class Reader:
         *,
         without_ranges: Callable[[], None] | None = None,
     ) -> bytes:
-        """Read METADATA of a wheel.
+        """Read METADATA to pass it on: installers refuse that of another release.
 
         :param without_ranges: called before the download of a large wheel whose server
             does not support ranges; if it is ``None``, an error is raised.
@@ -217,7 +228,7 @@ class Reader:
             message = f"its METADATA is larger than {LONGEST >> 20} MiB"
             raise InputError(message, path=name, hint="report it to the index")
         _check(file, content)
-        check_metadata(content, name)
+        check_metadata(content, name, passed_on=True)
         text = content.decode("utf-8", "replace").encode()
         if text != content and file.dist_info_metadata:
             # Do not cache the changed text: it does not match the hash on the page.
@@ -302,7 +313,7 @@ class Reader:
 
     def find_inspected(self, file: model.File) -> Needs | None:
         """Return the cached result of an inspection of a wheel."""
-        key = key_of(file)
+        key = whole_key(file)
         known = self._needs.get(key)
         if known is None:
             known = (self._load_needs(file),)
@@ -330,7 +341,7 @@ class Reader:
 
         name = file.filename
         # Use the state that a local file has before it is read.
-        key, path = key_of(file), kept_path(self._inspected, file, "json")
+        key, path = whole_key(file), kept_path(self._inspected, file, "json")
 
         def read(source: BinaryIO) -> Needs | None:
             return needs_of_report(inspect_path(source, name=name, progress=progress))
@@ -373,24 +384,6 @@ class Reader:
             return None
 
 
-async def find_own(
-    index: SimpleRepository, project: str, file: model.File, suffix: str = ""
-) -> model.Resource:
-    """Return the resource of a file on a page, or of the file beside it with a suffix.
-
-    A page may list several files of one name, of which the repository knows one. The
-    results of reading another one must not be cached for this file.
-    """
-    resource = await index.get_resource(project, file.filename + suffix)
-    url = with_suffix(file.url, suffix)
-    is_stored = isinstance(resource, model.LocalResource) and not resource.to_cache
-    if is_http(url) and (is_stored or isinstance(resource, model.HttpResource)):
-        return model.HttpResource(url=url)
-    if isinstance(resource, model.LocalResource) and url.startswith("file:"):
-        return replace(resource, path=Path(path_of_file_url(url)))
-    return resource
-
-
 def _is_local(file: model.File) -> bool:
     # The wheel of a lock file may have a path instead of a URL.
     return not is_http(file.url)
@@ -411,10 +404,12 @@ def _check(file: model.File, content: bytes) -> None:
         raise InputError(message, path=file.filename, hint="report it to the index")
 
 
-def check_metadata(metadata: bytes, file_name: str) -> None:
+def check_metadata(metadata: bytes, file_name: str, *, passed_on: bool = False) -> None:
     """Check that METADATA belongs to a wheel, as pip does before it installs.
 
     :param file_name: the name of the wheel, whose local version label is ignored.
+    :param passed_on: accept METADATA of another release, after which pip itself tries
+        an older one. Without a name or a version, pip ends with a traceback.
     :raises UpstreamError: METADATA belongs to another release, or is invalid.
     """
     project, own = (*file_name.split("-"), "")[:2]
@@ -425,6 +420,8 @@ def check_metadata(metadata: bytes, file_name: str) -> None:
     message = f"its METADATA is of {shown(f'{name} {version}')}"
     if not (name and version):
         message = "its METADATA lacks a name or a version"
+    elif passed_on:
+        return
     # Use 403, because pip retries after a server error.
     hint = "report it to the index"
     raise UpstreamError(message, path=file_name, status=403, hint=hint)

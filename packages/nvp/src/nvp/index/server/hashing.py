@@ -17,8 +17,8 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
 from ..selection.kept import FOREVER, MARK, Aging, key_of, mark_of
-from ..selection.pieces import stream_pieces
-from ..selection.reader import UNAVAILABLE, find_own
+from ..selection.pieces import find_own, stream_pieces
+from ..selection.reader import UNAVAILABLE
 from ..selection.renaming import find_label
 
 logger = logging.getLogger(__name__)
