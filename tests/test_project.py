@@ -278,6 +278,26 @@ def test_no_module_is_long() -> None:
     assert not long
 
 
+_OWN = {
+    *("strict_json.py", "files.py", "cache.py"),  # the openers themselves
+    *("presence.py", "signals.py", "programs.py"),  # files of the kernel
+    *("child.py", "proof.py", "settings.py", "served_locks.py"),  # own temporary files
+    *("findings.py", "written.py", "probe.py"),  # the documentation, and files of pip
+}
+
+
+def test_files_of_strangers_are_opened_as_regular_files() -> None:
+    """Other ways of opening wait for named pipes and files such as /proc/kmsg."""
+    opening = re.compile(
+        r"(?<!def )(?<![\w.])open\((?!os\.devnull)|\.read_(text|bytes)\(|\.open\(\""
+    )
+    names = [x for x in tracked(PROVIDER.source, NVP.source) if x.endswith(".py")]
+    texts = {x: (ROOT / x).read_text(encoding="utf-8") for x in names}
+    found = [name for name, text in texts.items() if opening.search(text)]
+    assert {Path(name).name for name in found} == _OWN
+    assert len(found) == len(_OWN)
+
+
 def test_schemas_are_json() -> None:
     for name in tracked("schemas"):
         json.loads((ROOT / name).read_text(encoding="utf-8"))

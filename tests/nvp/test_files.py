@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from support.paths import FIXTURES
 from support.strangers import STRANGER, needs_root
 
 from nvp.cli import main
-from nvp.files import CacheWarning, cache_folder, load, replacing, store
+from nvp.files import CacheWarning, cache_folder, load, replace_file, replacing, store
 
 pytestmark = pytest.mark.skipif(
     os.name == "nt", reason="Windows asks the system for the directory"
@@ -431,3 +432,12 @@ def test_a_file_that_becomes_a_link_is_replaced(
         file.write(b"ours")
     assert (out.read_bytes(), out.is_symlink()) == (b"ours", False)
     assert not target.exists()
+
+
+def test_a_written_file_has_no_commands_of_a_ci_service(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    replace_file(path, '["##vso[task.setvariable]", "##[add-mask]", "### title"]')
+    text = path.read_text()
+    assert "##vso[" not in text
+    assert "##[" not in text
+    assert json.loads(text) == ["##vso[task.setvariable]", "##[add-mask]", "### title"]

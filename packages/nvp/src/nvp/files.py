@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
@@ -17,8 +18,17 @@ from functools import cache
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+_CI_COMMAND = re.compile(r"##(?=\w*\[)")
+"""The start of ``##[...]`` of GitHub, ``##vso[...]`` of Azure and ``##teamcity[...]``.
+"""
 
 _SHARED = stat.S_ISVTX | stat.S_IWOTH
 """The mode of a shared directory, such as ``/tmp``."""
@@ -38,6 +48,19 @@ def read_resource(*names: str) -> str:
         from importlib.resources import files
 
         return files(__package__).joinpath(*names).read_text(encoding="utf-8")
+
+
+def read_installed(distribution: Distribution, name: str) -> str | None:
+    """Return a file of a distribution's ``*.dist-info``; ``None`` if unreadable.
+
+    `Distribution.read_text` would wait for the writer of a named pipe.
+
+    :raises UnicodeDecodeError: the file is not UTF-8.
+    """
+    folder = getattr(distribution, "_path", os.devnull)
+    with contextlib.suppress(InputError):
+        return read_bytes(os.path.join(folder, name), limit=LARGE_BYTES).decode()
+    return None
 
 
 def page_url(page: str) -> str:
@@ -202,13 +225,20 @@ def _find_target(path: str | os.PathLike[str]) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
-def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` in UTF-8 atomically.
+def harmless(text: str) -> str:
+    """Escape what CI services read as a command inside a line, in the form of JSON."""
+    return _CI_COMMAND.sub(r"\\u0023#", text) if "##" in text else text
 
-    :raises InputError: the file cannot be written.
+
+def replace_file(
+    path: str | os.PathLike[str], text: str, *, follows: bool = True
+) -> None:
+    """Write `harmless` text in UTF-8 atomically, because CI services print such files.
+
+    The parameters and the exception are those of `replacing`.
     """
-    with replacing(path) as file:
-        file.write(text.encode())
+    with replacing(path, follows=follows) as file:
+        file.write(harmless(text).encode())
 
 
 @contextlib.contextmanager

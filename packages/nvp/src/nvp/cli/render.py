@@ -20,6 +20,8 @@ from typing import IO
 from nvidia_variant_provider.errors import ProviderError, printable
 from nvidia_variant_provider.light import Frozen
 
+from ..files import harmless
+
 _SCHEMA_VERSIONS = {"diff": 2, "inspect": 2}
 """``{command: version}`` for the JSON reports whose version is not 1.
 
@@ -40,10 +42,6 @@ _COMMAND = re.compile(
 
 _ANNOTATIONS = ("::error file=", "::warning file=", "::notice file=")
 """The starts of the lines that ``--format github`` prints as commands."""
-
-_CI_COMMAND = re.compile(r"##(?=\w*\[)")
-"""The start of ``##[...]`` of GitHub, ``##vso[...]`` of Azure and ``##teamcity[...]``.
-"""
 
 _GAP = 2
 """Columns between two cells of a table."""
@@ -111,7 +109,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             "data": result.data,
             "errors": [error.to_dict() for error in result.errors],
         }
-        print(_harmless(json.dumps(report, indent=2)), flush=True)
+        print(harmless(json.dumps(report, indent=2)), flush=True)
         return
     width = terminal_width(sys.stdout)
     for block in result.text:
@@ -120,7 +118,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
         else:
             wrapped = None if result.verbatim else width
             is_ours = result.verbatim and block.startswith(_ANNOTATIONS)
-            line = _harmless(printable(block)) if is_ours else _safe(block)
+            line = harmless(printable(block)) if is_ours else _safe(block)
             print("\n".join(_lines(line, wrapped)))
     if result.following is not None:
         line = _safe(f"Next: {result.following}")
@@ -169,14 +167,9 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
 
 def _safe(text: str) -> str:
     """Return text with control characters and commands of CI services escaped."""
-    text = _harmless(printable(text))
+    text = harmless(printable(text))
     is_of_github = text.lstrip().startswith("::")
     return text.replace(":", "\\u003a", 1) if is_of_github else text
-
-
-def _harmless(text: str) -> str:
-    """Escape what CI services read as a command inside a line, in the form of JSON."""
-    return _CI_COMMAND.sub(r"\\u0023#", text)
 
 
 def _lines(line: str, width: int | None) -> list[str]:

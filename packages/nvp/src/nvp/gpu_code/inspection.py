@@ -19,7 +19,8 @@ from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.light import Logger
 from nvidia_variant_provider.strict_json import open_regular, unreadable
 
-from ..signals import count_input, wait_for
+from ..files import read_installed
+from ..signals import count_input, map_in_threads
 from .compression import Budget
 from .files import ARCHIVES, File, Listing, list_folder, recorded_paths, recorded_rows
 from .report import Defect, LibraryReport, WheelReport
@@ -116,7 +117,7 @@ def inspect_distribution(
         ) from None
     # Read RECORD itself: since Python 3.12, the property `files` omits missing files.
     try:
-        record = installed.read_text("RECORD")
+        record = read_installed(installed, "RECORD")
     except UnicodeDecodeError:
         message = f"the RECORD of {shown(name)} is not UTF-8"
         raise InputError(message, hint="install it again") from None
@@ -124,7 +125,7 @@ def inspect_distribution(
         message = f"{shown(name)} does not list its files"
         raise InputError(message, hint="name the directory that it is in")
     try:
-        metadata = installed.read_text("METADATA") or ""
+        metadata = read_installed(installed, "METADATA") or ""
     except UnicodeDecodeError:
         metadata = None
     try:
@@ -279,34 +280,28 @@ class _Counter:
                 self._done = min(self._done + size, self._total)
                 self._progress(self._done, self._total)
 
+    def stop(self) -> None:
+        self.stopped = True
+
 
 def _inspect_all(
     files: list[File], jobs: int, budget: Budget, counter: _Counter
 ) -> list[LibraryReport]:
     if jobs < 2 or len(files) < 2:
         return _inspect_each(iter(files), budget, counter)
-    from concurrent.futures import ThreadPoolExecutor
-
     # Threads help, because zlib releases the interpreter's lock. The largest files come
     # first, so no thread works on such a file alone at the end.
     waiting = SimpleQueue[File]()
     for item in files:
         waiting.put(item)
+    # Use one task for each thread: futures for the 50,000 files of an archive would
+    # take more memory than the files.
     jobs = min(jobs, len(files))
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            # Use one task for each thread: futures for the 50,000 files of an archive
-            # would take more memory than the files.
-            tasks = [
-                pool.submit(_inspect_each, _taken(waiting), budget, counter)
-                for _ in range(jobs)
-            ]
-            wait_for(tasks)
-            return [item for task in tasks for item in task.result()]
-        except BaseException:
-            counter.stopped = True
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    tasks = [_taken(waiting) for _ in range(jobs)]
+    found = map_in_threads(
+        jobs, lambda task: _inspect_each(task, budget, counter), tasks, counter.stop
+    )
+    return [item for items in found for item in items]
 
 
 def _taken(waiting: SimpleQueue[File]) -> Iterator[File]:
@@ -329,7 +324,7 @@ def _inspect_each(
         # the error of the thread that failed.
         return reports
     except BaseException:
-        counter.stopped = True
+        counter.stop()
         raise
     return reports
 

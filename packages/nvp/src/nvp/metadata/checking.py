@@ -28,6 +28,7 @@ from nvidia_variant_provider.metadata.model import (
     VariantsMetadata,
 )
 
+from ..files import harmless
 from .requirements import explain_requirement
 
 _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
@@ -242,7 +243,7 @@ _REFUSED_BY_CLIENTS: frozenset[Kind] = frozenset(
 
 def to_text(metadata: VariantsMetadata) -> str:
     """Return the JSON text of `to_dict`; equal metadata gives equal text."""
-    return json.dumps(to_dict(metadata), indent=4, sort_keys=True) + "\n"
+    return harmless(json.dumps(to_dict(metadata), indent=4, sort_keys=True)) + "\n"
 
 
 def to_dict(metadata: VariantsMetadata) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
-from ..files import replacing
+from ..files import replace_file
 from ..metadata.checking import to_text
 from ..signals import reading
 from ..wheels.archive import parse_wheel_name
@@ -121,8 +121,7 @@ def upgrade_folder(
     for file in files:
         if write and file.changed and file.text is not None:
             logger.info("writing %s", file.path)
-            with replacing(file.path, follows=False) as new:
-                new.write(file.text.encode())
+            replace_file(file.path, file.text, follows=False)
     return files
 
 

@@ -22,6 +22,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, parse_json, read_by
 from ...builds.needs import parse_backend
 from ...builds.stepping_back import nearest_refusal
 from ...builds.vendors import Elsewhere, find_elsewhere, say_source_build
+from ...files import read_installed
 from ...knowledge.builds import PROJECTS
 from ...knowledge.tables import find_vendors
 from ...pins.documents import version_of
@@ -405,10 +406,9 @@ def _distributions(
 
 def _read_variant(distribution: Distribution) -> str | None:
     """Return the text of ``variant.json``, or ``None``."""
-    try:
-        return distribution.read_text("variant.json")
-    except (OSError, ValueError):
-        return None
+    with suppress(UnicodeDecodeError):
+        return read_installed(distribution, "variant.json")
+    return None
 
 
 def _find_better_build(

@@ -23,8 +23,9 @@ from packaging.utils import canonicalize_name
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, ProviderError
+from nvidia_variant_provider.strict_json import open_regular
 
-from ...files import replace_file
+from ...files import replacing
 from ...metadata.requirements import holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
@@ -160,7 +161,8 @@ class Written:
             text = path.read_text(encoding="utf-8")
             changed = change(text, str(path))
             if changed != text:
-                replace_file(path, changed)
+                with replacing(path) as file:
+                    file.write(changed.encode())
         except (OSError, ValueError, InputError) as error:
             reason = getattr(error, "message", error)
             self.remarks.append(f"{path}: the URLs could not be restored: {reason}")
@@ -299,7 +301,7 @@ def _hashes_of(file: model.File) -> dict[str, str]:
         return {}
     digest = hashlib.sha256()
     try:
-        with local_path(file.url).open("rb") as opened:
+        with open_regular(local_path(file.url)) as opened:
             while piece := opened.read(_PIECE):
                 digest.update(piece)
     except OSError:

@@ -13,6 +13,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import read_bytes
+
 from .server import reachable_url
 
 _MOST_BYTES = 50_000_000
@@ -113,6 +116,7 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        data = read_bytes(path, limit=_MOST_BYTES)
+        return data.decode("utf-8", "replace").splitlines()
+    except InputError:
         return []
