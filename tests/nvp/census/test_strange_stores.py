@@ -61,6 +61,27 @@ def test_a_store_that_computes_its_rows(path: str, changes: tuple[str, ...]) -> 
         Store(path)
 
 
+def test_a_page_that_is_linked_again_and_again(path: str) -> None:
+    """Twenty levels of such pages would have more rows than a program can read."""
+    with Store(path) as store:
+        (row,) = store.rows("SELECT rootpage FROM sqlite_master WHERE name = 'wheels'")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    data = bytearray(Path(path).read_bytes())
+    (size,) = struct.unpack(">H", data[16:18])
+    start = (row["rootpage"] - 1) * size
+    leaf, number = data[start : start + size], len(data) // size + 1
+    cells = b"".join(struct.pack(">IB", number, key) for key in range(100))
+    first = size - len(cells)
+    head = struct.pack(">BHHHBI", 5, 0, 100, first, 0, number)
+    places = struct.pack(">100H", *range(first, size, 5))
+    data[start : start + size] = (head + places).ljust(first, b"\0") + cells
+    data[28:32] = struct.pack(">I", number)
+    Path(path).write_bytes(data + leaf)
+    with pytest.raises(InputError, match="cannot be used: it is damaged"):
+        Store(path)
+
+
 def test_the_memory_of_a_value_is_bounded(path: str) -> None:
     with Store(path) as store, pytest.raises(MemoryError):
         next(store.rows("SELECT hex(zeroblob(400000000))"))

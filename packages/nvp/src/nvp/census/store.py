@@ -221,8 +221,11 @@ class Store:
             message = "its tables are not those of a census"
             raise InputError(message, path=self._path, hint=_HINT)
         with self._errors():
-            self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY}")
+            # A page that is linked again and again would have rows without end.
+            if self._connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+                raise sqlite3.DatabaseError("it is damaged")
+            self._connection.execute("PRAGMA foreign_keys = ON")
             # Written rows survive the end of this process. A power failure may lose the
             # last wheels, which are then read again, but does not damage the file.
             self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -274,11 +277,8 @@ class Store:
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
-                read = (
-                    f"SELECT count(*) FROM wheels WHERE {same} "  # noqa: S608  # constant
-                    "AND status != 'failed'"
-                )
-                if self._value(read, keys):
+                sql = f"SELECT count(*) FROM wheels WHERE {same} AND status != 'failed'"  # noqa: S608
+                if self._value(sql, keys):
                     return
             self._connection.execute(
                 f"DELETE FROM wheels WHERE {same}",  # noqa: S608  # constant
@@ -385,13 +385,12 @@ class Store:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            message = f"the store cannot be used: {error}"
-            text = str(error)
-            hint = _HINT
+            text, hint = str(error), _HINT
             if "locked" in text:
                 hint = "wait until the other census has ended"
             elif "full" in text or "I/O" in text:
                 hint = "free some space, and run the same command again"
+            message = f"the store cannot be used: {text}"
             raise InputError(message, path=self._path, hint=hint) from None
 
 
