@@ -309,6 +309,7 @@ ODD = [
     f'<a href="{NAME} #sha256={SHA}">', f'<a href="{NAME}\u00a0#sha256={SHA}">',
     f'<a href="{NAME}" href="{NAME}#sha256={SHA}">', f'<a href="{NAME}" href>',
     f'<a href="{NAME}" HREF="x">', f'<a href="{NAME}#egg=x">',
+    '<a href="javascript:alert(1)">', '<a href="a//b">', '<a href="\u00e9.whl">',
     f'<a href="{NAME}#sha1={SHA[:40]}">', f'<a href="{NAME}#sha224={SHA[:56]}">',
     f'<a href="{NAME}" data-yanked>', f'<a href="{NAME}" data-core-metadata="">',
     f'<a href="{NAME}" data-core-metadata="0">', f'<a href="{NAME}" data-size="x">',

@@ -140,11 +140,61 @@ class TestJson:
             {"url": f"https://files.example/{NAME}#sha256={'1' * 64}"},
             {"url": f"https://files.example/{NAME}#egg=other"},
             {"data-dist-info-metadata": True},
+            {"core-metadata": False, "data-dist-info-metadata": True},
+            {"url": f"https://files.example/a/../{NAME}"},
+            {"url": f"https://files.example/{NAME}/"},
+            {"url": f"https://files.example/%zz/{NAME}"},
+            {"url": f"b\u00fccher/{NAME}"},
+            {"url": f"a//{NAME}"},
+            {"url": f"a:{NAME}"},
+            {"size": 1.0},
+            {"size": -1},
+            {"yanked": 1},
+            {"yanked": []},
         ],
     )
     def test_an_entry_that_installers_read_differently(self, changes: Any) -> None:
         """pip reads the hash of the URL, and uv a misnamed key (PEP 714)."""
         refuse_exactly(changes)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {
+                "core-metadata": {"sha256": SHA},
+                "data-dist-info-metadata": {"sha256": SHA},
+            },
+            {"core-metadata": False, "data-dist-info-metadata": False},
+            {"url": f"../../packages/a/{NAME.replace('-1', '%2B-1')}", "yanked": "why"},
+            {
+                "url": f"https://files.example:8443/a//b/{NAME}?a=%2F..%2F&b",
+                "size": None,
+            },
+            {"upload-time": "2025-01-02T03:04:05.123456Z", "yanked": False},
+            {"filename": "torch-1.0.tar.gz", "url": "/a/torch-1.0.tar.gz"},
+        ],
+    )
+    def test_an_entry_of_a_real_index(self, changes: Any) -> None:
+        """PyPI writes the key for METADATA twice, also under the misnamed one."""
+        page = parse_page(
+            json_page(json_file(**changes)), JSON, URL, "torch", exact=True
+        )
+        assert only(page).filename == changes.get("filename", NAME)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            json_page(json_file()).replace(b'"size"', b'"size": 2, "size"'),
+            json_page(json_file()).replace(b"{", b'{"files": [], ', 1),
+            json_page(json_file(), a=float("nan")),
+            json_page(json_file(a=1)).replace(b'"a": 1', b'"a": 1e999'),
+            json_page(json_file()).decode().encode("utf-16"),
+            b"\xef\xbb\xbf" + json_page(json_file()),
+        ],
+    )
+    def test_what_is_json_only_for_some(self, body: bytes) -> None:
+        with pytest.raises(UpstreamError):
+            parse_page(body, JSON, URL, "torch")
 
     @pytest.mark.parametrize(
         ("changes", "key", "expected"),
@@ -378,6 +428,22 @@ def test_a_page_with_a_long_url(kind: str) -> None:
         assert len(str(caught.value)) < 500
     with pytest.raises(UpstreamError, match="too long"):
         parse_page(json_page(json_file()), kind, url, "torch")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (JSON, json.dumps({"projects": [{"name": f"a{n}"} for n in range(30_000)]})),
+        (HTML, "".join(f"<a href=a{n}/>" for n in range(30_000))),
+    ],
+)
+def test_a_list_of_projects_with_a_long_url(kind: str, body: str) -> None:
+    """The URLs of all projects repeat that of the list, but not its query."""
+    root = "https://index.example/"
+    found = find_projects(body.encode(), kind, f"{root}?sig={'x' * 1900}")
+    assert (len(found), found[0]) == (30_000, f"{root}a0/")
+    with pytest.raises(UpstreamError, match=r"more than 1.* projects"):
+        find_projects(body.encode(), kind, f"{root}{'x' * 1900}/")
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -40,7 +40,8 @@ def no_noise(capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
             302,
             "neither https nor a trusted host",
         ),
-        (Answer(status=302, headers={"Location": "http://[bad/"}), 302, "no URL"),
+        (Answer(status=302, headers={"Location": "http://[a/"}), 302, "differently"),
+        (Answer(status=302, headers={"Location": "http:///a"}), 302, "differently"),
         (Answer(status=302, headers={"Location": "ftp://h.example/"}), 302, ""),
     ],
 )
@@ -187,7 +188,6 @@ def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
                 "\\simple\\nothing\\",
                 "/simple/x/%2E%2e/nothing/",
                 "%2e./nothing",
-                "http:///nothing/",
             )
         ),
         (

@@ -111,7 +111,6 @@ def test_pages_do_not_lead_to_local_files_or_servers(
     page = f"""<!DOCTYPE html>
 <a href="{secret.as_uri()}">secret-1.0.tar.gz</a>
 <a href="moved/secret-1.1.tar.gz">secret-1.1.tar.gz</a>
-<a href="javascript:alert(1)">secret-1.2.tar.gz</a>
 <a href="http://192.0.2.1/secret-1.3.tar.gz">secret-1.3.tar.gz</a>"""
     answers = {
         "/secret/": Answer(body=page.encode(), kind="text/html"),

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, UsageError
@@ -17,6 +17,7 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
+from ..files import list_folders
 from .arguments import (
     add_options,
     choice,
@@ -125,9 +126,7 @@ def _compare(
 
 def _are_indexes(old: str, new: str) -> bool:
     """Return whether OLD and NEW are directories of files, or saved pages."""
-    from ..index.http.urls import is_index
-
-    others = [path for path in (old, new) if not is_index(path)]
+    others = [path for path in (old, new) if not _is_index(path)]
     if len(others) == 1 and not _is_empty(others[0]):
         refuse_project(others[0], "releases")
         if not os.path.lexists(others[0]) and not re.search("==|://|^-$", others[0]):
@@ -140,6 +139,38 @@ def _are_indexes(old: str, new: str) -> bool:
             "releases",
         )
     return len(others) < 2
+
+
+def _is_index(path: str) -> bool:
+    """Return whether a path is a saved page, or a directory of pages or wheels.
+
+    A directory with metadata of a release, but without wheels next to it, is no index.
+    For an unreadable path, return ``False``: the reader of the path reports the error.
+    """
+    from nvidia_variant_provider.metadata.document import SUFFIX
+
+    try:
+        if os.path.isdir(path):
+            folders = list_folders(path)
+            _, names = next(folders)
+            if _lists_files(names):
+                return True
+            is_release = any(name.endswith(SUFFIX) for name in names)
+            return not is_release and any(_lists_files(x) for _, x in folders)
+        if not os.path.isfile(path):
+            return False
+        with open_regular(path) as file:
+            head = file.read(65536).lstrip()
+    except (OSError, ValueError):
+        return False
+    # Metadata of a release never has the key "files".
+    return head.startswith(b"<") or b'"files"' in head
+
+
+def _lists_files(names: Iterable[str]) -> bool:
+    from ..index.http.urls import HTML_PAGE, JSON_PAGE
+
+    return any(x.endswith(".whl") or x in (HTML_PAGE, JSON_PAGE) for x in names)
 
 
 def _is_empty(path: str) -> bool:

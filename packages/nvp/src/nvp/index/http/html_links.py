@@ -14,11 +14,10 @@ import html
 import re
 from collections.abc import Iterator
 from email.message import Message
-from urllib.parse import unquote
 
 from nvidia_variant_provider.errors import shown
 
-from .urls import is_ambiguous
+from .urls import is_plain
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -84,17 +83,9 @@ _ENTITY = re.compile(
 )
 """The references to characters that all parsers resolve in the same way."""
 
-_OF_ONE = re.compile("(blake2b|sha1|sha224)=|%3d|egg=", re.IGNORECASE)
-"""The forms of hashes in URL fragments that only pip or only uv checks, and ``egg=``,
-which makes pip skip a file."""
-
-_UNSAFE = re.compile("[^!-~]")
-"""Spaces and other characters that installers quote in different ways."""
-
-_SLASH = re.compile(
-    r"\.(whl|zip|egg|tar|t[a-z]z2?|gz|bz2|[lx]z|lzma)/+([?#]|$)", re.IGNORECASE
-)
-"""A slash after the name of a file, which only pip ignores."""
+_FRAGMENT = re.compile("[A-Za-z0-9_-]*|(?:sha256|sha384|sha512|md5)=[0-9A-Fa-f]+")
+"""The fragments of URLs that mean the same to pip and uv. Only pip or only uv checks
+other hashes, and ``egg=`` makes pip skip a file."""
 
 _CHARSETS = ("utf-8", "ascii", "iso8859-1", "cp1252")
 """The encodings of plain pages, in which tags have the bytes of ASCII."""
@@ -201,12 +192,8 @@ def read_links(
 
 def is_for_all(reference: str) -> bool:
     """Return whether all installers read the reference of a link in the same way."""
-    return not (
-        _OF_ONE.search(reference.partition("#")[2])
-        or _UNSAFE.search(reference)
-        or _SLASH.search(unquote(reference))
-        or is_ambiguous(reference)
-    )
+    fragment = reference.partition("#")[2]
+    return is_plain(reference) and bool(_FRAGMENT.fullmatch(fragment))
 
 
 def parse_announced(text: str) -> bool | dict[str, str] | None:
@@ -220,7 +207,7 @@ def parse_announced(text: str) -> bool | dict[str, str] | None:
     return {"true": True, "false": False}.get(text)
 
 
-def is_plain(body: bytes, content_type: str) -> bool:
+def is_plain_page(body: bytes, content_type: str) -> bool:
     """Return whether pip, browsers and this module find the same links on a page.
 
     pip's parser violates the HTML standard, for example for comments, two attributes of

@@ -1,4 +1,4 @@
-"""Page keys that are copied unchanged: keys for newer clients, and private keys.
+"""Keys of pages: those of files, and those that are copied unchanged.
 
 The model of simple-repository 0.11.1 lacks the keys of newer PEPs, but installers that
 use them must still get them.
@@ -171,3 +171,37 @@ def read_time(value: Any) -> datetime | None:
 def write_time(time: datetime | None) -> str | None:
     """Return the usual text for a result of `read_time`."""
     return None if time is None else f"{time.isoformat()}Z"
+
+
+def known_keys(time: Any) -> frozenset[str]:
+    """Return the keys that the model has, except for a time that it would change."""
+    is_same = time in (None, write_time(read_time(time)))
+    return OF_FILES if is_same else OF_FILES - {"upload-time"}
+
+
+def told_metadata(item: Mapping[str, Any]) -> Any:
+    """Return the value by which an entry announces METADATA.
+
+    PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
+    """
+    value = item.get("core-metadata")
+    return item.get("dist-info-metadata") if value is None else value
+
+
+def read_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
+    """Return the hashes of METADATA, or whether there is METADATA, if it is known."""
+    value = told_metadata(item)
+    if isinstance(value, dict):
+        return read_hashes(value) or True
+    return value if isinstance(value, bool) else None
+
+
+def read_hashes(value: Any) -> dict[str, str]:
+    """Return the hashes in an object of a page, without invalid ones."""
+    if not isinstance(value, dict):
+        return {}
+    return {
+        key: text
+        for key, text in value.items()
+        if is_text(key) and is_text(text) and text
+    }

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
+from itertools import count, islice
 from typing import Any
 from urllib.parse import urldefrag
 
@@ -27,18 +27,20 @@ from .html_links import (
     TooMuchError,
     find_base,
     is_for_all,
-    is_plain,
+    is_plain_page,
     parse_announced,
     read_links,
 )
 from .kept_keys import (
-    OF_FILES,
     OF_PAGES,
     fitting_meta,
+    known_keys,
     private_keys,
+    read_hashes,
+    read_metadata,
     read_metas,
     read_time,
-    write_time,
+    told_metadata,
 )
 from .urls import (
     LONGEST_NAME,
@@ -46,8 +48,8 @@ from .urls import (
     UpstreamError,
     absolute_url,
     file_name,
-    is_ambiguous,
     is_file_name,
+    is_plain,
     is_text,
 )
 
@@ -96,6 +98,7 @@ def parse_page(
         check files, instead of omitting the values.
     :raises UpstreamError: the body is not a page of a simple index.
     """
+    url = _base(url)
     is_json = _is_json(content_type, url)
     try:
         if is_json:
@@ -110,7 +113,7 @@ def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectLis
 
     :raises UpstreamError: the body is not a list of projects.
     """
-    is_json = _is_json(content_type, url)
+    is_json = _is_json(content_type, _base(url))
     try:
         names: Iterable[Any]
         if is_json:
@@ -136,22 +139,35 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
     :param url: the URL of the page, after redirects.
     :raises UpstreamError: the body is not of its declared type, JSON or HTML.
     """
-    root = f"{urldefrag(url).url.partition('?')[0].rstrip('/')}/"
+    url = _base(url)
+    root = f"{url.rstrip('/')}/"
     is_json = _is_json(content_type, url)
+    # The root is in the URL of each project, and it can be long.
+    most = (_LEAST_MEMORY + _TIMES * len(body)) // (len(root) + _BYTES_OF_FILE)
     try:
+        found: Iterable[str]
         if is_json:
             document = _load_page(body, _name_of_project)
             if not isinstance(document, dict) or "projects" not in document:
                 return []
             names = filter(_is_project, document["projects"])
-            return sorted({f"{root}{canonicalize_name(name)}/" for name in names})
-        base = _find_base(body, content_type, url)
-        links = read_links(body, content_type)
-        targets = {absolute_url(link.attributes.get("href"), base) for link in links}
+            found = (f"{root}{canonicalize_name(name)}/" for name in names)
+        else:
+            base = _find_base(body, content_type, url)
+            links = read_links(body, content_type)
+            urls = (absolute_url(link.attributes.get("href"), base) for link in links)
+            found = (x for x in urls if x and x.endswith("/") and x.startswith(root))
+        projects = set(islice(found, most + 1))
+        if len(projects) > most:
+            raise TooMuchError(f"it has more than {most} projects")
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
-    found = (x for x in targets if x and x.endswith("/") and x.startswith(root))
-    return sorted(x for x in found if x != root)
+    return sorted(projects - {root})
+
+
+def _base(url: str) -> str:
+    """Return the URL of a page without its query, which its links do not inherit."""
+    return urldefrag(url).url.partition("?")[0]
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
@@ -177,8 +193,11 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
     if LIST_MEMORY * body.count(b"[") + VALUE_MEMORY * body.count(b",") > left:
         raise TooMuchError("it has too many values for its length")
 
-    def keep(item: dict[str, Any]) -> Any:
+    def keep(pairs: list[tuple[str, Any]]) -> Any:
         nonlocal left
+        item = dict(pairs)
+        if len(item) != len(pairs):
+            raise ValueError("it has an object with two values for one key")
         kept = replace(item)
         if kept is item:
             left -= OBJECT_MEMORY
@@ -186,13 +205,19 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
                 raise TooMuchError("it has too many objects for its length")
         return kept
 
-    return json.loads(body, object_hook=keep, parse_float=_finite)
+    return json.loads(
+        body.decode(),
+        object_pairs_hook=keep,
+        parse_float=_finite,
+        parse_constant=_finite,
+    )
 
 
-def _finite(text: str) -> float | None:
-    """Return a number, or ``None`` for 1e999: JSON cannot express infinity."""
+def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a number in JSON")
+    return number
 
 
 def _is_json(content_type: str, url: str) -> bool:
@@ -236,7 +261,7 @@ def _read_json(
         if isinstance(name, str) and min(len(name), len(end)) > LONGEST_NAME:
             return _OMITTED  # no installer could write such a file
         file = _json_file(item, url)
-        if exact and (file is None or _loses(item, file)):
+        if exact and not (file and _is_plain_entry(item, file)):
             raise ValueError(f"the entry of {shown(name)} is not valid")
         return file or _OMITTED
 
@@ -284,15 +309,15 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
-    known = _known_keys(item.get("upload-time"))
+    known = known_keys(item.get("upload-time"))
     if item.get("yanked") == "":  # It yanks the file for uv, but not for pip.
         known -= {"yanked"}
     return model.File(
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
-        hashes=_hashes(item.get("hashes")) | dict(_HASH.findall(target)[:1]),
+        hashes=read_hashes(item.get("hashes")) | dict(_HASH.findall(target)[:1]),
         requires_python=requires if is_text(requires) else None,
-        dist_info_metadata=_json_metadata(item),
+        dist_info_metadata=read_metadata(item),
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
@@ -301,37 +326,22 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     )
 
 
-def _known_keys(time: Any) -> frozenset[str]:
-    """Return the keys that the model has, except for a time that it would change."""
-    is_same = time in (None, write_time(read_time(time)))
-    return OF_FILES if is_same else OF_FILES - {"upload-time"}
+def _is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
+    """Return whether pip and uv read an entry in the same way, and nothing was lost.
 
-
-def _loses(item: Mapping[str, Any], file: model.File) -> bool:
-    """Return whether parsing lost a value by which installers may reject the file."""
-    hashes = item.get("hashes")
+    pip reads a hash in the URL, and uv another key for METADATA, which PyPI sets, too.
+    """
+    hashes, metadata = item.get("hashes"), told_metadata(item)
     return (
-        hashes not in (None, _hashes(hashes))
-        or is_ambiguous(item["url"])
-        # pip reads a hash in the URL, and uv an older name of "core-metadata".
-        or "#" in item["url"]
-        or "data-dist-info-metadata" in item
-        or item.get("requires-python") != file.requires_python
-        or _core_metadata(item) not in (None, {}, file.dist_info_metadata)
+        is_plain(item["url"])
+        and "#" not in item["url"]
+        and hashes in (None, read_hashes(hashes))
+        and item.get("data-dist-info-metadata", metadata) == metadata
+        and metadata in (None, {}, file.dist_info_metadata)
+        and item.get("requires-python") == file.requires_python
+        and item.get("size") == file.size
+        and isinstance(item.get("yanked"), bool | str | None)
     )
-
-
-def _core_metadata(item: Mapping[str, Any]) -> Any:
-    # PEP 714: "core-metadata" takes precedence over "dist-info-metadata".
-    value = item.get("core-metadata")
-    return item.get("dist-info-metadata") if value is None else value
-
-
-def _json_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
-    value = _core_metadata(item)
-    if isinstance(value, dict):
-        return _hashes(value) or True
-    return value if isinstance(value, bool) else None
 
 
 def _yanked(value: Any) -> bool | str | None:
@@ -339,16 +349,6 @@ def _yanked(value: Any) -> bool | str | None:
         return None
     # Installers print the reason, so escape its control characters.
     return printable(value) if value and is_text(value) else bool(value)
-
-
-def _hashes(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {}
-    return {
-        key: text
-        for key, text in value.items()
-        if is_text(key) and is_text(text) and text
-    }
 
 
 def _is_version(value: Any) -> bool:
@@ -370,7 +370,7 @@ def _read_html(
         if file is not None:
             few()
             files.append(file)
-    if exact and not is_plain(body, content_type):
+    if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
@@ -386,7 +386,7 @@ def _find_base(body: bytes, kind: str, url: str, *, exact: bool = False) -> str:
     base = absolute_url(given, url)
     base = base and absolute_url("", base)  # a long base has no links
     # pip does not resolve a relative base.
-    if base is None or (exact and given and (is_ambiguous(given) or base != given)):
+    if base is None or (exact and given and (not is_plain(given) or base != given)):
         raise ValueError("its <base> has no usable URL")
     return base
 
@@ -442,7 +442,7 @@ def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
                 for key, value in link.attributes.items()
                 if key.startswith("data-") and not key.startswith("data-_")
             },
-            _known_keys(time),
+            known_keys(time),
             base,
         ),
     )

@@ -24,7 +24,8 @@ from .urls import (
     PassingError,
     TooLargeError,
     UpstreamError,
-    is_ambiguous,
+    is_http,
+    is_plain,
     split_credentials,
 )
 
@@ -58,18 +59,12 @@ def find_target(response: httpx.Response) -> str:
 
     :raises UpstreamError: the target is not a URL, or not the same for all installers.
     """
-    location = response.headers["location"]
-    # uv refuses other characters than ASCII.
-    if is_ambiguous(location) or not location.isascii():
+    location, following = response.headers["location"], response.next_request
+    if following is None or not is_plain(location):
         message = "redirects to a URL that installers read differently"
-        raise UpstreamError(message, str(response.url))
-    try:
-        urlsplit(location)  # httpx accepts some URLs that fail here
-        following = response.next_request
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
-        following = None
-    if following is None:
-        message, reply = "redirects to what is no URL", make_reply(response)
+        # A relative URL is not the same for an installer behind the local index.
+        is_same = is_http(location) and location.isascii()
+        reply = make_reply(response) if is_same else None
         raise UpstreamError(message, str(response.url), reply=reply)
     return split_credentials(str(following.url))[0]
 

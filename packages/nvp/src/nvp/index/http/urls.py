@@ -17,9 +17,6 @@ from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
-from nvidia_variant_provider.strict_json import open_regular
-
-from ...files import list_folders
 
 # Most URLs match this pattern, which excludes parts that need checks, such as ports.
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9.-]+/[!$-;=?-~]*")
@@ -28,8 +25,20 @@ _ODD = re.compile(r"[?#\[\]]|[^\0-\x7f]")
 # A relative URL: its directory is resolved once for all files in it.
 _PLAIN_PATH = re.compile(r"((?:[A-Za-z0-9._~/%+-]*/)?)([A-Za-z0-9_][A-Za-z0-9._~%+-]*)")
 
-_ODD_START = re.compile(r"\s|(?:https?:)?///|https?:(?!//)", re.IGNORECASE)
-_DOTS = re.compile(r"(?:\A|/)(?=\.?%2e)(?:\.|%2e){1,2}(?:[/?#]|\Z)", re.IGNORECASE)
+_CHARACTERS = "A-Za-z0-9._~!$&'()*+,;=:@%/-"
+_REFERENCE = re.compile(
+    r"(?!.*%(?![0-9A-Fa-f]{2}))"
+    r"(?P<server>(?:https?|ftp)://(?:[\w.~!$&'()*+,;=:%-]*@)?"
+    r"(?:[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?(?=[/?]|\Z)|file://(?=/))?"
+    r"(?:/|\./|(?:\.\./)+|\.\.?\Z)?"
+    rf"(?P<path>[{_CHARACTERS}]*)(?:\?[{_CHARACTERS}?]*)?(?:#[{_CHARACTERS}?]*)?",
+    re.ASCII,
+)
+# Only pip ignores a slash after the name of a file.
+_ODD_PATH = re.compile(
+    r"\A/|(?:\A|/)\.{1,2}(?:/|\Z)|\.(?:whl|zip|egg|tar|t[a-z]z2?|gz|bz2|[lx]z|lzma)/+\Z",
+    re.IGNORECASE,
+)
 
 _LONGEST_URL = 65_536
 """The maximum length of a URL, as in httpx. To resolve it takes 40 times its memory."""
@@ -321,14 +330,16 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     return bare, (unquote(user), unquote(password))
 
 
-def is_ambiguous(reference: str) -> bool:
-    """Return whether clients read a URL of a page or of a redirect differently.
+def is_plain(reference: str) -> bool:
+    """Return whether all clients read a URL of a page or of a redirect in the same way.
 
-    Only some correct a backslash, spaces, slashes, or ``%2e`` instead of a dot.
+    They refuse or correct other characters, slashes and dots, each in its own way.
     """
-    is_odd = "\\" in reference or reference[-1:].isspace()
-    is_odd = is_odd or bool(_ODD_START.match(reference))
-    return is_odd or ("%2" in reference and bool(_DOTS.search(reference)))
+    match = _REFERENCE.fullmatch(reference)
+    if match is None or _ODD_PATH.search(unquote(match["path"])):
+        return False
+    is_absolute, first = match["server"], match["path"].partition("/")[0]
+    return bool(is_absolute) or not ("//" in match["path"] or ":" in first)
 
 
 def absolute_url(reference: Any, base: str) -> str | None:
@@ -418,33 +429,3 @@ def local_file(path: str, sha256: str | None = None) -> IndexFile:
         pass
     name = os.path.basename(path)
     return IndexFile(name=name, url=path, time=time, sha256=sha256, size=size)
-
-
-def is_index(path: str) -> bool:
-    """Return whether a path is a saved page, or a directory of pages or wheels.
-
-    A directory with metadata of a release, but without wheels next to it, is no index.
-    For an unreadable path, return ``False``: the reader of the path reports the error.
-    """
-    try:
-        if os.path.isdir(path):
-            folders = list_folders(path)
-            _, names = next(folders)
-            if _lists_files(names):
-                return True
-            from nvidia_variant_provider.metadata.document import SUFFIX
-
-            is_release = any(name.endswith(SUFFIX) for name in names)
-            return not is_release and any(_lists_files(x) for _, x in folders)
-        if not os.path.isfile(path):
-            return False
-        with open_regular(path) as file:
-            head = file.read(65536).lstrip()
-    except (OSError, ValueError):
-        return False
-    # Metadata of a release never has the key "files".
-    return head.startswith(b"<") or b'"files"' in head
-
-
-def _lists_files(names: Iterable[str]) -> bool:
-    return any(x.endswith(".whl") or x in (HTML_PAGE, JSON_PAGE) for x in names)
