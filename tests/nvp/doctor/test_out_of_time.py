@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,38 @@ def test_a_signal_while_a_class_is_made(number: str, error: type) -> None:
 
     with pytest.raises(error), signals.ending():
         type("Owner", (), {"name": Name()})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
+@pytest.mark.parametrize(
+    ("number", "error"), [("SIGTERM", SystemExit), ("SIGINT", KeyboardInterrupt)]
+)
+@pytest.mark.parametrize("place", ["destructor", "weak reference", "import"])
+def test_a_signal_whose_exception_is_ignored(
+    number: str, error: type, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.Signals[number])
+
+    def work() -> None:
+        methods = {"__del__": interrupt} if place == "destructor" else {}
+        things = [type("Thing", (), methods)()]
+        weak = place == "weak reference"
+        reference = weakref.ref(things[0], interrupt if weak else None)
+        things.clear()
+        if place == "import":
+            code = "signal.raise_signal(signal.Signals[number]); done.append(1)"
+            names = {"signal": signal, "number": number, "done": things}
+            exec(compile(code, "<frozen importlib._bootstrap>", "exec"), names)
+            assert things == [1]
+        while reference() is None:
+            pass
+
+    printed: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    with pytest.raises(error), signals.limited(5, 1 << 40), signals.ending():
+        work()
+    assert printed == []
 
 
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,17 +8,41 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
+import threading
+import time
 
 from . import __version__
+
+_PATIENCE = 2.0
+"""The number of seconds to wait for threads after a signal."""
 
 
 def run() -> int:
     """Run the command line of this process, and return its exit code."""
+    # Around the command, there is nothing to clean, and Python would ignore an
+    # exception that is raised at the end of an import.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from .signals import ending
+
     try:
-        return _run()
+        with ending():
+            code = _run()
     except KeyboardInterrupt:  # before or after `main`, which returns the same code
-        return 130
+        code = 130
+    except SystemExit as error:  # after a signal, or with --help
+        code = error.code if isinstance(error.code, int) else 1
+    is_busy = _has_busy_thread()
+    if code > 128 and not is_busy:
+        _wait_for_threads()
+    if code > 128 or is_busy:
+        # Python alone would wait for all threads, which may hang, and would end by the
+        # signal itself if that interrupted ``exec``.
+        atexit._run_exitfuncs()
+        os._exit(code)
+    return code
 
 
 def _run() -> int:
@@ -36,12 +60,15 @@ def _run() -> int:
     # many commands. The memory is freed anyway.
     atexit.register(gc.freeze)
     atexit.register(_flush_stderr)
-    code = main(sys.argv[1:])
-    if _has_busy_thread():
-        sys.stdout.flush()
-        _flush_stderr()
-        os._exit(code)
-    return code
+    return main(sys.argv[1:])
+
+
+def _wait_for_threads() -> None:
+    """Wait for threads, such as one that writes a file, but not without an end."""
+    end = time.monotonic() + _PATIENCE
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join(max(0.0, end - time.monotonic()))
 
 
 def _flush_stderr() -> None:

@@ -6,18 +6,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-from nvidia_variant_provider.errors import InputError
+from typing import TypeVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from types import FrameType
     from typing import Any
 
 if sys.platform != "win32":
     import resource
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 if sys.platform == "win32":
     ENDING: tuple[signal.Signals, ...] = (signal.SIGTERM,)
@@ -30,10 +33,13 @@ _CLEANING = 3.0
 
 A terminal that is closed sends SIGHUP twice: from the shell and from the kernel."""
 
+_SOON = 0.01
+"""The seconds until a signal is raised again, if Python has ignored its exception."""
+
 
 @contextmanager
 def handling(
-    handlers: Mapping[signal.Signals, Callable[[int, object], object]],
+    handlers: Mapping[signal.Signals, Callable[[int, Any], object]],
 ) -> Iterator[None]:
     """Handle signals while the block lasts.
 
@@ -51,41 +57,85 @@ def handling(
     }
     try:
         yield
+    except RuntimeError as error:
+        # Before 3.12, Python wraps what a signal raises in `__set_name__`, which runs
+        # while dataclasses are imported.
+        if isinstance(error.__cause__, _RAISED):
+            raise error.__cause__ from None
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
+def _imports(frame: FrameType | None) -> bool:
+    return frame is not None and "importlib._bootstrap" in frame.f_code.co_filename
+
+
+def _raise_soon(seconds: float = _SOON) -> None:
+    if sys.platform != "win32":
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
 @contextmanager
 def ending() -> Iterator[None]:
-    """Turn the signals that end the process into `SystemExit`.
+    """Turn Ctrl-C into `KeyboardInterrupt`, other signals of the end into `SystemExit`.
 
     The exception closes files, removes temporary directories and kills child processes
-    on its way.
+    on its way. A signal is raised again if Python ignores its exception, as in a
+    destructor. An exception in the code of ``import`` would also be ignored, or would
+    leave a lock for which other threads wait, so the signal is raised a moment later.
     """
     told: list[int] = []
     until = 0.0
 
-    def end(number: int, _: object) -> None:
+    def end(number: int, frame: FrameType | None) -> None:
         nonlocal until
         told.append(number)
-        now = time.monotonic()
-        if now >= until:
-            until = now + _CLEANING
+        if is_careless(frame):
+            _raise_soon()
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        elif time.monotonic() >= until:
+            until = time.monotonic() + _CLEANING
             raise SystemExit(128 + number)
 
+    def note(ignored: Any) -> None:
+        nonlocal until
+        if not isinstance(ignored.exc_value, _RAISED):
+            report(ignored)
+        elif told:  # otherwise it is from `limited`, which raises it again
+            until = 0.0
+            _raise_soon()
+
+    def again(_: int, frame: FrameType | None) -> None:
+        if is_careless(frame):
+            _raise_soon()
+        else:
+            signal.raise_signal(told[0])
+
+    def is_careless(frame: FrameType | None) -> bool:
+        is_note = frame is not None and frame.f_code is note.__code__
+        return sys.platform != "win32" and (is_note or _imports(frame))
+
+    handlers: dict[signal.Signals, Callable[[int, Any], None]]
+    handlers = dict.fromkeys(ENDING, end)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        handlers[signal.SIGINT] = end
+    if sys.platform != "win32":
+        handlers[signal.SIGALRM] = again
+    report, sys.unraisablehook = sys.unraisablehook, note
     try:
-        with handling(dict.fromkeys(ENDING, end)):
-            yield
-    except RuntimeError as error:
-        # Before 3.12, Python wraps what a signal raises in `__set_name__`, which runs
-        # while dataclasses are imported.
-        if isinstance(error.__cause__, SystemExit | KeyboardInterrupt | StoppedError):
-            raise error.__cause__ from None
-        raise
+        with handling(handlers):
+            try:
+                yield
+            finally:
+                _raise_soon(0)
+    finally:
+        sys.unraisablehook = report
     if told:
-        # If a destructor was running, Python has ignored SystemExit: raise it again.
-        raise SystemExit(128 + told[0])
+        until = 0.0
+        end(told[0], None)
 
 
 @contextmanager
@@ -120,6 +170,9 @@ class StoppedError(BaseException):
         super().__init__(reason)
         self.path = path
 
+
+_RAISED = (SystemExit, KeyboardInterrupt, StoppedError)
+"""What the handlers of signals raise."""
 
 _TICK = 0.05
 """The processor time in seconds between two checks of a block."""
@@ -204,10 +257,11 @@ class _Limit:
             self.until, self._most = until + more[0], most + more[1]
             self._reason = ""
 
-    def check(self, _number: int, _frame: object) -> None:
+    def check(self, _number: int, frame: FrameType | None) -> None:
         now = time.process_time()
         is_late = now >= self.until
-        if self.is_off or not (is_late or _resident() > self._most):
+        is_off = self.is_off or _imports(frame)
+        if is_off or not (is_late or _resident() > self._most):
             return
         if not self._reason:
             time_used = f"after {self._seconds:.3g} seconds of processor time"
@@ -299,6 +353,34 @@ def wait_for(futures: Sequence[Future[Any]]) -> None:
         pass
 
 
+def map_in_threads(
+    jobs: int,
+    function: Callable[[T], S],
+    items: Iterable[T],
+    stop: Callable[[], object] = bool,
+) -> list[S]:
+    """Return the results of a function, which threads call; wake up as `wait_for`.
+
+    :param stop: called after an error, to make the function fail in other threads.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        tasks = [pool.submit(function, item) for item in items]
+        for task in tasks:
+            if not task.done():
+                wait_for([task])
+            task.result()
+    except BaseException as error:
+        stop()
+        # The end of the process waits for threads too, but not without an end.
+        pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
+        raise
+    pool.shutdown()
+    return [task.result() for task in tasks]
+
+
 def count_input(path: str, size: int = 0, *, is_new: bool = True) -> None:
     """Raise the limits of the surrounding `limited` block, if it grows, for an input.
 
@@ -325,5 +407,7 @@ def reading(path: str, size: int = 0) -> Iterator[None]:
         with _limits[-1].shared():
             yield
     except StoppedError as error:
+        from nvidia_variant_provider.errors import InputError
+
         message = f"reading it was stopped {error}"
         raise InputError(message, path=path, hint=STOPPED) from None

@@ -95,14 +95,10 @@ def _prepare_streams() -> bool:
 
 
 def _run(line: CommandLine) -> Result:
-    from ..signals import ending
-
     try:
-        # Remove temporary files and end child processes whatever ends this process.
-        with ending():
-            if line.command is None or line.command == "help" or line.program:
-                return _run_program(line)
-            return _run_command(line.command, line)
+        if line.command is None or line.command == "help" or line.program:
+            return _run_program(line)
+        return _run_command(line.command, line)
     except ProviderError as error:
         return Result(exit_code=error.exit_code, errors=(error,))
     except MemoryError:

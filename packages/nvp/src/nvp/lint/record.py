@@ -6,12 +6,12 @@ import base64
 import csv
 import hashlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO
 
 from nvidia_variant_provider.errors import listed, shown
 
+from ..signals import map_in_threads
 from .findings import Checks, Problem
 
 TYPE_CHECKING = False
@@ -78,11 +78,12 @@ def compare_record(
     if not whole:
         listed_members = [m for m in listed_members if ".dist-info/" in m.name]
     shared = Source(source)
+
+    def check(member: Member) -> bool:
+        return _fits(member, shared, *rows[member.name])
+
     try:
-        with ThreadPoolExecutor(max(1, jobs)) as pool:
-            fits = list(
-                pool.map(lambda m: _fits(m, shared, *rows[m.name]), listed_members)
-            )
+        fits = map_in_threads(max(1, jobs), check, listed_members, shared.close)
     finally:
         shared.close()
     return Differences(

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ...files import list_folders, replacing
 from ...findings import Reported
+from ...signals import map_in_threads
 from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
@@ -51,6 +51,9 @@ _MARKS = {
 
 _GENERATOR = model.PrivateMetadataMapping({"_generator": "nvp"})
 _NOTHING = model.PrivateMetadataMapping()
+
+_THREADS = 4
+"""The number of files that are read or written at a time."""
 
 _SETTLED = 2.0
 """The hash on a page is reused only for a file that is at least this many seconds older
@@ -144,8 +147,7 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     if write:
         texts += [(f.path, f.text.encode()) for f in upgraded if f.changed and f.text]
         # Use threads, because each write waits for the disk.
-        with _pool() as pool:
-            list(pool.map(_write, *zip(*texts, strict=True)))
+        map_in_threads(_THREADS, lambda text: _write(*text), texts)
         for path, data in pages.items():
             _write(path, data)
         _remove(stale)
@@ -166,10 +168,6 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         pages=tuple(described),
         notes=tuple(index.notes),
     )
-
-
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(4)
 
 
 def _write(path: str, data: bytes) -> None:
@@ -280,8 +278,7 @@ class _Index:
         """Return the entries of the pages, and the METADATA files to write."""
         for project in {file.project for file in files}:
             self.read_old(project)
-        with _pool() as pool:
-            read = list(pool.map(self._read, files))
+        read = map_in_threads(_THREADS, self._read, files)
         entries: dict[str, list[tuple[ListedFile, model.File]]] = {}
         writes = []
         for file, result in zip(files, read, strict=True):
