@@ -89,6 +89,35 @@ def test_an_index_in_a_folder(pip: Pip, published: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ('<a data-yanked href="{}">', "2.0"),
+        ('<textarea><a href="{}"></textarea>', "2.0"),
+        ('<base href="file:///nowhere/"><a data-yanked href="{}">', None),
+        ('<a href="{}/">', None),
+        ('<a href=".\\{}">', "1.0"),
+        ("", "1.0"),
+    ],
+)
+def test_a_folder_that_only_pip_reads(
+    page: str, expected: str | None, pip: Pip, tmp_path: Path
+) -> None:
+    """nvp passes its pages on, and lists no files without a page, as pip alone."""
+    for place, version in (("one", "2.0"), ("two", "1.0")):
+        stub_wheel(tmp_path / place / "kern", "kern", version)
+    write_page(tmp_path / "two" / "kern")
+    if page:
+        text = page.format("kern-2.0-py3-none-any.whl")
+        (tmp_path / "one" / "kern" / "index.html").write_text(text)
+    words = ("-i", tmp_path / "one", "--extra-index-url", tmp_path / "two", "kern")
+    done = pip("install", *words, "--target", tmp_path / "it")
+    assert done.code == (1 if expected is None else 0), done.text
+    found = installed_labels(tmp_path / "it") if expected else {}
+    assert found == ({"kern": f"{expected} None"} if expected else {})
+
+
+@pytest.mark.slow
 def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
     with_space = links.rename(tmp_path / "a directory")
     target = tmp_path / "it"
@@ -242,6 +271,7 @@ def test_markers_see_what_this_machine_supports_of_the_wheel_that_it_gets(
     marker = "runtime; 'nvidia :: sm_arch :: 90_real' in variant_properties"
     publish(tmp_path / "index", release, "torch", "1.0", requires={"a": [marker]})
     stub_wheel(tmp_path / "index/runtime", "runtime", "1")
+    write_page(tmp_path / "index/runtime")
     for sm, expected in (("8.0", {"torch"}), ("9.0", {"torch", "runtime"})):
         target = tmp_path / sm
         words = ("install", "-i", tmp_path / "index", "--target", target)

@@ -23,7 +23,7 @@ from support.processes import (
     provider,
 )
 from support.range_server import Answer, serve_answers
-from support.wheels import publish, stub_wheel
+from support.wheels import publish, stub_wheel, write_page
 
 NEWEST = PIPS[-1]
 
@@ -99,7 +99,7 @@ def test_the_reasons_why_no_build_fits(pip: Pip, tmp_path: Path) -> None:
     only = metadata({"cu130": gpu_build("13.0", "80_real")})
     publish(tmp_path / "index", only, "torch", "2.8.0")
     (tmp_path / "index" / "torch" / "torch-2.8.0-py3-none-any.whl").unlink()
-    (tmp_path / "index" / "torch" / "index.html").unlink()
+    write_page(tmp_path / "index" / "torch")
     done = pip("install", "--dry-run", "-i", tmp_path / "index", "torch")
     assert done.code == 1
     first, *others = done.err.partition("torch==2.8.0 ")[2].splitlines()

@@ -31,7 +31,7 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import METADATA, UpstreamError, server_of
+from ..http.urls import METADATA, UpstreamError, is_http, server_of
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
@@ -275,7 +275,6 @@ class _Handlers:
             return PlainTextResponse(resource.text, headers=HEADERS)
         if isinstance(resource, SentWheel):
             if name not in self._source.saved:
-                logger.info("%s: sent from here", name)
                 return await self._send(resource, request)
             resource = model.LocalResource(path=self._source.saved[name])
         if isinstance(resource, model.HttpResource):
@@ -385,10 +384,11 @@ class _Handlers:
                     error.reply = None  # otherwise pip would use the next index
             # Redirect to an unreadable page, which an installer may be able to read.
             reply = error.reply
-            is_page = reply and reply.status < 300 and reply.is_whole
+            is_page = reply and is_http(reply.url) and reply.status < 300
+            is_page = reply and is_page and reply.is_whole
             if reply and is_page and self._source.is_reachable(reply.url):
-                headers = {"location": reply.url}
-                error.reply = replace(reply, status=302, headers=headers)
+                moved = {"location": reply.url}
+                error.reply = replace(reply, status=302, headers=moved)
             raise error from None
 
     def _report_plain(self, shown: ShownPage) -> None:

@@ -32,6 +32,7 @@ from .kept_pages import KeptPages
 from .responses import Access, Source
 from .server import Server
 from .upstream import (
+    FolderUpstream,
     LinksUpstream,
     LocalLinksUpstream,
     Upstream,
@@ -224,6 +225,8 @@ class LocalIndex:
                 self._warn(f"{redacted(url)} {why}")
             return url
         upstream.takes_parts = True
+        if isinstance(upstream, FolderUpstream):
+            upstream.is_of_pip = self._access.local
         return self._place(url, upstream, links=links)
 
     def _place(self, url: str, upstream: Upstream, *, links: bool = False) -> str:

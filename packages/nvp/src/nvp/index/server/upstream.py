@@ -1,9 +1,8 @@
 """The indexes behind the local index: on servers, in directories, or as pages of links.
 
 Each index is a `SimpleRepository`, as are the components of simple-repository itself.
-The `HttpRepository` of simple-repository 0.11.1 is not suitable: for each file it reads
-the page again and sends a HEAD request, it limits neither size nor time, and it
-resolves URLs against the requested page instead of the redirect target.
+The `HttpRepository` of simple-repository 0.11.1 is not suitable: it reads the page for
+each file, has no limits, and resolves URLs against the page before redirects.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from packaging.utils import canonicalize_name, is_normalized_name
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError, redacted
+from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
@@ -123,9 +122,8 @@ class Upstream(SimpleRepository):
         if file is None:
             raise errors.ResourceUnavailable(resource_name)
         if file.url.startswith("file:"):
-            return model.LocalResource(
-                path=local_path(file.url + suffix), to_cache=False
-            )
+            path = local_path(file.url + suffix)
+            return model.LocalResource(path=path, to_cache=False)
         return model.HttpResource(url=with_suffix(file.url, suffix))
 
     async def get_project_list(
@@ -172,17 +170,7 @@ class Upstream(SimpleRepository):
                 return reply, last.page
             # Read the page again, because the validators belong to another URL.
             return await self._ask(client, url, accept, project)
-        kind = reply.headers.get("content-type", "")
-        try:
-            page = await asyncio.to_thread(
-                parse_page, reply.body, kind, reply.url, project, exact=True
-            )
-        except TooLargeError:
-            raise
-        except UpstreamError as error:
-            failure = broken or error
-            failure.reply = reply
-            raise failure from None
+        page = await asyncio.to_thread(_parse, reply, project, broken)
         page = await _refuse_near_files(page, client, url, reply.url)
         if broken is None:
             return reply, page
@@ -227,27 +215,43 @@ class HttpUpstream(Upstream):
             status = error.reply.status if error.reply is not None else 0
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
                 status = 404
-            if status == 404:
-                raise errors.PackageNotFoundError(project) from None
-            if status == 410:
-                raise GoneError(project) from None
+            missing = {404: errors.PackageNotFoundError, 410: GoneError}.get(status)
+            if missing is not None:
+                raise missing(project) from None
             raise
 
 
 class FolderUpstream(Upstream):
     """An index in a directory: ``{project}/index.html``, or the files themselves."""
 
+    is_of_pip = False
+    """Whether to read only pages, which pip may also read itself."""
+
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
-        self.folder = Path(folder).resolve()
+        # Like pip, resolve the URLs of a page against this path, even if it is a link.
+        self.folder = Path(os.path.abspath(folder))
 
     async def _read_names(self) -> Iterable[str]:
-        return await asyncio.to_thread(_list_projects, self.folder)
+        found = await asyncio.to_thread(_items, self.folder)
+        return (x.name for x in found if x.is_dir() and is_normalized_name(x.name))
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         note(0.0)
+        return await asyncio.to_thread(self._read, project)
+
+    def _read(self, project: str) -> model.ProjectDetail:
         # The name is normalized, so it cannot lead out of the directory.
-        return await asyncio.to_thread(_read_folder, self.folder / project, project)
+        page = self.folder / project / HTML_PAGE
+        if os.path.exists(page):
+            try:
+                return _read_file(page, project)
+            except UpstreamError as error:
+                error.reply = error.reply if self.is_of_pip else None
+                raise
+        if self.is_of_pip or not os.path.isdir(page.parent):
+            raise errors.PackageNotFoundError(project)
+        return _list_folder(page.parent.resolve(), project)
 
 
 class LinksUpstream(Upstream):
@@ -287,8 +291,7 @@ class LinksUpstream(Upstream):
         path = local_path(url)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path.resolve(), "links")
-        body = await asyncio.to_thread(read_bytes, path, limit=LARGE_BYTES)
-        return parse_page(body, kind, path.resolve().as_uri(), "links", exact=True)
+        return await asyncio.to_thread(_read_file, path, "links")
 
     async def _is_page(self) -> bool:
         """Return whether the URL of a file is a page, too; pip asks the same."""
@@ -364,6 +367,21 @@ def make_upstream(
     return FolderUpstream(folder) if os.path.isdir(folder) else None
 
 
+def _parse(
+    reply: CompleteResponse, project: str, broken: UpstreamError | None = None
+) -> model.ProjectDetail:
+    """Parse a page. An error contains the reply, which an installer may understand."""
+    kind = reply.headers.get("content-type", "")
+    try:
+        return parse_page(reply.body, kind, reply.url, project, exact=True)
+    except UpstreamError as error:
+        if isinstance(error, TooLargeError):
+            raise
+        failure = broken or error
+        failure.reply = reply
+        raise failure from None
+
+
 _SCHEMES = ("http://", "https://", "ftp://")
 """The allowed schemes of files, without those that are unsafe in a browser."""
 
@@ -377,8 +395,7 @@ async def _refuse_near_files(
     program, files on servers that only this machine or its network can reach, and on
     more than `_MOST_SERVERS`. An index on this machine may name local servers.
 
-    The files stay on the page: without them, installers would select files of another
-    index, which they do not do alone.
+    The files stay on the page, so that installers select no files of another index.
 
     :param places: the URL of the page, and its URL after redirects.
     """
@@ -396,52 +413,35 @@ async def _refuse_near_files(
         else replace(file, url=REFUSED + file.url)
         for file in page.files
     )
-    if files == page.files:
-        return page
-    logger.info("%s names local files: they are refused", redacted(places[0]))
+    if files != page.files:
+        logger.info("%s names local files: they are refused", redacted(places[0]))
     return replace(page, files=files)
 
 
-def _read_folder(folder: Path, project: str) -> model.ProjectDetail:
-    page = folder / HTML_PAGE
-    if os.path.isfile(page):
-        try:
-            body = read_bytes(page, limit=LARGE_BYTES)
-        except InputError as error:
-            raise UpstreamError(error.message, path=error.path) from None
-        return parse_page(body, "text/html", page.as_uri(), project, exact=True)
-    if not os.path.isdir(folder):
-        raise errors.PackageNotFoundError(project)
-    return _list_folder(folder.resolve(), project)
+def _read_file(path: Path, project: str) -> model.ProjectDetail:
+    body, url = read_bytes(path, limit=LARGE_BYTES), path.absolute().as_uri()
+    # An installer gets the page from another place, and takes the first base.
+    base = b"" if b"<base" in body.lower() else f'<base href="{url}">'.encode()
+    head, raw = {"content-type": "text/html"}, base + body
+    reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=raw)
+    return _parse(reply, project)
 
 
 def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
-    try:
-        files = tuple(
-            model.File(
-                filename=path.name,
-                url=path.as_uri(),
-                hashes={},
-                size=path.stat().st_size,
-            )
-            for path in (sorted(folder.iterdir()) if folder.is_dir() else [folder])
-            if path.is_file() and is_text(path.name)
-        )
-    except OSError as error:
-        raise _unreadable(folder, error) from None
+    files = tuple(
+        model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
+        for path in (_items(folder) if folder.is_dir() else [folder])
+        if path.is_file() and is_text(path.name)
+    )
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
-def _list_projects(folder: Path) -> list[str]:
+def _items(folder: Path) -> list[Path]:
     try:
-        names = [item.name for item in folder.iterdir() if item.is_dir()]
+        return sorted(folder.iterdir())
     except OSError as error:
-        raise _unreadable(folder, error) from None
-    return [name for name in names if is_normalized_name(name)]
-
-
-def _unreadable(folder: Path, error: OSError) -> UpstreamError:
-    return UpstreamError(f"cannot be read: {error.strerror}", path=str(folder))
+        message = f"cannot be read: {error.strerror}"
+        raise UpstreamError(message, path=str(folder)) from None
 
 
 def local_path(location: str) -> Path:
