@@ -41,6 +41,16 @@ sys.modules["nvp"] = None
 """
 
 
+DYING = """
+import os, sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "nvp":
+            os._exit(9)
+sys.meta_path.insert(0, Finder)
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Run two workers, which no test ends."""
@@ -124,6 +134,15 @@ def test_a_worker_that_is_lost_after_its_results_have_come(
     workers._client._gather = gather_and_lose
     tally = take(index, tmp_path / "census.sqlite", workers)
     assert (tally.inspected, tally.failed) == (COUNT - 1, 1)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_lost_at_the_start(index: Path, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path, workers=1) as cluster:
+        cluster.add_worker(variables(tmp_path, DYING))
+        cluster.wait_for_workers(2)
+        workers = ClusterWorkers(cluster.address)
+        assert take(index, tmp_path / "census.sqlite", workers).read == COUNT
 
 
 @pytest.mark.slow

@@ -251,7 +251,11 @@ def _require_version(client: Any) -> None:
             return None
         return installed
 
-    versions = client.run(version)
+    try:
+        # Ignore a worker that is lost meanwhile: the others read its wheels.
+        versions = client.run(version, on_error="ignore")
+    except Exception:  # noqa: BLE001  # Dask raises many kinds
+        raise gone() from None
     others = {name: other for name, other in versions.items() if other != __version__}
     if others:
         raise _other_versions(others)
