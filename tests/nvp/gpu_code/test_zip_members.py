@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 from support.containers import BINARIES, container, entry, write_wheel
 
+from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.gpu_code import zip_members
 from nvp.gpu_code.fatbin import MAGIC
 from nvp.gpu_code.report import BrokenError, WheelReport
 from nvp.gpu_code.zip_members import AHEAD, PIECE, ReadAhead
+from nvp.wheels.archive import open_wheel, read_dist_info
 
 PLAIN = (BINARIES / "plain.so").read_bytes()
 MEMBERS = {"demo/a.so": PLAIN, "demo/b.so": PLAIN}
@@ -91,6 +93,26 @@ def test_overlapping_members(wheel: Path) -> None:
     assert ("demo/a.so", "not read: it overlaps another member of the archive") in (
         messages(report)
     )
+
+
+@pytest.mark.parametrize("name", ["demo/a.so", "demo-1.0.dist-info/METADATA"])
+def test_data_that_inflates_to_nothing(name: str, tmp_path: Path) -> None:
+    """A server can send such data forever."""
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    empty = b"\0\0\0\xff\xff" * 900_000  # stored blocks
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, empty)
+    data = bytearray(path.read_bytes())
+    for at in (8, central(data, 0) + 10):
+        struct.pack_into("<H", data, at, zipfile.ZIP_DEFLATED)
+    struct.pack_into("<I", data, central(data, 0) + 24, 9)
+    path.write_bytes(data)
+    with open_wheel(str(path)) as archive:
+        if name.endswith("METADATA"):
+            with pytest.raises(InputError, match="larger than 4 MiB"):
+                read_dist_info(archive, "METADATA")
+    wanted = "not read: its data is longer than its content needs"
+    assert messages(api.inspect(path)) == [(name, wanted)]
 
 
 @pytest.mark.parametrize("size", [10, len(PLAIN) - 1, len(PLAIN) + 1, 1 << 31])

@@ -293,6 +293,9 @@ def _defect(info: zipfile.ZipInfo, *, overlaps: bool) -> str | None:
         return f"not read: wheels do not use compression method {info.compress_type}"
     if overlaps:
         return "not read: it overlaps another member of the archive"
+    # Data that inflates to nothing could be endless.
+    if info.compress_size > 2 * info.file_size + PACKED:
+        return "not read: its data is longer than its content needs"
     return None
 
 

@@ -155,13 +155,16 @@ def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) ->
         message = f"{name} is compressed with a method that wheels do not use"
         raise InputError(message, hint="build the wheel again")
     data = bytearray()
+    # Any amount of data may decompress to nothing, and a server can send it forever.
+    is_large = member.compress_size > MAX_MEMBER
     with archive.open(member) as file:
         # The size in the header may be false, so count the decompressed bytes.
-        while chunk := file.read(_CHUNK):
+        while not is_large and (chunk := file.read(_CHUNK)):
             data += chunk
-            if len(data) > MAX_MEMBER:
-                message = f"{name} is larger than {MAX_MEMBER >> 20} MiB"
-                raise InputError(message, hint="this is not a wheel")
+            is_large = len(data) > MAX_MEMBER
+    if is_large:
+        message = f"{name} is larger than {MAX_MEMBER >> 20} MiB"
+        raise InputError(message, hint="this is not a wheel")
     return bytes(data)
 
 
