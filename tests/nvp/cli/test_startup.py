@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -184,6 +185,31 @@ def test_an_interrupt_around_a_command(program: str, place: str) -> None:
     words = [sys.executable, "-c", INTERRUPTED, program, place, word]
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "")
+
+
+HANGING = """
+import signal, sys, threading
+from nvp import __main__
+__main__._PATIENCE = 0
+threading.Thread(target=threading.Event().wait).start()
+threading._limbo[1] = threading.Thread()  # a signal has interrupted its start
+name = sys.argv.pop()
+class Finder:
+    def find_spec(place, *_):
+        if place == "nvp.cli.detect": signal.raise_signal(signal.Signals[name])
+sys.meta_path.insert(0, Finder)
+sys.exit(__main__.run())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_thread_that_hangs_does_not_delay_the_end(name: str) -> None:
+    words = [sys.executable, "-c", HANGING, "detect", name]
+    ended = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (ended.returncode, ended.stderr) == (128 + signal.Signals[name], "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the file size")

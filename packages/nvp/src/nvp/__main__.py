@@ -6,6 +6,7 @@ To run a command inside a longer process, as tests do, call `nvp.cli.main`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import signal
@@ -68,7 +69,8 @@ def _wait_for_threads() -> None:
     end = time.monotonic() + _PATIENCE
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
-            thread.join(max(0.0, end - time.monotonic()))
+            with contextlib.suppress(RuntimeError):  # a signal interrupted its start
+                thread.join(max(0.0, end - time.monotonic()))
 
 
 def _flush_stderr() -> None:
