@@ -73,15 +73,22 @@ def test_a_command_is_stopped(
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
 
 
-def test_printing_is_stopped(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("work", "stopped"),
+    [(endless, "after 0.3 seconds"), (growing, "at 20 MiB of memory")],
+)
+def test_printing_is_stopped(
+    work: Any, stopped: str, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     def printed(result: Result, **options: Any) -> None:
-        growing() if result.data else render(result, **options)
+        work() if result.data else render(result, **options)
 
     monkeypatch.setattr(cli, "render", printed)
+    monkeypatch.setattr(cli, "_SECONDS_OF_OUTPUT", 0.3)
     monkeypatch.setattr(cli, "_MEMORY_OF_OUTPUT", 20 << 20)
     result = run("resolve", METADATA, "--json")
     assert (json.loads(result.out)["data"], result.code) == (None, 3)
-    assert "stopped at 20 MiB of memory" in result.out
+    assert f"stopped {stopped}" in result.out
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])

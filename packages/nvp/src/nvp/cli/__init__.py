@@ -40,9 +40,10 @@ _WITHOUT_WAITS = ("pip", "serve", "census")
 _UNLIMITED = ("pip", "serve", "census", "doctor")
 """Commands that may run for days, or limit their work themselves."""
 
-_SECONDS, _MEMORY, _MEMORY_OF_OUTPUT = 20.0, 700 << 20, 200 << 20
-"""The processor time and the memory of all other commands, and the additional memory
-for printing their results. Large inputs raise the limits."""
+_SECONDS, _MEMORY = 20.0, 700 << 20
+_SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT = 8.0, 200 << 20
+"""The processor time and the memory of all other commands, and what printing their
+results may take in addition. Large inputs raise the limits."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -153,7 +154,7 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
-        with _limiting(name, _MEMORY):
+        with _limiting(name, _SECONDS, _MEMORY):
             result: Result = find_command(name).execute(options, os.environ)
     return result
 
@@ -165,7 +166,7 @@ def _print(result: Result, line: CommandLine) -> Result:
     failed = result.data is None and bool(result.errors)
     as_json = has_json_option(line) or (failed and has_json_format(line))
     try:
-        with _limiting(command, _MEMORY_OF_OUTPUT):
+        with _limiting(command, _SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT):
             render(result, command=command, as_json=as_json)
     except InputError as error:
         result = Result(exit_code=error.exit_code, errors=(error,))
@@ -174,7 +175,7 @@ def _print(result: Result, line: CommandLine) -> Result:
 
 
 @contextlib.contextmanager
-def _limiting(command: str | None, memory: int) -> Iterator[None]:
+def _limiting(command: str | None, seconds: float, memory: int) -> Iterator[None]:
     """Limit the processor time and the memory of a block.
 
     :raises InputError: a limit is reached.
@@ -185,7 +186,7 @@ def _limiting(command: str | None, memory: int) -> Iterator[None]:
         yield
         return
     try:
-        with limited(_SECONDS, memory, grows=True):
+        with limited(seconds, memory, grows=True):
             yield
     except StoppedError as error:
         path = None if error.path is None else redacted(error.path)
