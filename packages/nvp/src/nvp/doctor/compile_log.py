@@ -38,6 +38,7 @@ _BREAK = re.compile(r"Graph break(?: \([^)]*\))? in user code at (.+):(\d{1,9})$
 _OLD_BREAK = re.compile(r"Graph break: (.+?) from user code at:$")
 _REASON = re.compile(r"(?:Graph Break )?Reason: (.*)")
 _GENERIC_REASON = re.compile(r"Encountered graph break|Failed to handle graph break")
+_TEXT = re.compile(r"\s*(\S.*)")
 _FILE = re.compile(r'\s*File "(.+)", line (\d{1,9})')
 _SKIPPED = re.compile(
     r"torch\.compile (?=.*skip)[^(]*? the frame (\S+) \((.+) line (\d{1,9})\) and fall "
@@ -51,10 +52,10 @@ _NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d{1,9})")
 _EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
 _TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
 _KEY = re.compile(r"with key as (.+?),?$")
-_FINISHED = re.compile(r"finished after (\d{1,9}(?:\.\d+)?)s")
-_BEST = re.compile(r"best config selected: (.+?);?$")
+_FINISHED = re.compile(r".*finished after (\d{1,9}(?:\.\d+)?)s")
+_BEST = re.compile(r".*best config selected: (.+?);?$")
 _INDUCTOR = re.compile(r"AUTOTUNE (\w+)\((.*)\)$")
-_CHOICE = re.compile(r"  (\S+) ([\d.]+) ms 100\.0%")
+_CHOICE = re.compile(r"  (\S+) [\d.]+ ms 100\.0%")
 _INDUCTOR_END = re.compile(
     r"\w+ AUTOTUNE benchmarking takes (\d{1,9}(?:\.\d+)?) seconds"
 )
@@ -87,11 +88,9 @@ class _Table:
 
     def add(self, key: tuple[object, ...], /, **entry: Any) -> Entry:
         self.total += 1
-        key = tuple(_cut(item) if isinstance(item, str) else item for item in key)
         known = self.entries.get(key)
         if known is None:
-            texts = {k: _cut(v) for k, v in entry.items() if isinstance(v, str)}
-            known = {**entry, **texts, "count": 0}
+            known = {**entry, "count": 0}
             if len(self.entries) < MOST:
                 self.entries[key] = known
         known["count"] += 1
@@ -107,7 +106,7 @@ class CompileLog:
     _fallbacks: _Table = field(default_factory=_Table)
     _autotuning: _Table = field(default_factory=_Table)
     # The incomplete records by stream, because each stream has its own thread, and then
-    # by process. A record keeps only cut texts: a line may have 64 KB.
+    # by process.
     _open: dict[str, dict[str, tuple[int, _Continue]]] = field(default_factory=dict)
 
     def is_relevant(self, stream: str, data: bytes) -> bool:
@@ -154,23 +153,23 @@ class CompileLog:
     def _begin(self, text: str) -> _Continue | None:
         if not any(hint in text for hint in _HINTS):
             return None
-        if match := _BREAK.match(text):
-            return self._break(_cut(match[1]), int(match[2]))
-        if match := _OLD_BREAK.match(text):
-            return self._old_break(_cut(match[1]))
-        if match := _SKIPPED.match(text):
-            self._fall_back("skipped-frame", match[1], match[2], int(match[3]))
+        if found := _groups(_BREAK, text):
+            return self._break(found[0], int(found[1]))
+        if found := _groups(_OLD_BREAK, text):
+            return self._old_break(found[0])
+        if found := _groups(_SKIPPED, text):
+            self._fall_back("skipped-frame", found[0], found[1], int(found[2]))
             return None
-        if match := _RECOMPILING.match(text):
-            return self._recompilation(match[1], match[2], int(match[3]))
-        if match := _LIMIT.match(text):
-            return self._limit(_cut(f"config.{match[1]} ({match[2]}) was reached"))
-        if match := _NOT_CONVERTED.match(text):
-            return self._not_converted(match[1], match[2], int(match[3]))
-        if match := _TRITON.match(text):
-            return self._triton(_cut(match[1]), text)
-        if match := _INDUCTOR.match(text):
-            return self._inductor(_cut(match[1]), match[2])
+        if found := _groups(_RECOMPILING, text):
+            return self._recompilation(found[0], found[1], int(found[2]))
+        if found := _groups(_LIMIT, text):
+            return self._limit(f"config.{found[0]} ({found[1]}) was reached")
+        if found := _groups(_NOT_CONVERTED, text):
+            return self._not_converted(found[0], found[1], int(found[2]))
+        if found := _groups(_TRITON, text):
+            return self._triton(found[0], text)
+        if found := _groups(_INDUCTOR, text):
+            return self._inductor(*found)
         return None
 
     def _break(self, path: str, line: int) -> _Continue:
@@ -179,24 +178,24 @@ class CompileLog:
 
         def read(text: str) -> bool:
             nonlocal generic
-            if match := _REASON.match(text):
+            if found := _groups(_REASON, text):
                 if "back to eager" in text:
                     self._fall_back("graph-break", None, path, line)
-                if not _GENERIC_REASON.match(match[1]):
-                    _explain(entry, match[1])
+                if not _GENERIC_REASON.match(found[0]):
+                    _explain(entry, found[0])
                     return False
                 # Use the next line with text, which names the code that was not traced.
                 generic = True
-            elif generic and text.strip():
-                _explain(entry, text)
+            elif generic and (found := _groups(_TEXT, text)):
+                _explain(entry, found[0])
                 return False
             return True
 
         return read
 
     def _old_break(self, reason: str) -> _Continue:
-        def add(match: re.Match[str]) -> None:
-            path, line = match[1], int(match[2])
+        def add(path: str, number: str) -> None:
+            line = int(number)
             entry = self._breaks.add((path, line), path=path, line=line, reason=None)
             _explain(entry, reason)
 
@@ -223,12 +222,12 @@ class CompileLog:
             reason=None,
         )
 
-        return _until(_GUARD, lambda match: _explain(entry, match[1]))
+        return _until(_GUARD, lambda guard: _explain(entry, guard))
 
     def _limit(self, reason: str) -> _Continue:
-        def add(match: re.Match[str]) -> None:
-            place = (match[1], match[2], int(match[3]))
-            _explain(self._fall_back("recompile-limit", *place), reason)
+        def add(function: str, path: str, line: str) -> None:
+            entry = self._fall_back("recompile-limit", function, path, int(line))
+            _explain(entry, reason)
 
         return _until(_FUNCTION, add)
 
@@ -239,14 +238,15 @@ class CompileLog:
         def read(text: str) -> bool:
             nonlocal unfinished
             if unfinished:
-                _explain(entry, f"{unfinished} {text.strip()}")
+                cause = _groups(_TEXT, text) or ("",)
+                _explain(entry, f"{unfinished} {cause[0]}")
                 return False
-            if match := _EXCEPTION.match(text):
-                if match[1].endswith(":"):
+            if found := _groups(_EXCEPTION, text):
+                if found[0].endswith(":"):
                     # The cause follows "backend='...' raised:" on the next line.
-                    unfinished = _cut(match[1])
+                    unfinished = found[0]
                     return True
-                _explain(entry, match[1])
+                _explain(entry, found[0])
                 return False
             return True
 
@@ -256,17 +256,17 @@ class CompileLog:
         record: Entry = {"key": None, "config": None, "seconds": None}
 
         def read(text: str) -> bool:
-            if match := _KEY.match(text):
-                record["key"] = _cut(match[1])
-            if match := _FINISHED.search(text):
-                record["seconds"] = float(match[1])
-            match = _BEST.search(text)
-            if match is None:
+            if found := _groups(_KEY, text):
+                record["key"] = found[0]
+            if found := _groups(_FINISHED, text):
+                record["seconds"] = float(found[0])
+            found = _groups(_BEST, text)
+            if found is None:
                 return True
-            config = _cut(match[1])
+            record["config"] = found[0]
             self._autotuning.add(
-                (kernel, record["key"], config),
-                **{"by": "triton", "kernel": kernel, **record, "config": config},
+                (kernel, record["key"], record["config"]),
+                **{"by": "triton", "kernel": kernel, **record},
             )
             return False
 
@@ -274,15 +274,15 @@ class CompileLog:
         return read if read(first) else lambda _: False
 
     def _inductor(self, kernel: str, sizes: str) -> _Continue:
-        record: Entry = {"key": _cut(sizes), "config": None, "seconds": None}
+        record: Entry = {"key": sizes, "config": None, "seconds": None}
 
         def read(text: str) -> bool:
-            if (match := _CHOICE.match(text)) and record["config"] is None:
-                record["config"] = _cut(match[1])
-            match = _INDUCTOR_END.match(text)
-            if match is None:
+            if (found := _groups(_CHOICE, text)) and record["config"] is None:
+                record["config"] = found[0]
+            found = _groups(_INDUCTOR_END, text)
+            if found is None:
                 return True
-            record["seconds"] = float(match[1])
+            record["seconds"] = float(found[0])
             self._autotuning.add(
                 (kernel, record["key"], record["config"]),
                 **{"by": "inductor", "kernel": kernel, **record},
@@ -302,14 +302,14 @@ def split_prefix(line: str) -> tuple[str, str]:
     return "", line
 
 
-def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _Continue:
-    """Return a function that reads lines until a match, which is passed to ``act``."""
+def _until(pattern: re.Pattern[str], act: Callable[..., None]) -> _Continue:
+    """Return a function that reads lines until a match, whose groups ``act`` gets."""
 
     def read(text: str) -> bool:
-        match = pattern.match(text)
-        if match is not None:
-            act(match)
-        return match is None
+        found = _groups(pattern, text)
+        if found is not None:
+            act(*found)
+        return found is None
 
     return read
 
@@ -317,7 +317,13 @@ def _until(pattern: re.Pattern[str], act: Callable[[re.Match[str]], None]) -> _C
 def _explain(entry: Entry, reason: str) -> None:
     """Set a missing reason of an entry: the first occurrence has the most details."""
     if entry["reason"] is None:
-        entry["reason"] = _cut(reason.strip())
+        entry["reason"] = reason.strip()
+
+
+def _groups(pattern: re.Pattern[str], text: str) -> list[str] | None:
+    """Return the groups of a match, each cut: a line may have 64 KB."""
+    match = pattern.match(text)
+    return None if match is None else [_cut(group) for group in match.groups()]
 
 
 def _cut(text: str) -> str:
