@@ -82,6 +82,16 @@ def test_a_page_that_is_linked_again_and_again(path: str) -> None:
         Store(path)
 
 
+def test_an_error_that_is_not_utf_8(path: str) -> None:
+    data = Path(path).read_bytes()
+    assert b"CREATE TABLE claims" in data
+    Path(path).write_bytes(
+        data.replace(b"CREATE TABLE claims", b"CREATE TABL\xff claims")
+    )
+    with pytest.raises(InputError, match="the store cannot be used"):
+        Store(path)
+
+
 def test_the_memory_of_a_value_is_bounded(path: str) -> None:
     with Store(path) as store, pytest.raises(MemoryError):
         next(store.rows("SELECT hex(zeroblob(400000000))"))

@@ -384,7 +384,8 @@ class Store:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # Python fails to decode a message of SQLite that quotes damaged text.
             text, hint = str(error), _HINT
             if "locked" in text:
                 hint = "wait until the other census has ended"
