@@ -18,6 +18,8 @@ import sys
 
 from ...light import dumps
 
+_PR_SET_PDEATHSIG = 1
+
 
 def main(library: str, seconds: int) -> None:
     """Query ``library``, print its facts, and end the process.
@@ -45,6 +47,12 @@ def main(library: str, seconds: int) -> None:
 
         # A driver that crashes must leave no core file in the current directory.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        import ctypes  # which the bindings import anyway
+
+        # A driver can ignore SIGALRM, but not that Linux kills this process with the
+        # thread that has started it. If it has ended already, writing fails below.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     # Native libraries print to descriptor 1. Keep the pipe to the parent under
     # another number, and let descriptor 1 point to stderr, which is discarded.
     pipe = os.dup(1)

@@ -5,10 +5,15 @@ The faults are those of `support.faults`, made by the fake libraries of tests/na
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -239,6 +244,32 @@ class TestFiles:
         for folder in (*here, *others):
             monkeypatch.setattr(sys, "path", ["/nowhere", folder, *sys.path])
             assert bindings_folder() == found not in here
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prctl and /proc")
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "load"])
+def test_a_child_that_ignores_signals_ends_with_its_parent(
+    call: str, variables: Callable[[Fault], dict[str, str]]
+) -> None:
+    scenario = machine("9.0").but(nvml={f"behaviour.{call}": "hang"})
+    given = variables(replace(FAULTS["healthy"], scenario=scenario))
+    words = [sys.executable, "-m", "nvidia_variant_provider"]
+    with subprocess.Popen(words, env={**os.environ, **given}) as parent:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        alarm, ignored = 1 << signal.SIGALRM - 1, 0
+        end = time.monotonic() + 30
+        while not ignored & alarm and time.monotonic() < end:
+            for pid in children.read_text().split():
+                status = Path(f"/proc/{pid}/status").read_text()
+                ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+        child = os.pidfd_open(int(pid))
+        parent.kill()
+    try:
+        assert select.select([child], [], [], 10)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(child, signal.SIGKILL)
+        os.close(child)
 
 
 def test_nvml_gets_only_the_calls_that_are_needed(
