@@ -202,6 +202,25 @@ root/dev <a href="../../+f/012/3456789/{NAME}{HASH}" {PYTHON}>{NAME}</a><br>
 <li><a href="old/">old/</a></li>
 <li><a href="{QUOTED}">{CUDA}</a></li>
 </ul>""", "<!DOCTYPE HTML>"), f"{URL}{QUOTED}"),
+    "http.server-3.14": (html_page(
+        '<style type="text/css">\n:root {\ncolor-scheme: light dark;\n}\n</style>',
+        f'<ul>\n<li><a href="{QUOTED}">{CUDA}</a></li>\n</ul>',
+    ), f"{URL}{QUOTED}"),
+    # devpi/devpi: server/devpi_server/views.py, for browsers and unknown clients
+    "devpi-form": (html_page(TITLE, f"""<form action="{URL}refresh" method="post">\
+<input name="refresh" type="submit" value="Refresh"></form>
+root/dev <a href="../../+f/012/{NAME}{HASH}" {PYTHON}>{NAME}</a><br>"""),
+    f"{INDEX}/+f/012/{NAME}"),
+    # the signed URLs of storage services
+    "signed": (
+        html_page("", f'<a href="{FILES}/{NAME}?X-Amz-Expires=60&amp;sig=a%2Fb">x</a>'),
+        f"{FILES}/{NAME}?X-Amz-Expires=60&sig=a%2Fb",
+    ),
+    # vllm-project/vllm in 2025: .buildkite/generate_index.py
+    "vllm": (
+        html_page("", f'<h1>Links for x</h1/>\n<a href="../{QUOTED}">{CUDA}</a><br/>'),
+        f"{INDEX}/simple/{QUOTED}",
+    ),
 }
 
 

@@ -182,6 +182,11 @@ _PARTS = [
 ]  # fmt: skip
 
 
+def test_long_references_are_read_in_linear_time() -> None:
+    for start in ("../", "/", "a:", "%41", "http://a:"):
+        assert not is_plain(start * 20_000 + "\\")
+
+
 @given(st.lists(st.sampled_from(_PARTS), max_size=8).map("".join))
 def test_clients_agree_about_plain_references(reference: str) -> None:
     """Python and httpx, whose rules are those of browsers, find the same URL."""

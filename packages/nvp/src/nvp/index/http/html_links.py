@@ -46,6 +46,7 @@ _VALUE = rb"""(?:"[^"\0]*"|'[^'\0]*'|[!#-&(-;?-_a-~]+(?<!/))"""
 _ATTRIBUTE = re.compile(
     b"%b+(%b)(?:%b*=%b*(%b))?" % (_SPACE, _NAME, _SPACE, _SPACE, _VALUE), re.IGNORECASE
 )
+_ATTRIBUTES = b"(?:%b+%b(?:%b*=%b*%b)?)*" % (_SPACE, _NAME, _SPACE, _SPACE, _VALUE)
 _TOKEN = re.compile(
     b"|".join(
         [
@@ -53,12 +54,11 @@ _TOKEN = re.compile(
             rb"<!doctype html[^<>\0]*>",
             rb"<!--(?!>|->)[^-\0]*(?:-(?!-)[^-\0]*)*-->",
             rb"<title>[^<\0]*</title>",
-            rb"<(?P<raw>script|style)(?: [^<>/\0]*)?>"
-            rb"(?:[^<\0]|<(?![a/!?]))*</(?P=raw)>",
-            b"</[a-z][a-z0-9]*%b*>" % _SPACE,
+            b"<(?P<raw>script|style)%b%b*>" % (_ATTRIBUTES, _SPACE)
+            + rb"(?:[^<\0]|<(?![a/!?]))*</(?P=raw)>",
+            b"</h[1-6]/>|</[a-z][a-z0-9]*%b*>" % _SPACE,
             b"<[bh]r/>",
-            b"<(?P<element>[a-z][a-z0-9]*)(?P<attributes>(?:%b+%b(?:%b*=%b*%b)?)*)"
-            % (_SPACE, _NAME, _SPACE, _SPACE, _VALUE)
+            b"<(?P<element>[a-z][a-z0-9]*)(?P<attributes>%b)" % _ATTRIBUTES
             + b"(?:%b*|%b+/|(?<=[\"'])/)>" % (_SPACE, _SPACE),
         ]
     ),
@@ -68,9 +68,9 @@ _TOKEN = re.compile(
 
 _ELEMENTS = frozenset(
     b"a abbr address article aside b base body br center code dd div dl dt em font "
-    b"footer h1 h2 h3 h4 h5 h6 head header hr html i img input label li link main meta "
-    b"nav ol p pre s section small span strong sub sup table tbody td tfoot th thead "
-    b"time tr tt u ul".split()
+    b"footer form h1 h2 h3 h4 h5 h6 head header hr html i img input label li link main "
+    b"meta nav ol p pre s section small span strong sub sup table tbody td tfoot th "
+    b"thead time tr tt u ul".split()
 )
 """The elements of a plain page, in which links are links for all parsers."""
 

@@ -30,8 +30,8 @@ _REFERENCE = re.compile(
     r"(?!.*%(?![0-9A-Fa-f]{2}))"
     r"(?P<server>(?:https?|ftp)://(?:[\w.~!$&'()*+,;=:%-]*@)?"
     r"(?:[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?(?=[/?]|\Z)|file://(?=/))?"
-    r"(?:/|\./|(?:\.\./)+|\.\.?\Z)?"
-    rf"(?P<path>[{_CHARACTERS}]*)(?:\?[{_CHARACTERS}?]*)?(?:#[{_CHARACTERS}?]*)?",
+    r"(?:/|\./|(?:\.\./)+|\.\.?\Z)?(?!\.\./)"
+    rf"(?P<path>[{_CHARACTERS}]*)(?:\?[?{_CHARACTERS}]*)?(?:#[?{_CHARACTERS}]*)?",
     re.ASCII,
 )
 # Only pip ignores a slash after the name of a file.
