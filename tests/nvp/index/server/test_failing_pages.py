@@ -61,9 +61,12 @@ def test_an_installer_gets_the_status_of_a_page(
 
 
 @pytest.mark.parametrize("status", [300, 304])
-def test_a_redirect_that_leads_nowhere_keeps_its_type(status: int) -> None:
-    """pip reads such a page, and stops if it is no JSON."""
-    answer = Answer(status=status, kind=JSON)
+@pytest.mark.parametrize("headers", [{}, {"Location": "/other"}])
+def test_a_redirect_that_leads_nowhere_keeps_its_type(
+    status: int, headers: dict[str, str]
+) -> None:
+    """pip and Poetry read such a page, and stop if it is no JSON."""
+    answer = Answer(status=status, headers=headers, kind=JSON)
     with serve_answers({PAGE: answer}) as server, start(f"{server.url}/simple/") as run:
         reply = run.page()
         assert (reply.status, reply.body) == (status, b"")

@@ -65,6 +65,7 @@ _SANDBOX = {**FILE_HEADERS, "Content-Security-Policy": "sandbox"}
 
 _OF_ANSWERS = ("location", "retry-after")
 _OF_BODIES = ("content-type", "content-encoding")
+_LEADING = (301, 302, 303, 307, 308)
 
 _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
@@ -229,16 +230,15 @@ class Failures:
     def _pass_on(
         self, reply: CompleteResponse, error: Exception, *, is_page: bool
     ) -> Response:
-        # Installers read the page of a redirect that leads nowhere.
-        is_read = reply.status < 400 and "location" not in reply.headers
-        has_body = is_page and is_read
+        # Installers read the page of any other status, and of one without a location.
+        leads = reply.status in _LEADING and "location" in reply.headers
+        has_body = is_page and reply.status < 400 and not leads
         kept = (*_OF_ANSWERS, *(_OF_BODIES if has_body else ()))
         headers = {key: reply.headers[key] for key in kept if key in reply.headers}
         headers |= {**HEADERS, **_SANDBOX}
         if not has_body:
-            # A response of status 304 has no body (RFC 9110, section 15.4.5).
-            text = "" if reply.status == 304 else f"{error}\n"
-            return PlainTextResponse(text, status_code=reply.status, headers=headers)
+            text, status = f"{error}\n", reply.status
+            return PlainTextResponse(text, status_code=status, headers=headers)
         if not reply.is_whole:
             if "content-length" in reply.headers:
                 headers["content-length"] = reply.headers["content-length"]
