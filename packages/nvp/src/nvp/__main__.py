@@ -6,13 +6,9 @@ To run a command inside a longer process, as tests do, call `nvp.cli.main`.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import os
-import signal
 import sys
-import threading
-import time
 
 from . import __version__
 
@@ -22,13 +18,15 @@ _PATIENCE = 2.0
 
 def run() -> int:
     """Run the command line of this process, and return its exit code."""
-    # Around the command, there is nothing to clean, and Python would ignore an
-    # exception that is raised at the end of an import.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    from .signals import ending
-
     try:
+        import signal
+
+        # Around the command, there is nothing to clean, and Python would ignore an
+        # exception that is raised at the end of an import.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        from .signals import ending
+
         with ending():
             code = _run()
     except KeyboardInterrupt:  # before or after `main`, which returns the same code
@@ -66,10 +64,14 @@ def _run() -> int:
 
 def _wait_for_threads() -> None:
     """Wait for threads, such as one that writes a file, but not without an end."""
+    import threading
+    import time
+    from contextlib import suppress
+
     end = time.monotonic() + _PATIENCE
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
-            with contextlib.suppress(RuntimeError):  # a signal interrupted its start
+            with suppress(RuntimeError):  # a signal interrupted its start
                 thread.join(max(0.0, end - time.monotonic()))
 
 
