@@ -130,6 +130,29 @@ def test_links_alone(pip: Pip, links: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "extra", "expected"),
+    [
+        ('<a href="../out/{}">', "README-2.0.md", "2.0 None"),
+        ('<a data-yanked href="../out/{}">', "README-2.0.md", "2.0 None"),
+        ("", "linked-1.0-1.zip", "1.0 None"),
+        ("", "README-2.0.md", "1.0 cu128"),
+    ],
+)
+def test_everything_in_a_folder_of_links(
+    page: str, extra: str, expected: str, *, pip: Pip, links: Path, tmp_path: Path
+) -> None:
+    """nvp reads its pages too, and leaves it to pip if pips differ in its files."""
+    wheel = stub_wheel(tmp_path / "links" / "out", "linked", "2.0")
+    (links / "index.html").write_text(page.format(wheel.name))
+    (links / extra).touch()
+    words = ("--no-index", "--find-links", links, "--target", tmp_path / "it")
+    done = pip("install", *words, "linked")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"linked": expected}
+
+
+@pytest.mark.slow
 def test_links_and_an_index(pip: Pip, links: Path, index: str, tmp_path: Path) -> None:
     target = tmp_path / "it"
     with serve(links) as page:

@@ -123,9 +123,8 @@ def redirect(
     linked = [place for option, place in places if option in _LINKS]
     joined = local_index.join_links([*command.find_links, *linked])
     links = [local_index.add_links(u, credentials.get(u)) for u in command.find_links]
-    if joined is not None:
-        # pip prefers the files of all pages to those of directories: the last counts.
-        links = [joined, *(link for link in links if link != joined)]
+    # pip prefers the files of all pages to those of directories: the last counts.
+    links = [*joined, *(link for link in links if link not in joined)]
 
     def replaced_file(text: str) -> str:
         copy = copies.add(text) if copies is not None else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,7 +33,6 @@ from .kept_pages import KeptPages
 from .responses import Access, Source
 from .server import Server
 from .upstream import (
-    FolderUpstream,
     LinksUpstream,
     LocalLinksUpstream,
     Upstream,
@@ -44,6 +44,16 @@ if TYPE_CHECKING:
     from .served_locks import LockableRelease, LockFiles
 
 logger = logging.getLogger(__name__)
+
+_ARCHIVE = re.compile(
+    r".*-.*\.(whl|zip|tar|t[abglx]z2?|(tar\.)?(gz|bz2|xz|lz|lzma))", re.IGNORECASE
+)
+_PLAIN = re.compile(
+    r"(?!.*-v?\d[^-]*-((a|b|c|r|rc|alpha|beta|pre|preview|post|rev|dev)(?![a-z])"
+    r"|\d+(?!\d*\.\d))).*-[^-]+\.(tar\.gz|zip)|.*\.whl"
+)
+"""Distributions, and those that every pip finds: not ``demo-1.0-1.zip``, whose version
+is 1 in a directory, and 1.0.post1 on a page."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -168,28 +178,29 @@ class LocalIndex:
             return self._urls.get((location, True), location)
         return self._add(location, pair, links=True)
 
-    def join_links(self, locations: Iterable[str]) -> str | None:
-        """Add the paths among the values of ``--find-links``, as one page.
+    def join_links(self, locations: Iterable[str]) -> list[str]:
+        """Add the paths among the values of ``--find-links``: files, and their pages.
 
-        Several pages would not have pip's order of their files.
+        All files are on one page, because several would not have pip's order.
 
-        :returns: the local URL; ``None`` if no directory has builds, so that pip reads
-            the paths itself.
+        :returns: the local URLs; empty if no directory has builds, or one has a file
+            that not every pip finds there, so that pip reads the paths itself.
         """
         paths = {x: path for x in locations if (path := _find_links_path(x))}
-        names = (
-            name for path in paths.values() if path.is_dir() for name in _names(path)
-        )
+        folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
+        found = [path / name for path in folders for name in _names(path)]
         judges = not self._selection.unchecked
-        if not any(
-            find_label(name) is not None or (judges and may_be_build(name))
-            for name in names
+        if any(map(_is_odd, found)) or not any(
+            find_label(path.name) is not None or (judges and may_be_build(path.name))
+            for path in found
         ):
-            return None
+            return []
         upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
         here = self._place(next(iter(paths)), upstream, links=True)
         self._urls |= {(location, True): here for location in paths}
-        return here
+        pages = map(str, filter(_is_page, found))
+        more = [(page, LinksUpstream(page, self._client)) for page in pages]
+        return [here, *(self._place(*each, links=True) for each in more)]
 
     def add_vendors(self) -> list[str]:
         """Add the indexes of vendors, if requested, and return their local URL."""
@@ -225,14 +236,12 @@ class LocalIndex:
                 self._warn(f"{redacted(url)} {why}")
             return url
         upstream.takes_parts = True
-        if isinstance(upstream, FolderUpstream):
-            upstream.is_of_pip = self._access.local
         return self._place(url, upstream, links=links)
 
     def _place(self, url: str, upstream: Upstream, *, links: bool = False) -> str:
         number = len(self._places)
         path = f"/{number}" if number or self._prefix else ""
-        upstream.kept = self._kept
+        upstream.kept, upstream.is_of_pip = self._kept, self._access.local
         bare, _ = split_credentials(url)
         self._places.append(_Place(path=path, url=bare, upstream=upstream))
         here = f"{self.url}{path}/{'links' if links else 'simple'}/"
@@ -418,10 +427,20 @@ def _find_links_path(location: str) -> Path | None:
         if location.startswith("~"):
             text = os.path.realpath(os.path.expanduser(location))
         path = Path(os.path.abspath(text))
-        is_page = guess_type(path.name)[0] == "text/html"
-        return path if path.is_dir() or (path.is_file() and not is_page) else None
+        is_file = path.is_file() and not _is_page(path)
+        return path if path.is_dir() or is_file else None
     except (OSError, ValueError):
         return None
+
+
+def _is_page(path: Path) -> bool:
+    return guess_type(path.name, strict=False)[0] == "text/html"
+
+
+def _is_odd(path: Path) -> bool:
+    """Return whether pip finds a file only by its name, or only some pips find it."""
+    is_plain = _PLAIN.fullmatch(path.name) is not None and path.is_file()
+    return _ARCHIVE.fullmatch(path.name) is not None and not is_plain
 
 
 def _names(folder: Path) -> list[str]:

@@ -68,6 +68,9 @@ class Upstream(SimpleRepository):
     takes_parts = False
     """Whether to read truncated pages, which get `CUT_KEY`."""
 
+    is_of_pip = False
+    """Whether pip may read local pages itself, and directories need a page."""
+
     kept: KeptPages | None = None
     """The cache of pages, if any."""
 
@@ -224,9 +227,6 @@ class HttpUpstream(Upstream):
 class FolderUpstream(Upstream):
     """An index in a directory: ``{project}/index.html``, or the files themselves."""
 
-    is_of_pip = False
-    """Whether to read only pages, which pip may also read itself."""
-
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         super().__init__()
         # Like pip, resolve the URLs of a page against this path, even if it is a link.
@@ -244,11 +244,7 @@ class FolderUpstream(Upstream):
         # The name is normalized, so it cannot lead out of the directory.
         page = self.folder / project / HTML_PAGE
         if os.path.exists(page):
-            try:
-                return _read_file(page, project)
-            except UpstreamError as error:
-                error.reply = error.reply if self.is_of_pip else None
-                raise
+            return _read_file(page, project, self.is_of_pip)
         if self.is_of_pip or not os.path.isdir(page.parent):
             raise errors.PackageNotFoundError(project)
         return _list_folder(page.parent.resolve(), project)
@@ -291,7 +287,7 @@ class LinksUpstream(Upstream):
         path = local_path(url)
         if path.is_dir():
             return await asyncio.to_thread(_list_folder, path.resolve(), "links")
-        return await asyncio.to_thread(_read_file, path, "links")
+        return await asyncio.to_thread(_read_file, path, "links", self.is_of_pip)
 
     async def _is_page(self) -> bool:
         """Return whether the URL of a file is a page, too; pip asks the same."""
@@ -418,13 +414,17 @@ async def _refuse_near_files(
     return replace(page, files=files)
 
 
-def _read_file(path: Path, project: str) -> model.ProjectDetail:
+def _read_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
     body, url = read_bytes(path, limit=LARGE_BYTES), path.absolute().as_uri()
     # An installer gets the page from another place, and takes the first base.
     base = b"" if b"<base" in body.lower() else f'<base href="{url}">'.encode()
     head, raw = {"content-type": "text/html"}, base + body
     reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=raw)
-    return _parse(reply, project)
+    try:
+        return _parse(reply, project)
+    except UpstreamError as error:
+        error.reply = error.reply if passes else None
+        raise
 
 
 def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
