@@ -138,7 +138,7 @@ class Careless:
             while True:
                 pass
         finally:
-            signals._limits[-1].until = 0
+            signals._limits[-1]._again = 0
 
 
 def destroy() -> None:

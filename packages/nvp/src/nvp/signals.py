@@ -215,13 +215,11 @@ class _Limit:
     """
 
     def __init__(self, seconds: float, memory: int, *, grows: bool) -> None:
-        self._seconds = seconds
-        self._memory = memory
-        self._most = _resident() + memory
+        self._start, self._base = time.process_time(), _resident()
+        self.until, self._most = self._start + seconds, self._base + memory
         self.grows = grows
-        self.until = time.process_time() + seconds
         self.is_off = False
-        self._reason = ""
+        self._reason, self._again = "", 0.0
         self._size = self._largest = 0
         self._path: str | None = None
 
@@ -232,42 +230,35 @@ class _Limit:
         before = max(self._size, _FREE)
         self._size += size
         more = max(self._size, _FREE) - before
-        seconds = more / _MIB * _SECONDS_PER_MIB + is_new * _SECONDS_PER_INPUT
-        self._seconds += seconds
-        self._memory += more * _TIMES
-        self.until += seconds
+        self.until += more / _MIB * _SECONDS_PER_MIB + is_new * _SECONDS_PER_INPUT
         self._most += more * _TIMES
 
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Hold back a part of the limits for what follows the block."""
-        seconds, memory = self._seconds, self._memory
-        left, room = self.until - time.process_time(), self._most - _resident()
-        self._seconds, self._memory = left * _SHARE, int(room * _SHARE)
-        held = left - self._seconds, room - self._memory
-        until, most = self.until, self._most
-        self.until, self._most = until - held[0], most - held[1]
-        more = self._seconds, self._memory
+        before = self._start, self._base
+        self._start, self._base = time.process_time(), _resident()
+        seconds = (self.until - self._start) * (1 - _SHARE)
+        memory = int((self._most - self._base) * (1 - _SHARE))
+        self.until, self._most = self.until - seconds, self._most - memory
         try:
             yield
         finally:
-            # Inputs in the block have raised the limits.
-            more = self._seconds - more[0], self._memory - more[1]
-            self._seconds, self._memory = seconds + more[0], memory + more[1]
-            self.until, self._most = until + more[0], most + more[1]
-            self._reason = ""
+            self.until, self._most = self.until + seconds, self._most + memory
+            self._start, self._base = before
+            self._reason, self._again = "", 0.0
 
     def check(self, _number: int, frame: FrameType | None) -> None:
         now = time.process_time()
-        is_late = now >= self.until
-        is_off = self.is_off or _imports(frame)
-        if is_off or not (is_late or _resident() > self._most):
+        if self.is_off or now < self._again or _imports(frame):
             return
-        if not self._reason:
-            time_used = f"after {self._seconds:.3g} seconds of processor time"
-            memory_used = f"at {self._memory // _MIB} MiB of memory"
-            self._reason = time_used if is_late else memory_used
-        self.until, self._most = now + _AGAIN, sys.maxsize
+        if now >= self.until:
+            reason = f"after {self.until - self._start:.3g} seconds of processor time"
+        elif self._reason or _resident() > self._most:
+            reason = f"at {(self._most - self._base) // _MIB} MiB of memory"
+        else:
+            return
+        self._reason, self._again = self._reason or reason, now + _AGAIN
         raise StoppedError(self._reason, self._path)
 
 
