@@ -265,6 +265,24 @@ def test_the_credentials_of_a_page_are_for_its_file_only() -> None:
 
 
 @pytest.mark.parametrize(
+    ("found", "prompts"),
+    [(None, True), (("user", ""), True), (("user", "other"), False)],
+)
+def test_pip_prompts_its_user_if_only_the_name_is_known(
+    found: tuple[str, str] | None, prompts: bool
+) -> None:
+    client = Client(Settings(plain_http=True), ask_credentials=lambda _: found)
+    with (
+        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        reader.add_credentials(f"{server.url}/", ("user", ""))
+        with pytest.raises(UpstreamError):
+            reader.read(f"{server.url}/a")
+        assert client.may_prompt(f"{server.url}/a") == prompts
+
+
+@pytest.mark.parametrize(
     ("password", "sent"), [("ü", b"a:\xfc"), ("é€", "a:é€".encode())]
 )
 def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:

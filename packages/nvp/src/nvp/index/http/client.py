@@ -370,7 +370,9 @@ class Client:
         async with self._lock:
             if scope not in self._kept and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)
-                self._kept[scope] = await call_in_daemon(self._ask_credentials, url)
+                found = await call_in_daemon(self._ask_credentials, url)
+                # If the netrc file has no password, pip prompts its user.
+                self._kept[scope] = None if found == (user, "") else found
         pair = self._kept.get(scope)
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
         if pair is not None:
