@@ -188,6 +188,14 @@ def test_a_process_whose_parent_was_killed_prints_nothing() -> None:
     assert process.returncode == 1
 
 
+def test_a_process_whose_parent_was_killed_at_once_prints_nothing() -> None:
+    command = [sys.executable, "-I", "-c", workers_module._PROGRAM]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
 def test_a_wheel_that_kills_its_processes(
     endless: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:

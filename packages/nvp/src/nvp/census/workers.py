@@ -23,10 +23,11 @@ from .worker import Task, lost
 _Process: TypeAlias = "subprocess.Popen[bytes]"
 
 _PROGRAM = (
-    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "import pickle, sys; sys.stdin.buffer.peek() or sys.exit(); "
+    "sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from nvp.census.worker import serve; serve()"
 )
-"""The program of a process, which receives the ``sys.path`` of its parent."""
+"""The program of a process, which receives the ``sys.path`` of its parent, if any."""
 
 _ATTEMPTS = 2
 """How often a wheel is read if its process is killed, for example because other wheels
