@@ -212,6 +212,19 @@ def test_a_thread_that_hangs_does_not_delay_the_end(name: str) -> None:
     assert (ended.returncode, ended.stderr) == (128 + signal.Signals[name], "")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="runs a shell")
+def test_an_interpreter_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho $$ >$0.pid\nkill -TERM $PPID\nexec sleep 600\n")
+    python.chmod(0o755)
+    words = ["releases", "demo", "--index-url", "http://127.0.0.1:9/simple/"]
+    words = [sys.executable, "-m", "nvp", *words, "--python", str(python)]
+    ended = subprocess.run(words, capture_output=True, check=False, timeout=30)
+    assert (ended.returncode, ended.stderr) == (128 + signal.SIGTERM, b"")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "python.pid").read_text()), 0)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit of the file size")
 def test_the_exit_code_is_kept_where_stderr_cannot_be_written(tmp_path: Path) -> None:
     # Python alone would end with 120.

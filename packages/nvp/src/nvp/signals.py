@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -68,8 +69,20 @@ def handling(
             signal.signal(number, handler)
 
 
-def _imports(frame: FrameType | None) -> bool:
-    return frame is not None and "importlib._bootstrap" in frame.f_code.co_filename
+def _is_delicate(frame: FrameType | None) -> bool:
+    """Return whether an exception would leave a lock of ``import``, or a child process.
+
+    The child process has started, but has no object yet.
+    """
+    if frame is not None and "importlib._bootstrap" in frame.f_code.co_filename:
+        return True
+    callers = [frame, frame and frame.f_back]
+    return any(
+        caller.f_code.co_name in ("__init__", "_execute_child")
+        and os.path.basename(caller.f_code.co_filename) == "subprocess.py"
+        for caller in callers
+        if caller
+    )
 
 
 def _raise_soon(seconds: float = _SOON) -> None:
@@ -83,8 +96,9 @@ def ending() -> Iterator[None]:
 
     The exception closes files, removes temporary directories and kills child processes
     on its way. A signal is raised again if Python ignores its exception, as in a
-    destructor. An exception in the code of ``import`` would also be ignored, or would
-    leave a lock for which other threads wait, so the signal is raised a moment later.
+    destructor. An exception in the code of ``import`` would be ignored, or leave a lock
+    for which other threads wait, and one in that of `subprocess.Popen` would leave a
+    child process. There, the signal is raised a moment later.
     """
     told: list[int] = []
     until = 0.0
@@ -116,7 +130,7 @@ def ending() -> Iterator[None]:
 
     def is_careless(frame: FrameType | None) -> bool:
         is_note = frame is not None and frame.f_code is note.__code__
-        return sys.platform != "win32" and (is_note or _imports(frame))
+        return sys.platform != "win32" and (is_note or _is_delicate(frame))
 
     handlers: dict[signal.Signals, Callable[[int, Any], None]]
     handlers = dict.fromkeys(ENDING, end)
@@ -250,7 +264,7 @@ class _Limit:
 
     def check(self, _number: int, frame: FrameType | None) -> None:
         now = time.process_time()
-        if self.is_off or now < self._again or _imports(frame):
+        if self.is_off or now < self._again or _is_delicate(frame):
             return
         if now >= self.until:
             reason = f"after {self.until - self._start:.3g} seconds of processor time"

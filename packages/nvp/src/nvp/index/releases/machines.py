@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib import import_module
+from threading import Thread
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -136,15 +137,15 @@ def open_sources(
 ) -> Sources:
     """Return the indexes and the interpreter that pip would use."""
     path = find_python(indexes.python, environ)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(find_indexes, environ, indexes)
-        # pip takes half a second to list its indexes. Import other modules and query
-        # the interpreter in the meantime.
-        from ..pip.settings import find_interpreter, interpreter_of
-        from .reading import make_sources
+    # pip takes half a second to list its indexes: import other modules meanwhile. A
+    # signal ends pip only if the main thread waits for it.
+    reading = "nvp.index.releases.reading"
+    Thread(target=import_module, args=(reading,), daemon=True).start()
+    command, ask_credentials = find_indexes(environ, indexes)
+    from ..pip.settings import find_interpreter, interpreter_of
+    from .reading import make_sources
 
-        interpreter = find_interpreter(path, environ)
-        command, ask_credentials = asked.result()
+    interpreter = find_interpreter(path, environ)
     settings = replace(make_settings(command, environ), deadline=_DEADLINE)
     client = Client(settings, ask_credentials=ask_credentials)
     if indexes.platforms:
