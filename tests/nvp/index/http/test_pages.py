@@ -147,9 +147,7 @@ class TestJson:
             {"url": f"b\u00fccher/{NAME}"},
             {"url": f"a//{NAME}"},
             {"url": f"a:{NAME}"},
-            {"size": 1.0},
             {"size": -1},
-            {"yanked": 1},
             {"yanked": []},
         ],
     )
@@ -164,7 +162,6 @@ class TestJson:
                 "core-metadata": {"sha256": SHA},
                 "data-dist-info-metadata": {"sha256": SHA},
             },
-            {"core-metadata": False, "data-dist-info-metadata": False},
             {"url": f"../../packages/a/{NAME.replace('-1', '%2B-1')}", "yanked": "why"},
             {
                 "url": f"https://files.example:8443/a//b/{NAME}?a=%2F..%2F&b",
