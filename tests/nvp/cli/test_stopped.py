@@ -147,7 +147,7 @@ def test_one_input_leaves_a_part_to_others() -> None:
 def test_inputs_do_not_raise_the_limits_of_doctor() -> None:
     with signals.limited(20, 100 * MIB), signals.reading("a", 100 * MIB):
         (limit,) = signals._limits
-        assert limit.until - limit._start == pytest.approx(20)
+        assert limit.until - limit.start == pytest.approx(20)
 
 
 def test_work_in_a_thread_is_stopped() -> None:

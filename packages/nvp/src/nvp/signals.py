@@ -224,13 +224,14 @@ class _Limit:
     """The limits of a `limited` block, which a timer checks.
 
     :param grows: whether inputs raise the limits.
-    :param until: the processor time of this process at which the block ends.
+    :param start: the processor time of this process from which the limit counts.
+    :param until: the processor time at which the block ends.
     :param is_off: whether the block may go on for now.
     """
 
     def __init__(self, seconds: float, memory: int, *, grows: bool) -> None:
-        self._start, self._base = time.process_time(), _resident()
-        self.until, self._most = self._start + seconds, self._base + memory
+        self.start, self._base = time.process_time(), _resident()
+        self.until, self._most = self.start + seconds, self._base + memory
         self.grows = grows
         self.is_off = False
         self._reason, self._again = "", 0.0
@@ -250,16 +251,16 @@ class _Limit:
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Hold back a part of the limits for what follows the block."""
-        before = self._start, self._base
-        self._start, self._base = time.process_time(), _resident()
-        seconds = (self.until - self._start) * (1 - _SHARE)
+        before = self.start, self._base
+        self.start, self._base = time.process_time(), _resident()
+        seconds = (self.until - self.start) * (1 - _SHARE)
         memory = int((self._most - self._base) * (1 - _SHARE))
         self.until, self._most = self.until - seconds, self._most - memory
         try:
             yield
         finally:
             self.until, self._most = self.until + seconds, self._most + memory
-            self._start, self._base = before
+            self.start, self._base = before
             self._reason, self._again = "", 0.0
 
     def check(self, _number: int, frame: FrameType | None) -> None:
@@ -267,7 +268,7 @@ class _Limit:
         if self.is_off or now < self._again or _is_delicate(frame):
             return
         if now >= self.until:
-            reason = f"after {self.until - self._start:.3g} seconds of processor time"
+            reason = f"after {self.until - self.start:.3g} seconds of processor time"
         elif self._reason or _resident() > self._most:
             reason = f"at {(self._most - self._base) // _MIB} MiB of memory"
         else:
@@ -342,7 +343,8 @@ def unstopped() -> Iterator[None]:
     try:
         yield
     finally:
-        limit.until = max(limit.until, time.process_time() + left)
+        more = max(0.0, time.process_time() + left - limit.until)
+        limit.start, limit.until = limit.start + more, limit.until + more
         limit.is_off = False
 
 

@@ -139,8 +139,7 @@ def open_sources(
     path = find_python(indexes.python, environ)
     # pip takes half a second to list its indexes: import other modules meanwhile. A
     # signal ends pip only if the main thread waits for it.
-    reading = "nvp.index.releases.reading"
-    Thread(target=import_module, args=(reading,), daemon=True).start()
+    Thread(target=import_module, args=(f"{__package__}.reading",), daemon=True).start()
     command, ask_credentials = find_indexes(environ, indexes)
     from ..pip.settings import find_interpreter, interpreter_of
     from .reading import make_sources
