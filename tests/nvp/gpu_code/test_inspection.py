@@ -303,10 +303,12 @@ def test_an_interrupt_ends_all_threads(jobs: int, tmp_path: Path) -> None:
     def progress(*_: int) -> None:
         raise Enough
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     with pytest.raises(Enough):
         api.inspect(wheel(tmp_path), jobs=jobs, progress=progress)
-    assert threading.active_count() == before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_the_error_of_the_thread_that_failed_is_raised() -> None:

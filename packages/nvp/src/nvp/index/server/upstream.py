@@ -69,7 +69,7 @@ class Upstream(SimpleRepository):
     """Whether to read truncated pages, which get `CUT_KEY`."""
 
     is_of_pip = False
-    """Whether pip may read local pages itself, and directories need a page."""
+    """Whether pip gets the local pages that cannot be judged, to read them itself."""
 
     kept: KeptPages | None = None
     """The cache of pages, if any."""
@@ -245,7 +245,7 @@ class FolderUpstream(Upstream):
         page = self.folder / project / HTML_PAGE
         if os.path.exists(page):
             return _read_file(page, project, self.is_of_pip)
-        if self.is_of_pip or not os.path.isdir(page.parent):
+        if not os.path.isdir(page.parent):
             raise errors.PackageNotFoundError(project)
         return _list_folder(page.parent.resolve(), project)
 
