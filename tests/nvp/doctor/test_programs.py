@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,7 @@ def test_the_search_for_daemons_is_limited(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(programs, "_stop", count)
     monkeypatch.setattr(os, "listdir", end_always)
     times = iter(range(1000))
-    monkeypatch.setattr(programs.time, "thread_time", lambda: next(times) / 100)
+    monkeypatch.setattr(time, "thread_time", lambda: next(times) / 100)
     programs.end_strays("DEMO=1")
     assert looked_at.count(os.getppid()) == 1
     assert 50 < len(looked_at) < 200
