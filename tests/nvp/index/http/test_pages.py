@@ -28,8 +28,8 @@ from nvp.index.http.urls import UpstreamError
 
 
 def refuse_exactly(changes: Any) -> None:
-    body = json_page(json_file(), json_file(**changes))
-    with pytest.raises(UpstreamError, match="is not valid"):
+    body = json_page(json_file(url=NAME), json_file(**changes))
+    with pytest.raises(UpstreamError, match=r"is not valid|is there twice"):
         parse_page(body, JSON, URL, "torch", exact=True)
 
 
@@ -141,14 +141,14 @@ class TestJson:
             {"url": f"https://files.example/{NAME}#egg=other"},
             {"data-dist-info-metadata": True},
             {"core-metadata": False, "data-dist-info-metadata": True},
-            {"url": f"https://files.example/a/../{NAME}"},
-            {"url": f"https://files.example/{NAME}/"},
             {"url": f"https://files.example/%zz/{NAME}"},
             {"url": f"b\u00fccher/{NAME}"},
             {"url": f"a//{NAME}"},
-            {"url": f"a:{NAME}"},
             {"size": -1},
             {"yanked": []},
+            {"url": f"{NAME}?v=1"},
+            {"filename": f"{'a' * 300}.whl", "url": f"{'a' * 300}.whl"},
+            {"filename": "torch-2.0.zip"},
         ],
     )
     def test_an_entry_that_installers_read_differently(self, changes: Any) -> None:
@@ -162,7 +162,7 @@ class TestJson:
                 "core-metadata": {"sha256": SHA},
                 "data-dist-info-metadata": {"sha256": SHA},
             },
-            {"url": f"../../packages/a/{NAME.replace('-1', '%2B-1')}", "yanked": "why"},
+            {"url": f"../../a/{NAME.replace('t', '%74')}", "yanked": "why"},
             {
                 "url": f"https://files.example:8443/a//b/{NAME}?a=%2F..%2F&b",
                 "size": None,
@@ -372,7 +372,7 @@ class TestHtml:
     def test_what_installers_go_by_is_not_lost(self, href: str) -> None:
         """uv checks both hashes, and strips a URL; pip does neither."""
         body = f'<a href="{NAME}">x</a><a href="{href}">x</a>'.encode()
-        with pytest.raises(UpstreamError, match="not for all installers"):
+        with pytest.raises(UpstreamError, match="not the same for all installers"):
             parse_page(body, "text/html", URL, "torch", exact=True)
 
     def test_links_that_are_not_files_are_left_out(self) -> None:

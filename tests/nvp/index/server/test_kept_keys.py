@@ -128,7 +128,8 @@ def test_every_form_of_a_time_stays_the_same(time: object) -> None:
 
 def test_a_page_without_versions_and_with_other_files() -> None:
     """The model would derive the versions from the names of the files."""
-    files = [FILE, {**FILE, "filename": "notes.whl"}]
+    other = {"filename": "notes.whl", "url": "https://files.example/notes.whl"}
+    files = [FILE, {**FILE, **other}]
     document = {"meta": {"api-version": "1.4"}, "name": "torch", "files": files}
     assert json.loads(read(JSON, document, JSON)) == document
 

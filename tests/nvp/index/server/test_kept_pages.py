@@ -86,6 +86,7 @@ def case(
         ({"Cache_Control": "max-age=60"}, 60),
         ({"Cache_Control": 'private, MAX-AGE = "5"'}, 5),
         ({"Cache_Control": "max-age=60, max-age=600"}, 60),
+        ({"Cache_Control": "max-age=999999999"}, 600),
         ({"Cache_Control": "max-age=60", "Age": "45"}, 15),
         ({"Cache_Control": "max-age=60", "Age": "61"}, 0),
         ({"Cache_Control": "max-age=soon"}, 0),

@@ -1,4 +1,4 @@
-"""The links of an HTML page, read by lxml in pieces.
+"""The links of an HTML page, read by lxml in pieces, and their files.
 
 pip's `html.parser` takes quadratic time for a page of unclosed tags or comments, and
 pages are untrusted. lxml reports each tag as soon as libxml2 reads it, in linear time,
@@ -15,9 +15,12 @@ import re
 from collections.abc import Iterator
 from email.message import Message
 
+from simple_repository import model
+
 from nvidia_variant_provider.errors import shown
 
-from .urls import is_plain
+from .kept_keys import known_keys, private_keys, read_time, read_yanked
+from .urls import absolute_url, file_name, is_file_name, is_plain
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -86,6 +89,12 @@ _ENTITY = re.compile(
 _FRAGMENT = re.compile("[A-Za-z0-9_-]*|(?:sha256|sha384|sha512|md5)=[0-9A-Fa-f]+")
 """The fragments of URLs that mean the same to pip and uv. Only pip or only uv checks
 other hashes, and ``egg=`` makes pip skip a file."""
+
+HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
+"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
+
+_SIZE = re.compile("[0-9]{1,18}")
+_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?")
 
 _CHARSETS = ("utf-8", "ascii", "iso8859-1", "cp1252")
 """The encodings of plain pages, in which tags have the bytes of ASCII."""
@@ -190,13 +199,13 @@ def read_links(
     yield from target.links
 
 
-def is_for_all(reference: str) -> bool:
+def _is_for_all(reference: str) -> bool:
     """Return whether all installers read the reference of a link in the same way."""
     fragment = reference.partition("#")[2]
     return is_plain(reference) and bool(_FRAGMENT.fullmatch(fragment))
 
 
-def parse_announced(text: str) -> bool | dict[str, str] | None:
+def _parse_announced(text: str) -> bool | dict[str, str] | None:
     """Parse the attribute ``data-core-metadata`` (PEP 714); ``None`` if it is odd.
 
     pip or uv ignores METADATA that a page announces in another way.
@@ -219,7 +228,7 @@ def is_plain_page(body: bytes, content_type: str) -> bool:
     page = b"".join(_decode(body, content_type))
     if len(_BASE.findall(page)) > 1:
         return False
-    position = 0
+    position, can_move = 0, True
     while position < len(page):
         token = _TOKEN.match(page, position, position + _PIECES * _PIECE)
         if token is None:
@@ -230,6 +239,9 @@ def is_plain_page(body: bytes, content_type: str) -> bool:
             return False
         if element in _READ and not _are_plain(token["attributes"]):
             return False
+        if element == b"base" and not can_move:
+            return False  # uv looks for a base only before the first link
+        can_move = can_move and element not in (b"a", b"link")
     return True
 
 
@@ -294,3 +306,63 @@ def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
             raise ValueError("it has half of a character") from None
     if not body:
         yield b" "  # the parser rejects an empty page
+
+
+def is_plain_link(link: Link, base: str) -> bool:
+    """Return whether all installers read a link in the same way."""
+    get = link.attributes.get
+    reference = get("href") or ""
+    href = reference.partition("#")[0]
+    url = absolute_url(href, base)
+    metadata, told = _announced(link)
+    return (
+        url is not None
+        and _is_for_all(reference)
+        and is_file_name(file_name(url))
+        and bool(href or not file_name(base))  # only for pip, "#" is the base
+        and (metadata is None or bool(told))  # pip reads "false" as true
+        and bool(_SIZE.fullmatch(get("data-size") or "0"))
+        and bool(_TIME.fullmatch(get("data-upload-time", "0000-00-00T00:00:00Z")))
+    )
+
+
+def _announced(link: Link) -> tuple[str | None, bool | dict[str, str] | None]:
+    get = link.attributes.get
+    metadata = get("data-core-metadata", get("data-dist-info-metadata"))
+    return metadata, _parse_announced(metadata or "")
+
+
+def file_of_link(link: Link, base: str) -> model.File | None:
+    """Return the file to which a link leads, if any."""
+    get = link.attributes.get
+    reference = get("href") or ""
+    href = reference.partition("#")[0]
+    url = absolute_url(href, base)
+    match = _TIME.fullmatch(get("data-upload-time", ""))
+    time = match[0] if match and match[1] else None  # uv ignores times without a zone
+    size, yanked = get("data-size"), get("data-yanked")
+    if not href or url is None:
+        return None
+    name = file_name(url)  # as pip does, whatever the text of the link is
+    if not name or not is_file_name(name):
+        return None
+    return model.File(
+        filename=name,
+        url=url,
+        hashes=dict(HASH.findall(reference)[:1]),
+        requires_python=get("data-requires-python"),
+        dist_info_metadata=_announced(link)[1],
+        size=int(size) if size and _SIZE.fullmatch(size) else None,
+        upload_time=read_time(time),
+        gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
+        yanked=read_yanked(yanked or (None if yanked is None else True)),
+        private_metadata=private_keys(
+            {
+                key.removeprefix("data-"): value
+                for key, value in link.attributes.items()
+                if key.startswith("data-") and not key.startswith("data-_")
+            },
+            known_keys(time),
+            base,
+        ),
+    )

@@ -14,6 +14,8 @@ from typing import Any
 from packaging.version import Version
 from simple_repository import model
 
+from nvidia_variant_provider.errors import printable
+
 from .urls import absolute_url, is_text
 
 LABEL_KEY = "_variant-label"
@@ -205,3 +207,11 @@ def read_hashes(value: Any) -> dict[str, str]:
         for key, text in value.items()
         if is_text(key) and is_text(text) and text
     }
+
+
+def read_yanked(value: Any) -> bool | str | None:
+    """Return whether a file is yanked, or the reason; ``None`` if that is unknown."""
+    if value is None:
+        return None
+    # Installers print the reason, so escape its control characters.
+    return printable(value) if value and is_text(value) else bool(value)

@@ -19,16 +19,16 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import printable, shown
+from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
 from .html_links import (
-    Link,
+    HASH,
     TooMuchError,
+    file_of_link,
     find_base,
-    is_for_all,
+    is_plain_link,
     is_plain_page,
-    parse_announced,
     read_links,
 )
 from .kept_keys import (
@@ -40,10 +40,10 @@ from .kept_keys import (
     read_metadata,
     read_metas,
     read_time,
+    read_yanked,
     told_metadata,
 )
 from .urls import (
-    LONGEST_NAME,
     TooLargeError,
     UpstreamError,
     absolute_url,
@@ -65,12 +65,6 @@ _TYPES = (
     "application/vnd.pypi.simple.v1+json",
 )
 """The content types of pages; like pip, this parser rejects other types."""
-
-_HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
-"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
-
-_SIZE = re.compile("[0-9]{1,18}")
-_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?")
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILES, _BYTES_OF_FILE = 25_000, 200
@@ -257,16 +251,15 @@ def _read_json(
         if "filename" not in item or "url" not in item:
             return item
         few()
-        name, end = item["filename"], str(item["url"]).rpartition("/")[2]
-        if isinstance(name, str) and min(len(name), len(end)) > LONGEST_NAME:
-            return _OMITTED  # no installer could write such a file
         file = _json_file(item, url)
         if exact and not (file and _is_plain_entry(item, file)):
-            raise ValueError(f"the entry of {shown(name)} is not valid")
+            raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
         return file or _OMITTED
 
     document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
+    if exact:
+        _check_distinct(files)
     version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
     if version.major != 1:
         raise ValueError(f"version {version} of the API is not supported")
@@ -315,11 +308,11 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     return model.File(
         filename=name,
         url=urldefrag(target).url if "#" in target else target,
-        hashes=read_hashes(item.get("hashes")) | dict(_HASH.findall(target)[:1]),
+        hashes=read_hashes(item.get("hashes")) | dict(HASH.findall(target)[:1]),
         requires_python=requires if is_text(requires) else None,
         dist_info_metadata=read_metadata(item),
         gpg_sig=signed if isinstance(signed, bool) else None,
-        yanked=_yanked(item.get("yanked")),
+        yanked=read_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,
         upload_time=read_time(item.get("upload-time")),
         private_metadata=private_keys(item, known, url),
@@ -335,6 +328,7 @@ def _is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
     return (
         is_plain(item["url"])
         and "#" not in item["url"]
+        and file_name(file.url) == file.filename  # pip goes by the URL
         and hashes in (None, read_hashes(hashes))
         and item.get("data-dist-info-metadata", metadata) == metadata
         and metadata in (None, {}, file.dist_info_metadata)
@@ -342,13 +336,6 @@ def _is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
         and item.get("size") == file.size
         and isinstance(item.get("yanked"), bool | str | None)
     )
-
-
-def _yanked(value: Any) -> bool | str | None:
-    if value is None:
-        return None
-    # Installers print the reason, so escape its control characters.
-    return printable(value) if value and is_text(value) else bool(value)
 
 
 def _is_version(value: Any) -> bool:
@@ -365,13 +352,17 @@ def _read_html(
     few = _most_files(body)
     files = []
     metas: list[tuple[str, str]] = []
-    for link in read_links(body, content_type, metas):
-        file = _html_file(link, base, exact=exact)
+    for number, link in enumerate(read_links(body, content_type, metas), 1):
+        if exact and not is_plain_link(link, base):
+            raise ValueError(f"link {number} is not the same for all installers")
+        file = file_of_link(link, base)
         if file is not None:
             few()
             files.append(file)
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
+    if exact:
+        _check_distinct(files)
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
         meta=fitting_meta(meta, files, None),
@@ -403,46 +394,13 @@ def _most_files(body: bytes) -> Callable[[], None]:
     return few
 
 
-def _html_file(link: Link, base: str, *, exact: bool) -> model.File | None:
-    get = link.attributes.get
-    reference = get("href") or ""
-    href = reference.partition("#")[0]
-    url = absolute_url(href, base)
-    metadata = get("data-core-metadata", get("data-dist-info-metadata"))
-    told, when = parse_announced(metadata or ""), get("data-upload-time")
-    match = _TIME.fullmatch(when or "")
-    time = when if match and match[1] else None  # uv ignores times without a zone
-    size = get("data-size")
-    if exact and (
-        url is None
-        or not is_for_all(reference)
-        or (metadata is not None and not told)  # pip reads "false" as true
-        or not _SIZE.fullmatch(size or "0")
-        or (when is not None and not match)
-    ):
-        raise ValueError(f"the link {shown(reference)} is not for all installers")
-    if not href or url is None:
-        return None
-    name = file_name(url)  # as pip does, whatever the text of the link is
-    if not name or not is_file_name(name):
-        return None
-    return model.File(
-        filename=name,
-        url=url,
-        hashes=dict(_HASH.findall(reference)[:1]),
-        requires_python=get("data-requires-python"),
-        dist_info_metadata=told,
-        size=int(size) if size and _SIZE.fullmatch(size) else None,
-        upload_time=read_time(time),
-        gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
-        yanked=_yanked(get("data-yanked") or "data-yanked" in link.attributes or None),
-        private_metadata=private_keys(
-            {
-                key.removeprefix("data-"): value
-                for key, value in link.attributes.items()
-                if key.startswith("data-") and not key.startswith("data-_")
-            },
-            known_keys(time),
-            base,
-        ),
-    )
+def _check_distinct(files: Iterable[model.File]) -> None:
+    """Check that each file is only once on a page, or always the same.
+
+    Which of the entries with one URL counts depends on the installer and on the format.
+    """
+    known: dict[tuple[str, str], model.File] = {}
+    for file in files:
+        place = file.filename, file.url.partition("?")[0]
+        if known.setdefault(place, file) != file:
+            raise ValueError(f"{shown(file.filename)} is there twice with one URL")

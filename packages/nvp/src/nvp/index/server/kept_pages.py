@@ -40,6 +40,10 @@ _PERIOD = 10.0
 """The lifetime in seconds of a page whose index sets none, and the longest lifetime of
 results made from pages, because verdicts on their wheels may change."""
 
+_LONGEST = 600.0
+"""The longest lifetime of a page in seconds, which is what PyPI sets. An index may have
+yanked a file since, and the clients of this server cannot ask for a new page."""
+
 _PATIENCE = 3.0
 """The seconds to wait for an index before its last page is sent instead. For as many
 seconds after that, the last page is sent without another request."""
@@ -259,7 +263,8 @@ def _lifetime(headers: Mapping[str, str]) -> tuple[float, ...]:
     if "max-age" in found:
         fresh = max(0.0, _seconds(found["max-age"]) - _seconds(headers["age"]))
     strict = "must-revalidate" in found
-    return fresh, 0.0 if strict else _seconds(found.get("stale-if-error", ""))
+    after = 0.0 if strict else _seconds(found.get("stale-if-error", ""))
+    return min(fresh, _LONGEST), min(after, _LONGEST)
 
 
 def _seconds(text: str) -> float:
