@@ -7,10 +7,12 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
+from simple_repository import model
 from support.builds import machine
 from support.loopback import JSON, Running, ask, page_of, start
 from support.range_server import Answer, serve_answers
 
+from nvp.index.selection.kept import mark_of
 from nvp.index.selection.options import Pins
 
 OLD = machine("12.8", "8.0")
@@ -76,15 +78,18 @@ def test_a_file_that_no_machine_gets(name: str, here: Running) -> None:
 LISTED = "torch-1.0-py3-none-any.whl"
 
 
-@pytest.mark.parametrize("hashed", [True, False])
+@pytest.mark.parametrize("digest", ["{:0>64}", "{:0<64}", ""])
 @pytest.mark.parametrize("accept", [JSON, "text/html"])
-def test_a_page_lists_two_files_of_one_name(accept: str, *, hashed: bool) -> None:
-    """An installer gets the file that it has selected, such as one that runs here."""
+def test_a_page_lists_two_files_of_one_name(accept: str, digest: str) -> None:
+    """An installer gets the file that it has selected, such as one that runs here.
+
+    A page may list any hash, for example one that starts as that of another file does.
+    """
     entries = [
         {
             "filename": LISTED,
             "url": f"/{folder}/{LISTED}",
-            "hashes": {"sha256": folder * 64} if hashed else {},
+            "hashes": {"sha256": digest.format(folder)} if digest else {},
             "yanked": folder == "b" and "it is broken",
         }
         for folder in "ab"
@@ -108,12 +113,12 @@ def test_a_file_that_is_newer_than_the_last_page() -> None:
         index = server.url.replace("://", "://me:S3cret@") + "/simple/"
         with start(index) as running:
             assert running.page().status == 200
-            url = f"{running.urls[0]}../f/torch/-/00000000/{LISTED}"
-            assert ask(urljoin(url, LISTED)).status == 404
+            file = {"filename": LISTED, "url": f"/a/{LISTED}"}
             hashes = {"sha256": "0" * 64}
-            answers |= page_of(
-                {"filename": LISTED, "url": f"/a/{LISTED}", "hashes": hashes}
-            )
+            mark = mark_of(model.File(**file, hashes=hashes))
+            url = f"{running.urls[0]}../f/torch/-/{mark}/{LISTED}"
+            assert ask(urljoin(url, LISTED)).status == 404
+            answers |= page_of({**file, "hashes": hashes})
             answers[f"/a/{LISTED}"] = Answer(body=b"a")
             assert ask(urljoin(url, LISTED)).body == b"a"
 

@@ -338,12 +338,13 @@ def mark_of(file: model.File) -> str:
     """Return the part of a served URL that tells files of one name apart.
 
     It is the same on the next page, where the signature in the file's URL may differ.
+    It has 128 bits of a hash, because a page may list any hash for a file.
     """
-    if digest := file.hashes.get("sha256"):
-        return digest[:8]
-    url = place_of(file.url), identifying_query(file.url, file.filename)
-    digest = hashlib.sha256("?".join(url).encode("utf-8", "surrogatepass")).hexdigest()
-    return digest[:8]
+    key = file.hashes.get("sha256") or (
+        place_of(file.url),
+        identifying_query(file.url, file.filename),
+    )
+    return hashlib.sha256(repr(key).encode()).hexdigest()[:32]
 
 
 def is_named(file: model.File, context: model.RequestContext | None) -> bool:
