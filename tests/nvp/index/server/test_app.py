@@ -340,27 +340,6 @@ class TestFiles:
             ask(url)
             assert f"{PLAIN}?signature=2" in server.requests[-1]
 
-    @pytest.mark.parametrize(
-        ("place", "end"),
-        [
-            (f"x/{PLAIN}?x", ""),
-            (f"x/{PLAIN.replace('t', '%74')}", ""),
-        ],
-    )
-    def test_a_url_ends_as_that_of_the_index(self, place: str, end: str) -> None:
-        """pip and pdm go by the end of the URL, and not by the name on the page."""
-        file = {"filename": PLAIN, "url": place, "hashes": {}, "core-metadata": True}
-        answers = page_of(file)
-        with (
-            serve_answers(answers) as server,
-            start(f"{server.url}/simple/", direct=False) as running,
-        ):
-            (url,) = running.page().files.values()
-            assert url.endswith(f"/{PLAIN}{end}")
-            for suffix in ("", ".metadata"):
-                assert ask(url + suffix).status == 404
-                assert server.requests[-1].split()[0] != "/simple/torch/"
-
     def test_files_of_a_folder_are_sent(self, folder: Path, local: Running) -> None:
         page = local.page()
         name = folder / "torch" / CU128_FILE

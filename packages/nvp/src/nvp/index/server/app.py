@@ -36,7 +36,7 @@ from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
 from ..selection.renaming import find_label, project_of
-from ..selection.shown import ShownPage, ShownRelease
+from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .rendering import find_format, respond_with
@@ -171,7 +171,7 @@ class _Handlers:
                 Route("/simple/{project}/", self.project),
                 Route("/simple/{project}", self.add_slash),
             ]
-        return [*pages, Route("/f/{project}/{label}/{mark}/{name:path}", self.file)]
+        return [*pages, Route("/f/{project}/{label}/{mark}/{name}", self.file)]
 
     async def projects(self, request: Request) -> Response:
         """Send the list of projects."""
@@ -225,6 +225,7 @@ class _Handlers:
         """Send all files on one page, for pip's ``--find-links``."""
         if self._source.links is None:
             raise errors.PackageNotFoundError("links")
+        form = find_format(request)
         everything = await self._with_credentials(request, self._source.links.read_all)
         projects = {
             project_of(file.filename)
@@ -239,9 +240,7 @@ class _Handlers:
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
             files += [self._link_up(file, name, "../") for file in page.files]
-        whole = replace(everything, files=tuple(files))
-        form = content_negotiation.Format.HTML_LEGACY
-        return respond_with(whole, form, self._failures.warn)
+        return respond_with(with_files(everything, files), form, self._failures.warn)
 
     def _link_up(
         self, file: model.File, project: str, root: str, *, reads_parts: bool = False
@@ -253,8 +252,7 @@ class _Handlers:
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
         project = request.path_params["project"]
-        name, _, end = request.path_params["name"].partition("/")
-        name += METADATA if end.endswith(METADATA) else ""
+        name = request.path_params["name"]
         if not _is_name(canonicalize_name(project)):
             raise errors.PackageNotFoundError(ascii(project))
         repository = self._source.repository

@@ -40,7 +40,6 @@ from ..http.urls import (
     PassingError,
     TooSlowError,
     UpstreamError,
-    file_name,
     is_loopback,
 )
 from ..selection.component import VariantRepository
@@ -440,10 +439,6 @@ def link(
     # A path segment of only dots would mean another directory.
     named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
     parts = [project, named or NO_LABEL, mark_of(file), file.filename]
-    end = file_name(file.url.partition("?")[0].rstrip("/"))
-    if label in (None, NO_LABEL) and end != file.filename:
-        # pip and pdm go by the end of the URL, uv and Poetry by the name on the page.
-        parts.append(end if end.strip(".") else NO_LABEL)
     path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
     if source.originals is not None:
         source.originals[root + path] = file.url
