@@ -67,7 +67,7 @@ _TYPES = (
 """The content types of pages; like pip, this parser rejects other types."""
 
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_FILES, _BYTES_OF_FILE = 25_000, 200
+_FILES, _BYTES_OF_FILE = 25_000, 400
 """The maximum number of files: `_FILES`, plus one for every `_BYTES_OF_FILE` bytes. A
 file takes a kilobyte of memory, even if its link is short. The page of PyPI with the
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
@@ -75,6 +75,9 @@ most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of 
 
 _LEAST_MEMORY, _TIMES = 32 * 1024 * 1024, 4
 """The bytes of memory for the values of each JSON page, and for each of its bytes."""
+
+_BYTES_OF_NAME = 64
+"""The memory of the URL of a project, in addition to the URL of the index."""
 
 _HINT = "give the URL of a simple index (PEP 503, PEP 691)"
 
@@ -137,7 +140,7 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
     root = f"{url.rstrip('/')}/"
     is_json = _is_json(content_type, url)
     # The root is in the URL of each project, and it can be long.
-    most = (_LEAST_MEMORY + _TIMES * len(body)) // (len(root) + _BYTES_OF_FILE)
+    most = (_LEAST_MEMORY + _TIMES * len(body)) // (len(root) + _BYTES_OF_NAME)
     try:
         found: Iterable[str]
         if is_json:
