@@ -26,6 +26,7 @@ class Answer:
 
     :param ranges: whether the server sends requested ranges.
     :param parts: the body for range requests, if it differs from the whole body.
+    :param accept: what the ``Accept`` header must contain; otherwise the status is 406.
     :param fault: ``hang`` (send nothing until the server stops), ``interim`` (send
         interim responses until then), ``close`` (send nothing), ``cut`` (stop after
         half of the body), ``drip`` (send a byte at a time, until the server stops),
@@ -38,6 +39,7 @@ class Answer:
     kind: str = "application/octet-stream"
     status: int = 200
     ranges: bool = True
+    accept: str = ""
     fault: str = ""
     parts: bytes | None = None
     headers: Mapping[str, str] | None = None
@@ -120,6 +122,8 @@ def serve_answers(
             for prefix, pair in (others or {}).items():
                 if self.path.startswith(prefix) and given != pair:
                     answer = Answer(status=404)
+            if answer.accept not in self.headers.get("Accept", ""):
+                answer = Answer(status=406)
             body, status = answer.body, answer.status
             headers = {"Content-Type": answer.kind, **(answer.headers or {})}
             if status == 200 and any(

@@ -74,6 +74,7 @@ FAULTS: dict[str, Answer | None] = {
     "none": Answer(body=html_page(INNER), kind="text/html"),
     **{str(code): Answer(status=code) for code in (400, 401, 403, 404, 407, 410, 418)},
     **{str(code): Answer(status=code) for code in (429, 451, 500, 502, 503, 504, 520)},
+    "only JSON": Answer(body=json_page(INNER), kind=JSON, accept=JSON),
     "203": Answer(status=203, body=json_page(INNER), kind=JSON),
     "304": Answer(status=304),
     "304 of JSON": Answer(status=304, kind=JSON),

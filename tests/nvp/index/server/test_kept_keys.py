@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import TORCH
 from support.grids import some_of
-from support.loopback import JSON, start
+from support.loopback import JSON, ask, start
 from support.processes import PIPS, Pip, installed_labels
 from support.range_server import Answer, serve_answers
 from support.serving import serving
@@ -98,6 +98,18 @@ IN_HTML = {
 
 def test_json_stays_json() -> None:
     assert json.loads(read(JSON, DOCUMENT, JSON)) == DOCUMENT
+
+
+def test_a_page_of_links_stays_json() -> None:
+    """pip reads more from JSON; uv requests HTML for a page of links."""
+    page = Answer(body=json.dumps(DOCUMENT).encode(), kind=JSON, accept=JSON)
+    with serve_answers({PAGE: page}) as server:
+        with start(f"{server.url}{PAGE}", links=True, local=True) as running:
+            found = json.loads(ask(running.urls[0], Accept=JSON).body)
+            assert "<a " in ask(running.urls[0], Accept=HTML).text
+        with start(f"{server.url}{PAGE}", links=True) as running:
+            assert ask(running.urls[0], Accept=JSON).status == 406
+    assert found == {**DOCUMENT, "name": "links"}
 
 
 def test_an_empty_reason_stays_an_empty_reason() -> None:

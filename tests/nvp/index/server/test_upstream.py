@@ -266,12 +266,13 @@ class TestLinks:
             (Answer(body=b"x" * 999), []),
             (Answer(status=404), []),
             (Answer(body=b'<a href="a-2.zip">x</a>', kind="text/html"), ["a-2.zip"]),
+            (Answer(body=json_page(json_file()), kind=JSON), [NAME]),
         ],
     )
     def test_a_file_on_a_server(
         self, answer: Answer, others: list[str], name: str
     ) -> None:
-        """pip takes every URL for a file, and reads pages in HTML, too."""
+        """pip takes every URL for a file, and reads pages, too."""
         with serve_answers({f"/f/{name}?key=1": answer}) as server:
             url = f"{server.url}/f/{name}?key=1"
 

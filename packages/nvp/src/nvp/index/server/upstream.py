@@ -46,6 +46,7 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
+from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
 from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
 
@@ -69,7 +70,7 @@ class Upstream(SimpleRepository):
     """Whether to read truncated pages, which get `CUT_KEY`."""
 
     is_of_pip = False
-    """Whether pip gets the local pages that cannot be judged, to read them itself."""
+    """Whether pip gets pages of links in JSON, and local pages that are not judged."""
 
     kept: KeptPages | None = None
     """The cache of pages, if any."""
@@ -120,8 +121,7 @@ class Upstream(SimpleRepository):
             suffix = METADATA
             wheels = files.get(resource_name.removesuffix(suffix), [])
             same = [wheel for wheel in wheels if wheel.dist_info_metadata]
-        named = (file for file in reversed(same) if is_named(file, request_context))
-        file = next(named, None)
+        file = next((x for x in reversed(same) if is_named(x, request_context)), None)
         if file is None:
             raise errors.ResourceUnavailable(resource_name)
         if file.url.startswith("file:"):
@@ -148,8 +148,7 @@ class Upstream(SimpleRepository):
         if self.kept is not None:
             parts = url, accept, project, self.takes_parts
             return await self.kept.read(url, lambda: (parts, client.identity), ask)
-        _, page = await ask()
-        return page
+        return (await ask())[1]
 
     async def _ask(
         self,
@@ -272,17 +271,17 @@ class LinksUpstream(Upstream):
         return page
 
     async def _read_whole(self) -> model.ProjectDetail:
-        url, kind, name = self.location, "text/html", file_name(self.location)
+        url, name = self.location, file_name(self.location)
         if is_http(url):
-            if not (name.endswith(".whl") or release_of_sdist(name)):
-                return await self._fetch(self._client, url, kind, "links")
-            # Like pip, take the URL itself for a file, with the hash in its fragment.
-            link = f'<a href="{escape(url)}"></a>'.encode()
-            own = parse_page(link, kind, url, "links", exact=True)
-            if not await self._is_page():
+            # Like pip, take the URL of a file for the file, with the hash in the URL.
+            is_file = name.endswith(".whl") or release_of_sdist(name)
+            link = f'<a href="{escape(url)}"></a>' if is_file else ""
+            own = parse_page(link.encode(), "text/html", url, "links", exact=True)
+            if is_file and not await self._is_page():
                 return own
-            page = await self._fetch(self._client, url, kind, "links")
-            return replace(page, files=(*page.files, *own.files))
+            accept = ACCEPT if self.is_of_pip else "text/html"
+            page = await self._fetch(self._client, url, accept, "links")
+            return with_files(page, (*page.files, *own.files))
         note(0.0)
         path = local_path(url)
         if path.is_dir():
@@ -293,7 +292,8 @@ class LinksUpstream(Upstream):
         """Return whether the URL of a file is a page, too; pip asks the same."""
         try:
             async with self._client.stream(self.location) as response:
-                return "html" in response.headers.get("content-type", "").lower()
+                kind: str = response.headers.get("content-type", "").lower()
+                return kind.startswith(("text/html", "application/vnd.pypi.simple.v1"))
         except UpstreamError as error:
             if error.status == 401:
                 raise
