@@ -14,7 +14,7 @@ import re
 import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import IO
 
 from nvidia_variant_provider.errors import InputError
@@ -225,6 +225,24 @@ def _find_target(path: str | os.PathLike[str]) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
+def _find_mode(target: str, name: str) -> int | None:
+    """Return the permissions of the file to replace; ``None`` for those of a new file.
+
+    :param name: the path of the file, for errors.
+    :raises InputError: the path is not that of a regular file or a link.
+    """
+    try:
+        status = os.lstat(target)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return None if _is_foreign(target, status) else status.st_mode & 0o777
+    if stat.S_ISLNK(status.st_mode):
+        return None
+    message = "cannot be written: not a regular file"
+    raise InputError(message, path=name, hint="name another file")
+
+
 def harmless(text: str) -> str:
     """Escape what CI services read as a command inside a line, in the form of JSON."""
     return _CI_COMMAND.sub(r"\\u0023#", text) if "##" in text else text
@@ -247,28 +265,26 @@ def replacing(
 ) -> Iterator[IO[bytes]]:
     """Open a new file that atomically replaces ``path`` at the end of the block.
 
-    The new file gets the permissions of the old one.
+    The new file gets the permissions of the old one, but not those that a stranger has
+    set, and never those of a program that runs as the owner of its file.
 
     :param follows: whether the target of a symbolic link is replaced, not the link.
         The links in a directory may be those of a stranger, and lead to any file.
     :raises InputError: the file cannot be written; the old file has not changed.
     """
-    import shutil
-
     name = str(path)
     try:
         target = _find_target(path) if follows else os.fspath(path)
         # Do not use the process id: in containers, a killed process often had the same.
         part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
-        if os.path.exists(target) and not os.path.isfile(target):
-            message = "cannot be written: not a regular file"
-            raise InputError(message, path=name, hint="name another file")
+        mode = _find_mode(target, name)
+        # Others must not open the file while it is empty, and read it later.
+        opener = partial(os.open, mode=0o666 if mode is None else mode)
         try:
             # Mode "x" fails for an existing name, so no other file is lost.
-            with open(part, "xb") as file:
-                with contextlib.suppress(FileNotFoundError):
-                    if not os.path.islink(target):
-                        shutil.copymode(target, part)
+            with open(part, "xb", opener=opener) as file:
+                if mode is not None:
+                    os.chmod(part, mode)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
