@@ -37,8 +37,9 @@ bytes."""
 _MOST_FLAWS = 1000
 """The maximum number of reported flaws of a text."""
 
-_DEEPEST = 200
-"""The maximum depth of a text with flaws: the place of a deep flaw is long."""
+_DEEPEST = 100
+"""The maximum depth of a document. Deeper documents would exceed Python's limit for
+recursion in code that walks through them."""
 
 _OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Prefixes of paths that the shell has already opened. Searching a directory never
@@ -277,6 +278,8 @@ def parse_lenient(
 
     try:
         value = json.loads(data, object_pairs_hook=pairs, parse_constant=constant)
+        if data.count("[") + data.count("{") > _DEEPEST:
+            _check_depth(value)
         found = [*islice(_find_flaws(value), _MOST_FLAWS)] if marks else []
     except json.JSONDecodeError as error:
         message = f"not JSON: {error.msg} at line {error.lineno} column {error.colno}"
@@ -287,6 +290,21 @@ def parse_lenient(
         hint = _NOT_METADATA
         raise InputError(message, path=path, hint=hint) from None
     return value, [*flaws, *found]
+
+
+def _check_depth(document: object) -> None:
+    level = [document]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for value in level
+            if isinstance(value, (dict, list))
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return
+    raise RecursionError
 
 
 def _find_flaws(document: object) -> Iterator[Flaw]:
@@ -305,8 +323,7 @@ def _find_flaws(document: object) -> Iterator[Flaw]:
 def _walk(document: object) -> Iterator[tuple[str, _DuplicateKeys | _Constant]]:
     """Yield ``(place, value)`` for every value with a flaw.
 
-    A loop replaces recursion, because documents may be nested deeply. Places are built
-    only for yielded values, to save memory and time.
+    Places are built only for yielded values, to save memory and time.
     """
     keys: list[str | int] = []
     levels = [_items(document)]
@@ -320,8 +337,6 @@ def _walk(document: object) -> Iterator[tuple[str, _DuplicateKeys | _Constant]]:
                     place = join(place, step)
                 yield place, value
             if isinstance(value, (dict, list)):
-                if len(keys) == _DEEPEST:
-                    raise RecursionError
                 keys.append(key)
                 levels.append(_items(value))
                 break

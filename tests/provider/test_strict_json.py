@@ -59,6 +59,8 @@ def test_any_other_text_is_an_input_error(text: str | bytes) -> None:
         (b"", "not JSON"),
         (b"[" * 50_000, "nested too deeply"),
         (b'{"a":' * 50_000, "nested too deeply"),
+        # The comparison of two receipts ended with a RecursionError.
+        (b'{"a":' + b"[" * 900 + b"]" * 900 + b"}", "nested too deeply"),
         # The places of 1,000 such flaws would take 500 MB in Python 3.12.
         (b"[" * 300 + b"NaN" + b"]" * 300, "nested too deeply"),
         (b"[" + b"9" * 10_000 + b"]", "a number is too long"),
@@ -72,6 +74,16 @@ def test_flaw_is_an_error_with_its_place(text: bytes, line: str) -> None:
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize("unit", ["[%s]", '{"a":%s}'])
+def test_a_document_may_have_a_depth_of_100(unit: str) -> None:
+    text = "0"
+    for _ in range(100):
+        text = unit % text
+    parse_json(f"{text[:-1]} {text[-1]}")
+    with pytest.raises(InputError, match="nested too deeply"):
+        parse_json(unit % text)
+
+
 def test_places_are_built_only_for_flaws(monkeypatch: pytest.MonkeyPatch) -> None:
     joined: list[object] = []
 
@@ -80,7 +92,7 @@ def test_places_are_built_only_for_flaws(monkeypatch: pytest.MonkeyPatch) -> Non
         return join(place, key)
 
     monkeypatch.setattr(strict_json, "join", counted)
-    deep = '{"a":' * 100 + "[" + "{}," * 100 + '{"b":1,"b":2}]' + "}" * 100
+    deep = '{"a":' * 98 + "[" + "{}," * 100 + '{"b":1,"b":2}]' + "}" * 98
     with pytest.raises(InputError, match="given twice"):
         parse_json(deep)
     assert len(joined) < 300
