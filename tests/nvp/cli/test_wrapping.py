@@ -209,6 +209,20 @@ class TestTables:
                 shown.subtract(cell.split())
         assert all(count >= 0 for count in shown.values())
 
+    def test_rows_are_not_padded_to_a_long_cell(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        long = "x" * 100_000
+        rows = [(long, "end"), *[("a", "b")] * 100]
+        render(
+            Result(text=[Table(header=("one", "two"), rows=rows)]),
+            command="census",
+            as_json=False,
+        )
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[1] == f"{long}  end"
+        assert {len(line) for line in lines[2:]} == {203}
+
     def test_a_blank_line_is_between_stacked_rows_only(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -46,6 +46,10 @@ _ANNOTATIONS = ("::error file=", "::warning file=", "::notice file=")
 _GAP = 2
 """Columns between two cells of a table."""
 
+_WIDEST = 200
+"""The maximum width of a column. A longer cell moves the rest of its row, because all
+other rows would be padded to the text of a stranger."""
+
 _LONG = 24
 """The length from which a word, such as a path, may be cut in a table that is too wide:
 a part of a version looks like another version."""
@@ -238,7 +242,7 @@ def _print_table(table: Table, width: int | None) -> None:
     """Print a table, or its cells below each other if it does not fit."""
     rows = [[_safe(cell) for cell in row] for row in (table.header, *table.rows)]
     columns = list(zip(*rows, strict=True))
-    widths = [max(map(len, cells)) for cells in columns]
+    widths = [min(_WIDEST, max(map(len, cells))) for cells in columns]
     if width is None:
         for row in rows:
             cells = (cell.ljust(size) for cell, size in zip(row, widths, strict=True))
