@@ -22,6 +22,7 @@ from support.stacks import Installed, machine, make_environment, make_stack
 
 from nvp import signals
 from nvp.doctor import runner, software
+from nvp.doctor.installation import find_installation
 from nvp.doctor.model import CHECKS, Finding, Stack
 from nvp.doctor.runner import diagnose
 from nvp.gpu_code.inspection import inspect_recorded
@@ -81,6 +82,24 @@ def test_a_check_that_takes_too_much_is_stopped(
     assert not (tmp_path / "receipt.json").exists()
     assert signal.getsignal(signal.SIGPROF) == before
     assert signal.getitimer(signal.ITIMER_PROF) == (0, 0)
+
+
+def test_the_search_for_the_environment_is_stopped(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_environment(tmp_path, Installed())
+    monkeypatch.setattr(runner, "_SECONDS", 0.2)
+
+    def find(*given: Any) -> Any:
+        latest = time.process_time() + 2
+        while time.process_time() < latest:
+            pass
+        return find_installation(*given)
+
+    monkeypatch.setattr(runner, "find_installation", find)
+    result = run("doctor", "--python", str(tmp_path))
+    assert result.code == 3
+    assert "distributions was stopped after 0.2 seconds" in " ".join(result.err.split())
 
 
 @pytest.mark.usefixtures("slow")

@@ -128,14 +128,14 @@ def diagnose_installation(
         from .live.processes import check_possible
 
         check_possible(environment, is_here=is_here)
-    installation = find_installation(python, environ)
     try:
         with limited(_SECONDS, _MEMORY):
+            installation = find_installation(python, environ)
             distributions = find_distributions(installation.folders)
     except StoppedError as error:
         raise InputError(
             f"the search for distributions was stopped {error}",
-            path=installation.prefix,
+            path=python,
             hint="look for directories of packages with millions of files",
         ) from None
     logger.info(
