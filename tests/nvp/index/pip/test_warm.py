@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.processes import PIPS, Environment, make_environment, provider
 
 from nvidia_variant_provider.errors import InputError
+from nvp.index.pip import process
 from nvp.index.pip.process import Pip
 
 pytestmark = pytest.mark.skipif(
@@ -128,3 +131,25 @@ def test_program_that_is_not_a_python(environ: dict[str, str], tmp_path: Path) -
     pip.start(quiet=False)
     with pytest.raises(InputError, match="is not a Python with a pip"):
         pip.understand(["install", "x"])
+
+
+def test_the_pip_that_comes_with_python(
+    environ: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If no interpreter has a pip, that of ``ensurepip`` runs from its wheel."""
+    monkeypatch.setattr(importlib.util, "find_spec", hide_pip(importlib.util.find_spec))
+    if process._find_bundled_pip() is None:
+        pytest.skip("this Python has no ensurepip")
+    bare = make_environment(tmp_path / "environment")
+    pip = Pip(str(bare.python), environ)
+    pip.start(quiet=False)
+    assert pip.understand(["install", "x"]).command == "install"
+    assert pip.run(["--version"], environ, quiet=False) == 0
+    assert ".whl" in capfd.readouterr().out
+
+
+def hide_pip(find: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda name: None if name == "pip" else find(name)

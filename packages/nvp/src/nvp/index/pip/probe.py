@@ -19,6 +19,7 @@ sys.path[:] = [path for path in sys.path if path]
 
 import contextlib
 import copy
+import glob
 import importlib
 import importlib.util
 import json
@@ -34,15 +35,8 @@ from typing import Any
 SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
 
-REPLACED = {
-    "constraint",
-    "extra-index-url",
-    "find-links",
-    "group",
-    "no-proxy-env",
-    "proxy",
-    "requirement",
-}
+REPLACED = {"constraint", "extra-index-url", "find-links", "group", "requirement"}
+REPLACED |= {"no-proxy-env", "proxy"}
 """The options in configuration files that pip must not read there."""
 
 NO_PIP = 66
@@ -50,6 +44,9 @@ NO_PIP = 66
 
 INDEXES = "NVP_REPLACED_INDEXES"
 """A variable with the URLs of the indexes that are replaced for pip, as JSON."""
+
+LIFELINE = "NVP_LIFELINE"
+"""A variable with the descriptor for `end_with_parent`."""
 
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
@@ -72,9 +69,8 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     # pip adds to default lists, which the parser of a later run in this process shares.
     parser.defaults = copy.deepcopy(parser.defaults)
     options, positional = parser.parse_args(given)
-    paths = [path for path in sys.path if path]
     if not hasattr(options, "index_url"):
-        return {"command": name, "uses_index": False, "paths": paths}
+        return {"command": name, "uses_index": False, "paths": sys.path}
     # pip ignores its variables only if the option is written in full.
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
@@ -93,7 +89,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "positional": positional,
         "credentials": find_credentials(options),
         "configured": find_configured(parser),
-        "paths": paths,
+        "paths": sys.path,
         "target": find_target(options, finder),
         **found,
     }
@@ -187,11 +183,7 @@ def find_requirements(
     # --no-require-hashes makes the hashes of files optional.
     given = given and not getattr(options, "no_require_hashes", False)
     required = given or getattr(options, "require_hashes", False)
-    return {
-        "lines": lines,
-        "requires_hashes": bool(required),
-        "trusted_hosts": trusted,
-    }
+    return {"lines": lines, "requires_hashes": bool(required), "trusted_hosts": trusted}
 
 
 def read_groups(options: Any) -> list[str]:
@@ -201,8 +193,7 @@ def read_groups(options: Any) -> list[str]:
     groups = [x for x in groups if os.path.basename(x[0]) == "pyproject.toml"]
     try:
         module = importlib.import_module("pip._internal.req.req_dependency_group")
-        texts: list[str] = module.parse_dependency_groups(groups)
-        return texts
+        return list(module.parse_dependency_groups(groups))
     except Exception:  # noqa: BLE001
         return []
 
@@ -281,12 +272,16 @@ def find_credentials(options: Any) -> dict[str, list[str]]:
     return credentials
 
 
-def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
+def ask_for_credentials(
+    url: str, indexes: list[str | None], keyring_provider: str | None, *, no_input: bool
+) -> list[str] | None:
     """Look up a server's user and password, also in the netrc file and keyring."""
-    auth = make_auth(question["indexes"], question["keyring_provider"])
+    auth = make_auth(indexes, keyring_provider)
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
-    auth.prompting = not question["no_input"]
-    find, url = auth._get_new_credentials, question["url"]
+    auth.prompting = not no_input
+    # pip kills the program of the keyring when an exception ends its wait.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    find = auth._get_new_credentials
     user, password = find(url, allow_netrc=True, allow_keyring=False)
     if password is None and auth.use_keyring:
         # On Windows, pip looks for the program of the keyring in the current directory
@@ -296,22 +291,27 @@ def ask_for_credentials(question: dict[str, Any]) -> list[str] | None:
     return None if user is None else [user, password or ""]
 
 
-def end_with_parent() -> None:
-    """End this process soon after its parent, and with it a keyring that waits.
+def end_with_parent(lifeline: int) -> None:
+    """End this process, and on Linux its descendants, as soon as the parent has ended.
 
-    Windows does not show the end of a parent.
+    :param lifeline: a pipe to which only the parent can write, and never does.
     """
     if sys.platform == "win32":
         return
-    parent, main_thread = os.getppid(), threading.get_ident()
-    # pip kills the program of the keyring when an exception ends its wait.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main_thread = threading.get_ident()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.2)
+        os.read(lifeline, 1)
+        found = [os.getpid()]
+        for pid in found:
+            for path in glob.glob(f"/proc/{pid}/task/*/children"):
+                with contextlib.suppress(OSError), open(path) as file:
+                    found += map(int, file.read().split())
+        for pid in found[1:]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         signal.pthread_kill(main_thread, signal.SIGTERM)
-        time.sleep(1)
+        time.sleep(1)  # the signal may be ignored
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -340,9 +340,7 @@ def converse(questions: int, replies: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     for descriptor in (questions, replies):
         os.set_inheritable(descriptor, False)
-    if importlib.util.find_spec("pip") is None:
-        sys.exit(NO_PIP)
-    with os.fdopen(questions, encoding="utf-8") as lines:
+    with os.fdopen(questions, encoding="utf-8", closefd=False) as lines:
         # The parent may end without a question, for example after an invalid option.
         out = os.fdopen(replies, "w", encoding="utf-8")
         with contextlib.suppress(BrokenPipeError), out:
@@ -356,6 +354,7 @@ def converse(questions: int, replies: int) -> None:
         preload("cli.main", "resolution.resolvelib.resolver")
         order = lines.readline()
     if order:
+        end_with_parent(questions)
         told = json.loads(order)
         os.environ.clear()
         os.environ.update(told["environ"])
@@ -427,23 +426,24 @@ def main() -> None:
     """Read a question from stdin, and print the reply."""
     sys.stdout.write(SIGN + "\n")
     sys.stdout.flush()
-    if importlib.util.find_spec("pip") is None:
-        sys.exit(NO_PIP)
     question = json.load(sys.stdin)
     # pip may print warnings and usage: send these to stderr.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as reply_to:
         os.dup2(2, 1)
-        if "url" in question:
-            end_with_parent()
-            json.dump(ask_for_credentials(question), reply_to)
-        else:
-            json.dump(describe(**question), reply_to)
+        reply: Any = ask_for_credentials if "url" in question else describe
+        json.dump(reply(**question), reply_to)
 
 
-if sys.argv[1:2] == ["pip"]:
+if LIFELINE in os.environ:
+    end_with_parent(int(os.environ.pop(LIFELINE)))
+folder, program = os.path.split(sys.argv[1] if len(sys.argv) > 1 else "")
+if program == "pip":
+    sys.path[:0] = filter(None, [folder])  # the path of a wheel
     run(sys.argv[2:])
 elif sys.argv[1:] == ["paths"]:
     sys.stdout.write(json.dumps(sys.path))
+elif importlib.util.find_spec("pip") is None:
+    sys.exit(NO_PIP)
 elif len(sys.argv) == 3:
     converse(*map(int, sys.argv[1:]))
 else:

@@ -20,8 +20,8 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ from .command import PipCommand, PipOptions
 logger = logging.getLogger(__name__)
 
 _PROBE = ("index", "pip", "probe.py")
-# Copies of SIGN and NO_PIP in probe.py: importing that module would run it.
-_SIGN, _NO_PIP = "pip_probe", 66
+# Copies of SIGN, NO_PIP and LIFELINE in probe.py: importing that module would run it.
+_SIGN, _NO_PIP, _LIFELINE = "pip_probe", 66, "NVP_LIFELINE"
 
 _TIMEOUT = 120.0
 """The long time limit of the probe in seconds: a keyring may prompt the user."""
@@ -153,15 +153,17 @@ class Pip:
             if process is not None:
                 process.send_signal(number)
 
-        with _passing_signals_on(send, told):
+        with ExitStack() as stack:
+            stack.enter_context(_passing_signals_on(send, told))
             if warm is not None:
+                stack.callback(warm.close)
                 process = warm.process
                 warm.become_pip(arguments, environ)
             else:
                 try:
                     process = subprocess.Popen(  # noqa: S603
                         [*self._base, *arguments],
-                        env=dict(environ),
+                        **stack.enter_context(_lifeline(environ)),
                         stdout=subprocess.PIPE if take else 2 if quiet else None,
                     )
                 except OSError as error:
@@ -228,15 +230,16 @@ class Pip:
         if self._search is not None:
             environ["PYTHONPATH"] = self._search
         try:
-            return subprocess.run(  # noqa: S603
-                self._probe(),
-                input=json.dumps(question),
-                env=environ,
-                capture_output=True,
-                encoding="utf-8",
-                timeout=_TIMEOUT,
-                check=False,
-            )
+            with _lifeline(environ) as options:
+                return subprocess.run(  # noqa: S603
+                    self._probe(),
+                    **options,
+                    input=json.dumps(question),
+                    capture_output=True,
+                    encoding="utf-8",
+                    timeout=_TIMEOUT,
+                    check=False,
+                )
         except OSError as error:
             raise _not_run(self._host, error) from None
         except (ValueError, subprocess.TimeoutExpired):
@@ -259,7 +262,7 @@ class Pip:
             if wheel is None:
                 hint = f"{self._python} -m ensurepip"
                 raise InputError("has no pip", path=self._python, hint=hint)
-            self._base = [host, os.path.join(wheel, "pip")]
+            self._base = [host, resource_file(*_PROBE), os.path.join(wheel, "pip")]
             self._search = wheel
         logger.info(
             "%s has no pip: using that of %s", self._python, self._search or host
@@ -268,6 +271,23 @@ class Pip:
         if self._python != host:
             self._base += ["--python", self._python]
             self._paths = _find_paths(self._python, self._environ)
+
+
+@contextmanager
+def _lifeline(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield the options of a process that runs the probe, which ends with this process.
+
+    The probe notices the end of a pipe to which only this process can write.
+    """
+    if not _CAN_KEEP:
+        yield {"env": dict(environ)}
+        return
+    reader, writer = os.pipe()
+    try:
+        yield {"env": {**environ, _LIFELINE: str(reader)}, "pass_fds": (reader,)}
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def _not_run(path: str, error: OSError) -> InputError:
@@ -331,7 +351,7 @@ class _WarmPip:
                     pass_fds=(questions, replies),
                 )
         except OSError:
-            self._close_pipes()
+            self.close()
             raise
         finally:
             os.close(questions)
@@ -364,20 +384,23 @@ class _WarmPip:
         return line.decode("utf-8", "replace")
 
     def become_pip(self, arguments: Sequence[str], environ: Mapping[str, str]) -> None:
-        """Let the process run pip; it ends with the exit status of pip."""
+        """Let the process run pip; it ends with the exit status of pip.
+
+        Until `close` is called, the process sees that this one has not ended.
+        """
         self.send({"run": list(arguments), "environ": dict(environ)})
-        self._close_pipes()
 
     def end(self) -> int:
         """End a process without running pip, and return its exit status."""
-        self._close_pipes()
+        self.close()
         try:
             return self.process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             self.process.kill()
             return self.process.wait()
 
-    def _close_pipes(self) -> None:
+    def close(self) -> None:
+        """Close the pipes."""
         for name in ("_questions", "_replies"):
             if getattr(self, name) >= 0:
                 os.close(getattr(self, name))
