@@ -298,6 +298,23 @@ def test_files_of_strangers_are_opened_as_regular_files() -> None:
     assert len(found) == len(_OWN)
 
 
+_OWN_JSON = {
+    *("strict_json.py", "pages.py", "reading.py"),  # the readers with limits
+    *("light.py", "tables.py", "builds.py", "nvidia.py", "opened.py", "forms.py"),
+    *("child.py", "processes.py", "process.py", "settings.py", "probe.py"),  # children
+    *("software.py", "reader.py", "kept.py", "releases.py"),  # the cache, and own texts
+}
+
+
+def test_json_of_strangers_is_read_with_limits() -> None:
+    """The values of a JSON text may take thirty times its length in memory."""
+    names = [x for x in tracked(PROVIDER.source, NVP.source) if x.endswith(".py")]
+    texts = {x: (ROOT / x).read_text(encoding="utf-8") for x in names}
+    found = [name for name, x in texts.items() if re.search(r"json\.loads?\(", x)]
+    assert {Path(name).name for name in found} == _OWN_JSON
+    assert len(found) == len(_OWN_JSON)
+
+
 def test_schemas_are_json() -> None:
     for name in tracked("schemas"):
         json.loads((ROOT / name).read_text(encoding="utf-8"))

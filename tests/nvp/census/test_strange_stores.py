@@ -174,6 +174,11 @@ def filled(path: str) -> str:
             "UPDATE libraries SET defects = replace(hex(zeroblob(50000)), '0', '[')",
             ["--export", "builds.json"],
         ),
+        (
+            "UPDATE libraries SET needed = "
+            """'[' || replace(hex(zeroblob(400000)), '0', '"",') || '""]'""",
+            ["--export", "builds.json"],
+        ),
     ],
 )
 def test_rows_that_no_census_has_written(

@@ -12,12 +12,14 @@ from support.command import Run
 from support.documents import document, nvidia
 from support.wheels import stub_sdist, stub_wheel
 
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import (
     ComputeCapability,
     CudaVersion,
 )
 from nvp import api
 from nvp.index.releases import machines
+from nvp.index.server.static_files import read_index
 from nvp.knowledge.tables import NATIVE
 from nvp.matrix.cells import CPU, NO_BUILD, UNKNOWN, Cell, Pair, list_pairs
 from nvp.matrix.changes import CHANGED, GAINED, LOST, SAME, Pick, find_index_change
@@ -188,6 +190,18 @@ class TestSavedPages:
         shutil.copy(root / "demo-1.0-variants.json", tmp_path)
         outcome = run(old, new, "--format", "json")
         assert (outcome.code, outcome.err) == (0, "")
+
+    @pytest.mark.parametrize(
+        ("projects", "reason"),
+        [("", "there is no wheel"), ("[]," * 10**6 + "[]", "is not a project page")],
+    )
+    def test_a_page_without_files(
+        self, tmp_path: Path, projects: str, reason: str
+    ) -> None:
+        page = tmp_path / "index.json"
+        page.write_text(f'{{"meta": {{}}, "projects": [{projects}]}}')
+        with pytest.raises(InputError, match=reason):
+            read_index(str(page))
 
     def test_the_same_page_has_no_changes(self, root: Path, run: Run) -> None:
         outcome = run(root / "index.html", root / "index.html")

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError, redacted, shown
-from nvidia_variant_provider.strict_json import open_regular
+from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, parse_json
 
 from .. import __version__
 from ..files import is_planted, read_resource
@@ -122,6 +122,13 @@ def claim_rows(wheel: int, outcome: Outcome) -> Iterator[dict[str, object]]:
         }
 
 
+def _load(text: Any) -> Any:
+    try:
+        return parse_json(text, limit=LARGE_BYTES)
+    except InputError as error:  # `Store.intact` names the file
+        raise ValueError(error.message) from None
+
+
 def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
     """Return a library, given its row and the rows of its targets."""
     listed = sorted(targets, key=lambda item: target_key(item["target"]))
@@ -135,9 +142,9 @@ def read_library(row: Any, targets: Iterable[Any]) -> LibraryReport:
             for item in listed
             if item["ptx_isa"]
         },
-        **{name: json.loads(row[name]) for name in _COUNTS},
-        needed=tuple(json.loads(row["needed"])),
-        defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
+        **{name: _load(row[name]) for name in _COUNTS},
+        needed=tuple(_load(row["needed"])),
+        defects=tuple(Defect(**item) for item in _load(row["defects"])),
     )
 
 
@@ -260,7 +267,8 @@ class Store:
     def _counts(self, wheel: Wheel, row: sqlite3.Row) -> bool:
         if row["may_pass"]:
             return False
-        if not (row["hashed"] or all(_comparisons(wheel, row))):
+        same = (getattr(wheel, x) in (None, row[x]) for x in ("size", "upload_time"))
+        if not (row["hashed"] or all(same)):
             return False
         with self.intact():
             return int(row["inspected_by"].partition(" ")[0]) >= READER
@@ -331,8 +339,8 @@ class Store:
                     read_library(item, targets.pop((item["path"], item["copy"]), ()))
                     for item in libraries
                 ),
-                defects=tuple(Defect(**item) for item in json.loads(row["defects"])),
-                requires=tuple(json.loads(row["requires"])),
+                defects=tuple(Defect(**item) for item in _load(row["defects"])),
+                requires=tuple(_load(row["requires"])),
             )
 
     def _insert(self, table: str, rows: Iterable[Mapping[str, object]]) -> int:
@@ -439,11 +447,3 @@ def _storable(values: Iterable[object]) -> tuple[object, ...]:
         else value
         for value in values
     )
-
-
-def _comparisons(wheel: Wheel, row: sqlite3.Row) -> Iterator[bool]:
-    """Yield whether the known size and time of a wheel equal the stored values."""
-    for name in ("size", "upload_time"):
-        value = getattr(wheel, name)
-        if value is not None:
-            yield value == row[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import sys
@@ -14,7 +13,8 @@ from functools import cached_property
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from nvidia_variant_provider.strict_json import open_regular
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import open_regular, parse_json
 
 from ..knowledge.builds import PROJECTS
 from ..metadata.requirements import holds, parse_requirement
@@ -172,8 +172,8 @@ class Distribution:
     def origin(self) -> Mapping[str, object]:
         """The content of direct_url.json (PEP 610); empty for a wheel from an index."""
         try:
-            document = json.loads(self.read("direct_url.json") or b"{}")
-        except (ValueError, RecursionError):
+            document = parse_json(self.read("direct_url.json") or b"{}")
+        except InputError:
             return {}
         return document if isinstance(document, dict) else {}
 

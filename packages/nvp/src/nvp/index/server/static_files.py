@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import logging
 import os
 import tarfile
@@ -42,7 +41,7 @@ from ...wheels.archive import (
     read_dist_info,
     read_member,
 )
-from ..http.pages import parse_page
+from ..http.pages import parse_page, parse_projects
 from ..http.urls import (
     HTML_PAGE,
     JSON_PAGE,
@@ -342,11 +341,14 @@ def _read_page(path: str) -> list[model.File]:
     is_html = data.lstrip()[:1] == b"<"
     form = Format.HTML_V1 if is_html else Format.JSON_V1
     place = os.path.abspath(path)
+    url = Path(place).as_uri()
     try:
-        if not is_html and "files" not in json.loads(data):
-            return []  # The page is the list of projects, which has no files.
-        page = parse_page(data, form.value, Path(place).as_uri(), "page")
-    except (InputError, TypeError, ValueError, RecursionError) as error:
+        page = parse_page(data, form.value, url, "page")
+    except InputError as error:
+        with suppress(InputError):
+            if not is_html:
+                parse_projects(data, form.value, url)
+                return []  # The list of projects has no files.
         message = "is not a project page"
         raise InputError(message, path=path, hint="save the page again") from error
     return [_beside(file, os.path.dirname(place)) for file in page.files]
