@@ -183,11 +183,12 @@ def test_places_in_requirements_files(
 ) -> None:
     nested = tmp_path / "nested"
     nested.mkdir()
+    (nested / "link").symlink_to(links)  # the system follows it before ".."
     (tmp_path / "main.txt").write_text(
         f"--index-url={index}\n-r nested/more.txt\ntorch[fast]  # for speed\n"
     )
     (nested / "more.txt").write_text(
-        f"--find-links ../links/{links.name}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
+        f"--find-links link/../{links.name}\n-c limits.txt\nlinked>=1 \\\n  ,<2\n"
     )
     (nested / "limits.txt").write_text("torch<2.8\nhelper==1.0\n")
     target = tmp_path / "it"

@@ -86,9 +86,7 @@ class Files:
             (
                 event[0] and place(event[0]),
                 tuple(map(place, event[1])),
-                tuple(
-                    links(os.path.normpath(x) if x[:1] == "/" else x) for x in event[2]
-                ),
+                tuple(map(links, event[2])),
                 event[3],
             )
             if len(event) == 4
@@ -151,6 +149,7 @@ URL = "https://user:pass@index.example/simple"
         "-f wheels",
         "-f ./wheels",
         "-f ../project/wheels",
+        "-f link/../wheels",
         "-f 'with space'",
         "-f nowhere",
         "-f file:///somewhere",
@@ -165,6 +164,9 @@ def test_every_spelling(
     monkeypatch.delenv("UNSET", raising=False)
     (files.folder / "wheels").mkdir()
     (files.folder / "with space").mkdir()
+    (files.folder / "other" / "wheels").mkdir(parents=True)
+    (files.folder / "other" / "below").mkdir()
+    (files.folder / "link").symlink_to(files.folder / "other" / "below")
     path = files.write("requirements.txt", f"# first\na==1\n{line}\nb # x\n")
     if line.startswith("${"):
         # pip takes a line that starts like this as a requirement or an option.

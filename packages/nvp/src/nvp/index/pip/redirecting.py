@@ -398,8 +398,8 @@ def _resolve(path: str, text: str) -> str:
 
 def _resolve_links(path: str, text: str) -> str:
     """Return a location of ``--find-links``; like pip, first try it beside the file."""
-    inner = _resolve(path, text)
-    return inner if not _SCHEME.match(inner) and os.path.exists(inner) else text
+    inner = os.path.join(os.path.dirname(os.path.abspath(path)), text)
+    return inner if os.path.exists(inner) else text
 
 
 def _split(word: str) -> tuple[str, str | None]:

@@ -424,8 +424,8 @@ def _find_links_path(location: str) -> Path | None:
         return None
     try:
         text = os.fspath(local_path(location))
-        if location.startswith("~"):
-            text = os.path.realpath(os.path.expanduser(location))
+        if location.startswith("~") or os.pardir in text:  # perhaps after a link
+            text = os.path.realpath(os.path.expanduser(text))
         path = Path(os.path.abspath(text))
         is_file = path.is_file() and not _is_page(path)
         return path if path.is_dir() or is_file else None
