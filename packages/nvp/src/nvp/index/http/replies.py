@@ -1,4 +1,4 @@
-"""Interpret responses: bodies, headers, redirects and errors."""
+"""Send requests, and interpret responses: bodies, headers, redirects and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from .urls import (
     PassingError,
     TooLargeError,
     UpstreamError,
-    is_http,
     is_plain,
     split_credentials,
 )
@@ -45,6 +44,12 @@ _UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
 """The start of the errors of httpcore and h11 about replies that pip cannot read
 either, because they are incomplete or not HTTP."""
 
+_ABSOLUTE = re.compile(
+    r"https?://(?:[^\s/?#\\@]*@)?[a-z0-9_\[]", re.ASCII | re.IGNORECASE
+)
+"""The start of a URL that is absolute for every installer. Each corrects other forms in
+its own way, such as ``http:/path``, which only some read as a relative URL."""
+
 _FIRST = 0.5
 """Seconds before the first retry; the pause doubles with each further retry."""
 
@@ -52,21 +57,60 @@ _LONGEST = 60.0
 """The longest wait before a retry, in seconds, whatever the server requests."""
 
 
+async def send(
+    client: httpx.AsyncClient,
+    url: str,
+    headers: dict[str, str],
+    authorization: str | None,
+) -> httpx.Response:
+    """Send a request, and return the response with an unread body.
+
+    :param authorization: the value of the ``Authorization`` header, if any.
+    """
+    if authorization is not None:
+        headers = {**headers, "Authorization": authorization}
+    request = client.build_request("GET", url, headers={**headers, **OWN})
+    if (request.url.port or 0) not in range(2**16):
+        raise ValueError(f"no server has the port {request.url.port}")
+    response = await client.send(request, stream=True, follow_redirects=False)
+    # In this encoding, a server can pass on every header unchanged.
+    response.headers.encoding = "latin-1"
+    return response
+
+
+def authorization_after(response: httpx.Response | None, target: str) -> str | None:
+    """Return the ``Authorization`` header to send to the target of a redirect, if any.
+
+    By the rules of requests, the HTTP library of pip, the header is kept for the same
+    host and port, and from HTTP to HTTPS with their default ports.
+
+    :param response: the redirect; ``None`` for the first request.
+    """
+    if response is None:
+        return None
+    old, new = response.request.url, httpx.URL(target)
+    # The port of these URLs is `None` for the default port of their scheme.
+    is_same = (old.host, old.port) == (new.host, new.port)
+    if old.scheme != new.scheme:
+        is_same = is_same and new.port is None and new.scheme == "https"
+    return response.request.headers.get("authorization") if is_same else None
+
+
 def find_target(response: httpx.Response) -> str:
     """Return the URL that a response redirects to.
 
-    Credentials in the URL are removed, because only the user may supply them.
-
-    :raises UpstreamError: the target is not a URL, or not the same for all installers.
+    :raises UpstreamError: the target is not a URL, or not the same for all installers,
+        or has credentials: only the user may supply them.
     """
     location, following = response.headers["location"], response.next_request
-    if following is None or not is_plain(location):
+    target = "" if following is None else str(following.url)
+    if not target or not is_plain(location) or split_credentials(target)[1]:
         message = "redirects to a URL that installers read differently"
         # A relative URL is not the same for an installer behind the local index.
-        is_same = is_http(location) and location.isascii()
+        is_same = _ABSOLUTE.match(location) and location.isascii()
         reply = make_reply(response) if is_same else None
         raise UpstreamError(message, str(response.url), reply=reply)
-    return split_credentials(str(following.url))[0]
+    return target
 
 
 def make_reply(response: httpx.Response) -> CompleteResponse:
