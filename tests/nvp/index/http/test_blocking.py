@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
 import gzip
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from support.range_server import Answer, serve_answers
@@ -218,96 +215,3 @@ def test_a_small_response_does_not_unpack_to_a_huge_one() -> None:
         with pytest.raises(TooLargeError, match="larger than 8 MiB"):
             reader.read_page(f"{server.url}/a/")
         assert len(body) * 100 < 8 * 1024 * 1024
-
-
-def test_no_cookie_is_kept() -> None:
-    answer = Answer(body=b"x", headers={"Set-Cookie": "name=value"})
-    client = Client(Settings(plain_http=True))
-    with (
-        serve_answers({"/a": answer}) as server,
-        BlockingClient(lambda: client) as reader,
-    ):
-        assert reader.read(f"{server.url}/a") == b"x"
-        assert [list(each.cookies.jar) for each in client._clients.values()] == [[]]
-
-
-def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
-    given = ("user", "secret")
-    client = Client(Settings(plain_http=True))
-    with (
-        serve_answers({"/simple/": Answer(body=b"x")}) as server,
-        BlockingClient(lambda: client) as reader,
-    ):
-        reader.add_credentials(f"{server.url}/simple/", given)
-        url = server.url.replace("://", "://other:pair@")
-        assert reader.read(f"{url}/simple/", page=f"{server.url}/x/") == b"x"
-        assert list(client._credentials.values()) == [given]
-
-
-def test_the_credentials_of_a_page_are_for_its_file_only() -> None:
-    """The user's own for that server may be in the keyring."""
-    asked = []
-
-    def ask(url: str) -> tuple[str, str]:
-        asked.append(url)
-        return "user", "secret"
-
-    client = Client(Settings(plain_http=True), ask_credentials=ask)
-    with (
-        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
-        BlockingClient(lambda: client) as reader,
-    ):
-        url = server.url.replace("://", "://other:pair@")
-        with pytest.raises(UpstreamError):
-            reader.read(f"{url}/a", page=f"{server.url}/x/")
-        assert asked == []
-        assert reader.read(f"{server.url}/a") == b"x"
-
-
-@pytest.mark.parametrize(
-    ("found", "prompts"),
-    [(None, True), (("user", ""), True), (("user", "other"), False)],
-)
-def test_pip_prompts_its_user_if_only_the_name_is_known(
-    found: tuple[str, str] | None, prompts: bool
-) -> None:
-    client = Client(Settings(plain_http=True), ask_credentials=lambda _: found)
-    with (
-        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
-        BlockingClient(lambda: client) as reader,
-    ):
-        reader.add_credentials(f"{server.url}/", ("user", ""))
-        with pytest.raises(UpstreamError):
-            reader.read(f"{server.url}/a")
-        assert client.may_prompt(f"{server.url}/a") == prompts
-
-
-@pytest.mark.parametrize(
-    ("password", "sent"), [("ü", b"a:\xfc"), ("é€", "a:é€".encode())]
-)
-def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
-    heads: list[bytes] = []
-
-    async def answer(given: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        heads.append(await given.readuntil(b"\r\n\r\n"))
-        to.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
-        to.close()
-
-    async def read() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        client = Client(Settings(cert="/missing"))  # not read for plain HTTP
-        client.add_credentials(url, ("a", password))
-        assert (await client.get(url)).body == b"x"
-        await client.close()
-        proxy = url.replace("//", f"//a:{quote(password)}@")
-        for target in ("http://x.example/", "https://x.example/"):
-            client = Client(Settings(proxy=proxy, plain_http=True))
-            with suppress(UpstreamError):
-                await client.get(target)
-            await client.close()
-        server.close()
-
-    asyncio.run(read())
-    assert len(heads) == 3
-    assert all(b"uthorization: Basic " + base64.b64encode(sent) in x for x in heads)

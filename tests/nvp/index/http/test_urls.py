@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pip._internal.models.link import Link
 
 from nvidia_variant_provider.errors import redacted
-from nvp.index.http.client import with_user
 from nvp.index.http.urls import (
     Settings,
     absolute_url,
@@ -23,6 +22,7 @@ from nvp.index.http.urls import (
     path_of_file_url,
     server_of,
     split_credentials,
+    with_user,
 )
 
 URL = "https://index.example:8443/simple/?a=b#c"

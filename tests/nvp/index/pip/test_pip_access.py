@@ -149,16 +149,34 @@ def test_the_server_after_a_redirect_refuses(
     assert not [*(tmp_path / "it").glob("*.whl")]
 
 
-def test_netrc(pip: Pip, published: Path, tmp_path: Path) -> None:
-    target = tmp_path / "it"
-    file = Path(pip.environ["HOME"], ".netrc")
-    file.write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}\n")
-    file.chmod(0o600)
-    with serve(published, credentials=PAIR) as url:
-        done = pip("install", "-i", url, "--target", target, "torch")
-    assert done.code == 0, done.text
-    assert installed_labels(target) == CHOSEN
-    assert "S3cret" not in done.text
+def test_netrc(pip: Pip, tmp_path: Path) -> None:
+    """pip sends the password at once, also to an index that a file names, and after a
+    redirect. The server hides its projects from other users."""
+    home = Path(pip.environ["HOME"])
+    (home / ".netrc").write_text(f"machine 127.0.0.1 login {USER} password {PASSWORD}")
+    wheels = [stub_wheel(tmp_path, "torch", version) for version in ("1.0", "2.0")]
+    answers = {f"/{wheel.name}": Answer(body=wheel.read_bytes()) for wheel in wheels}
+    for place, wheel in zip(("public", "hidden"), wheels, strict=True):
+        page = f'<a href="/{wheel.name}">{wheel.name}</a>'.encode()
+        answers[f"/{place}/torch/"] = Answer(body=page, kind="text/html")
+    moved: dict[str, Answer] = {}
+    with (
+        serve_answers(answers, others={"/hidden/": PAIR}) as server,
+        serve_answers(moved) as other,
+    ):
+        moved["/torch/"] = Answer(
+            status=302, headers={"Location": f"{server.url}/hidden/torch/"}
+        )
+        first = other.url.replace("127.0.0.1", "localhost")
+        for number, index in enumerate((f"{server.url}/hidden", first)):
+            target = tmp_path / str(number)
+            (needs := tmp_path / "needs.txt").write_text(
+                f"--index-url {index}\n--extra-index-url {server.url}/public\ntorch\n"
+            )
+            done = pip("install", "-r", needs, "--target", target)
+            assert done.code == 0, done.text
+            assert installed_labels(target) == {"torch": "2.0 None"}
+            assert "S3cret" not in done.text
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ from support.keyring_program import write_keyring
 from support.processes import Done, provider
 from support.proxy import serve_proxy
 
-from nvp.index.pip.command import PipOptions
+from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
-from nvp.index.pip.settings import find_netrc_credentials
+from nvp.index.pip.settings import make_settings
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"
@@ -173,31 +173,16 @@ def test_a_signed_url_is_not_shown(environ: dict[str, str], index: str) -> None:
         assert "S3cret" not in done.text
 
 
-class TestNetrcWithoutPip:
-    """Without a pip, nvp reads the netrc file."""
-
-    URL = "https://index.example/simple/"
-
-    def write(self, path: Path, machine: str = "index.example") -> None:
-        path.write_text(f"machine {machine} login me password word\n")
-        path.chmod(0o600)
-
-    @pytest.mark.parametrize("name", [".netrc", "_netrc"])
-    def test_the_file_in_the_home_folder(self, name: str, tmp_path: Path) -> None:
-        self.write(tmp_path / name)
-        environ = {"HOME": str(tmp_path)}
-        assert find_netrc_credentials(self.URL, environ) == ("me", "word")
-        assert find_netrc_credentials("https://other.example/", environ) is None
-
-    def test_a_variable_names_the_file(self, tmp_path: Path) -> None:
-        self.write(tmp_path / "mine")
-        self.write(tmp_path / ".netrc", "other.example")
-        environ = {"HOME": str(tmp_path), "NETRC": str(tmp_path / "mine")}
-        assert find_netrc_credentials(self.URL, environ) == ("me", "word")
-        assert find_netrc_credentials("https://other.example/", environ) is None
-
-    def test_a_file_that_cannot_be_parsed_has_no_credentials(
-        self, tmp_path: Path
-    ) -> None:
-        (tmp_path / ".netrc").write_text("nonsense\n")
-        assert find_netrc_credentials(self.URL, {"HOME": str(tmp_path)}) is None
+@pytest.mark.parametrize("name", ["mine", ".netrc", "_netrc"])
+def test_the_netrc_file_is_the_one_that_requests_reads(
+    name: str, tmp_path: Path
+) -> None:
+    environ = {"HOME": str(tmp_path)}
+    assert make_settings(PipCommand(command=None), environ).netrc is None
+    (file := tmp_path / name).touch()
+    if name == "mine":
+        (tmp_path / ".netrc").touch()
+        environ["NETRC"] = str(file)
+    assert make_settings(PipCommand(command=None), environ).netrc == str(file)
+    environ["NETRC"] = ""
+    assert make_settings(PipCommand(command=None), environ).netrc is None

@@ -20,7 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import httpx
@@ -32,12 +32,14 @@ from ...signals import count_input
 from .connecting import (
     NearnessFinder,
     basic,
+    find_netrc,
     find_proxy,
     make_connections,
+    make_cookies,
     make_tls_context,
 )
 from .replies import (
-    OWN,
+    authorization_after,
     check_status,
     content_length,
     decode,
@@ -45,6 +47,7 @@ from .replies import (
     make_reply,
     not_allowed,
     pause_before,
+    send,
     too_large,
     translate_error,
 )
@@ -58,6 +61,7 @@ from .urls import (
     nearest_url,
     server_of,
     split_credentials,
+    with_user,
 )
 
 T = TypeVar("T")
@@ -65,7 +69,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 AskCredentials = Callable[[str], "tuple[str, str] | None"]
-"""Returns user name and password for a URL from the keyring or netrc file, if any."""
+"""Returns user name and password for a URL from the keyring, if any."""
 
 _REDIRECTS = 10
 
@@ -125,6 +129,7 @@ class Client:
         # or ``None`` for plain HTTP.
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
+        self._cookies = make_cookies(self._settings)
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
@@ -318,9 +323,10 @@ class Client:
 
     async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
         start, places, moved = url, [url], None
+        response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
-                response = await self._send(url, headers)
+                response = await self._send(url, headers, response)
             except UpstreamError as error:
                 error.reply = moved or error.reply
                 raise
@@ -339,39 +345,54 @@ class Client:
         message = f"more than {_REDIRECTS} redirects"
         raise UpstreamError(message, start, reply=moved)
 
-    async def _send(self, url: str, headers: dict[str, str]) -> httpx.Response:
+    async def _send(
+        self, url: str, headers: dict[str, str], before: httpx.Response | None
+    ) -> httpx.Response:
+        """Send a request; ``before`` is the response that redirects to it, if any."""
         if not self.is_allowed(url):
             raise not_allowed(url)
         client = self._client_for(url)
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
-        pair = own or self._credentials.get(self._scope(url))
-        response = await _send_with(client, url, headers, pair)
+        pair, sent = own, authorization_after(before, url)
+        if before is None:
+            pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
-        # keyring.
-        if response.status_code == 401 and not (own or (pair and pair[1])):
-            user = pair[0] if pair else ""
-            pair = await self._find_kept_credentials(url, user)
-            if pair is not None:
+        # netrc file or in the keyring.
+        if not (pair and pair[1]):
+            pair = self._find_netrc(url) or pair
+        sent = basic(pair) if pair else sent
+        response = await send(client, url, headers, sent)
+        if response.status_code == 401 and own is None:
+            pair = await self._find_kept_credentials(url)
+            if pair is not None and basic(pair) != sent:
                 await response.aclose()
-                response = await _send_with(client, url, headers, pair)
+                response = await send(client, url, headers, basic(pair))
         return response
 
-    async def _find_kept_credentials(
-        self, url: str, user: str
-    ) -> tuple[str, str] | None:
-        """Look up the credentials for ``url``, and send them from now on.
+    def _find_netrc(self, url: str) -> tuple[str, str] | None:
+        pair = find_netrc(self._settings.netrc, url)
+        if pair is not None:
+            self._credentials.setdefault(self._scope(url), pair)
+        return pair
 
-        :param user: the user name in the URL, possibly empty; the keyring may have its
-            password.
+    async def _find_kept_credentials(self, url: str) -> tuple[str, str] | None:
+        """Return the credentials for ``url`` after a response 401, if any.
+
+        If only a user name is known, the keyring may have its password, which is then
+        sent from now on.
         """
         server, scope = server_of(url), self._scope(url)
+        pair = self._credentials.get(scope)
+        if pair and pair[1]:
+            return pair
+        user = pair[0] if pair else ""
         url = with_user(url, user) if user else url
         async with self._lock:
             if scope not in self._kept and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)
                 found = await call_in_daemon(self._ask_credentials, url)
-                # If the netrc file has no password, pip prompts its user.
+                # Without a password, pip prompts its user.
                 self._kept[scope] = None if found == (user, "") else found
         pair = self._kept.get(scope)
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
@@ -402,7 +423,8 @@ class Client:
                 self._contexts[verify],
                 proxy,
                 url,
-                self._nearness,
+                finder=self._nearness,
+                cookies=self._cookies,
             )
         return self._clients[kind]
 
@@ -424,26 +446,3 @@ class Client:
                 headers = {"location": url}
                 reply = CompleteResponse(status=302, url=url, headers=headers, body=b"")
             raise UpstreamError(message, url, hint=hint, reply=reply) from None
-
-
-def with_user(url: str, user: str) -> str:
-    """Add a user name to ``url``, which must have no credentials."""
-    start, mark, rest = url.partition("://")
-    return f"{start}{mark}{quote(user, safe='')}@{rest}"
-
-
-async def _send_with(
-    client: httpx.AsyncClient,
-    url: str,
-    headers: dict[str, str],
-    pair: tuple[str, str] | None,
-) -> httpx.Response:
-    if pair is not None:
-        headers = {**headers, "Authorization": basic(pair)}
-    request = client.build_request("GET", url, headers={**headers, **OWN})
-    if (request.url.port or 0) not in range(2**16):
-        raise ValueError(f"no server has the port {request.url.port}")
-    response = await client.send(request, stream=True, follow_redirects=False)
-    # In this encoding, a server can pass on every header unchanged.
-    response.headers.encoding = "latin-1"
-    return response

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
+import logging
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ from contextlib import suppress
 from enum import IntEnum
 from http.cookiejar import CookieJar
 from importlib.util import find_spec
+from netrc import NetrcParseError, netrc
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass  # noqa: TID251  # no connection
@@ -24,6 +26,8 @@ import httpx
 from nvidia_variant_provider.errors import redacted
 
 from .urls import Settings, UpstreamError
+
+logger = logging.getLogger(__name__)
 
 _IDLE = 96
 """The number of connections above which idle ones are closed."""
@@ -197,7 +201,9 @@ def make_connections(
     tls: ssl.SSLContext,
     proxy: str | None,
     url: str,
+    *,
     finder: NearnessFinder,
+    cookies: CookieJar,
 ) -> httpx.AsyncClient:
     """Create an HTTP client with its own pool of connections.
 
@@ -215,7 +221,7 @@ def make_connections(
         # addresses cannot be checked, because the proxy resolves the names.
         transport._pool._network_backend = _CheckedBackend(finder)
     return httpx.AsyncClient(
-        cookies=_NoCookies(),
+        cookies=cookies,
         transport=transport,
         verify=tls,
         proxy=read_proxy(proxy, url),
@@ -223,6 +229,11 @@ def make_connections(
         timeout=settings.timeout,
         limits=limits,
     )
+
+
+def make_cookies(settings: Settings) -> CookieJar:
+    """Return the jar for the cookies of all connections of a client."""
+    return CookieJar() if settings.keeps_cookies else _NoCookies()
 
 
 class _NoCookies(CookieJar):
@@ -372,6 +383,24 @@ def basic(pair: tuple[str, str]) -> str:
     except UnicodeEncodeError:
         encoded = text.encode()
     return f"Basic {base64.b64encode(encoded).decode('ascii')}"
+
+
+def find_netrc(path: str | None, url: str) -> tuple[str, str] | None:
+    """Return the user and password for the server of ``url`` in a netrc file, if any.
+
+    The rules are those of requests, the HTTP library of pip, which ignores errors.
+    """
+    if path is None:
+        return None
+    try:
+        entry = netrc(path).authenticators(_connected_host(url))
+    except (OSError, ValueError, NetrcParseError) as error:
+        logger.debug("%s: cannot be read: %s", path, type(error).__name__)
+        return None
+    if entry is None or not any(entry):
+        return None
+    user, account, password = entry
+    return user or account or "", password or ""
 
 
 def is_of_proxy(error: httpx.HTTPError) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from posixpath import commonpath
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from nvidia_variant_provider.errors import InputError, redacted
 
@@ -250,6 +250,8 @@ class Settings:
     :param proxy: the URL of the proxy for all requests.
     :param trust_env: use the proxy variables of the environment.
     :param no_proxy: the hosts for which these are not used, as in ``no_proxy``.
+    :param netrc: the path of a netrc file with users and passwords.
+    :param keeps_cookies: send cookies back, as pip does; uv ignores them.
     """
 
     timeout: float = 15.0
@@ -263,6 +265,8 @@ class Settings:
     proxy: str | None = None
     trust_env: bool = True
     no_proxy: str | None = None
+    netrc: str | None = None
+    keeps_cookies: bool = False
 
     def is_allowed(self, url: str) -> bool:
         """Return whether ``url`` is secure enough to be read, by the rules of pip."""
@@ -328,6 +332,12 @@ def split_credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     user, _, password = pair.partition(":")
     bare = urlunsplit(parts._replace(netloc=host))
     return bare, (unquote(user), unquote(password))
+
+
+def with_user(url: str, user: str) -> str:
+    """Add a user name to ``url``, which must have no credentials."""
+    start, mark, rest = url.partition("://")
+    return f"{start}{mark}{quote(user, safe='')}@{rest}"
 
 
 def is_plain(reference: str) -> bool:

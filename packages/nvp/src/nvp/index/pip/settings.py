@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import netrc
 import os
 import secrets
 import socket
@@ -15,7 +14,6 @@ from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from packaging.markers import default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
@@ -72,7 +70,17 @@ def make_settings(
         proxy=options.proxy or None,
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),
         trust_env=trust_env,
+        netrc=_find_netrc(environ),
     )
+
+
+def _find_netrc(environ: Mapping[str, str]) -> str | None:
+    """Return the path of the netrc file that requests would read, if any."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    paths = [os.path.join(home, name) for name in (".netrc", "_netrc")]
+    if "NETRC" in environ:
+        paths = [os.path.expanduser(environ["NETRC"])]
+    return next(filter(os.path.exists, paths), None)
 
 
 def merge(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +185,7 @@ def make_blocking_client(
         settings = make_settings(command, environ, plain_http=True)
         return Client(
             replace(settings, retries=retries),
-            ask_credentials=_find_credentials(pip, command, environ),
+            ask_credentials=_find_credentials(pip, command),
         )
 
     return BlockingClient(make_client)
@@ -206,7 +214,7 @@ class Indexes:
 
 def find_indexes(
     environ: Mapping[str, str], indexes: Indexes
-) -> tuple[PipCommand, AskCredentials]:
+) -> tuple[PipCommand, AskCredentials | None]:
     """Let pip list the indexes that it would use.
 
     Without a pip, as in many environments of uv, only ``indexes`` is used.
@@ -239,37 +247,14 @@ def find_indexes(
             trusted_hosts=indexes.trusted,
         )
         command = PipCommand(command=None, options=given)
-    return command, _find_credentials(pip, command, environ)
+    return command, _find_credentials(pip, command)
 
 
-def _find_credentials(
-    pip: Pip, command: PipCommand, environ: Mapping[str, str]
-) -> AskCredentials:
-    """Return a function that finds credentials: with pip, or else in the netrc file."""
+def _find_credentials(pip: Pip, command: PipCommand) -> AskCredentials | None:
+    """Return a function that finds credentials with pip, if there is a pip."""
     if command.command is None:
-        return lambda url: find_netrc_credentials(url, environ)
+        return None
     return lambda url: pip.ask_credentials(url, command.options)
-
-
-def find_netrc_credentials(
-    url: str, environ: Mapping[str, str]
-) -> tuple[str, str] | None:
-    """Return the user and password for the server of ``url`` in the netrc file, if any.
-
-    The file is ``$NETRC``, or else ``.netrc`` or ``_netrc`` in the home directory.
-    """
-    home = environ.get("HOME") or os.path.expanduser("~")
-    names = [os.path.join(home, name) for name in (".netrc", "_netrc")]
-    for path in [environ["NETRC"]] if environ.get("NETRC") else names:
-        try:
-            entry = netrc.netrc(path).authenticators(urlsplit(url).hostname or "")
-        except (OSError, netrc.NetrcParseError) as error:
-            logger.debug("%s: cannot be read: %s", path, type(error).__name__)
-            continue
-        if entry is not None:
-            user, _, password = entry
-            return user, password or ""
-    return None
 
 
 def check_locks(paths: Sequence[str], lock: str) -> None:

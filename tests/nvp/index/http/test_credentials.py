@@ -1,0 +1,249 @@
+"""The client sends the credentials that pip sends, and to the same servers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+import httpx
+import pytest
+from support.index_server import start_server
+from support.range_server import Answer, serve_answers
+
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
+from nvp.index.http.replies import authorization_after
+from nvp.index.http.urls import Settings, UpstreamError
+
+
+class Recorder(BaseHTTPRequestHandler):
+    """Records the user, the password and the cookie of each request."""
+
+    requests: ClassVar[list[tuple[str, str, str]]]
+    targets: ClassVar[dict[str, str]]
+    closed: ClassVar[dict[str, str]]
+
+    def log_message(self, *args: Any) -> None:
+        """Print nothing."""
+
+    def do_GET(self) -> None:
+        encoded = self.headers.get("Authorization", "").partition(" ")[2]
+        pair = base64.b64decode(encoded).decode()
+        self.requests.append((self.path, pair, self.headers.get("Cookie", "")))
+        is_closed = self.closed.get(self.path, pair) != pair
+        self.send_response(
+            401 if is_closed else 302 if self.path in self.targets else 200
+        )
+        self.send_header("Set-Cookie", "name=value; Path=/")
+        if self.path in self.targets:
+            self.send_header("Location", self.targets[self.path])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@contextmanager
+def record(
+    targets: dict[str, str], closed: dict[str, str] | None = None
+) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Serve empty responses and redirects; yield the URL and the recorded requests.
+
+    :param targets: the targets of redirects.
+    :param closed: the only user and password of each path that requires them.
+    """
+    names = {"requests": [], "targets": targets, "closed": closed or {}}
+    handler = type("Handler", (Recorder,), names)
+    with start_server(handler) as url:
+        yield url.rstrip("/"), handler.requests
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_only_pip_keeps_cookies(keeps: bool) -> None:
+    settings = Settings(plain_http=True, keeps_cookies=keeps)
+    with (
+        record({"/a": "/b"}) as (url, seen),
+        BlockingClient(lambda: Client(settings)) as reader,
+    ):
+        reader.read(f"{url}/a")
+    assert seen == [("/a", "", ""), ("/b", "", "name=value" if keeps else "")]
+
+
+@pytest.fixture
+def netrc(tmp_path: Path) -> str:
+    path = tmp_path / "netrc"
+    path.write_text("machine 127.0.0.1 login me password word\n")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("pair", "sent"),
+    [(None, "me:word"), (("me", ""), "me:word"), (("a", "b"), "a:b")],
+)
+def test_the_password_of_a_netrc_file_is_in_the_first_request(
+    pair: tuple[str, str] | None, sent: str, netrc: str
+) -> None:
+    """Some servers respond with 404 to other users, and never with 401."""
+    client = Client(Settings(plain_http=True, netrc=netrc))
+    with record({}) as (url, seen), BlockingClient(lambda: client) as reader:
+        if pair is not None:
+            reader.add_credentials(f"{url}/simple/", pair)
+        reader.read(f"{url}/a")
+        assert client.has_credentials(url)
+        reader.read(url.replace("127.0.0.1", "localhost"))
+        reader.read(f"{url.replace('//', '//x:y@')}/a", page=f"{url}/b")
+    assert [pair for _, pair, _ in seen] == [sent, "", sent]
+
+
+@pytest.mark.parametrize("text", ["nonsense\n", "machine other login a password b\n"])
+def test_a_netrc_file_without_a_password_for_the_server(
+    text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "netrc"
+    path.write_text(text)
+    settings = Settings(plain_http=True, netrc=str(path))
+    with (
+        record({}) as (url, seen),
+        BlockingClient(lambda: Client(settings)) as reader,
+    ):
+        reader.read(f"{url}/a")
+    assert seen == [("/a", "", "")]
+
+
+def test_credentials_after_a_redirect(netrc: str) -> None:
+    """A server gets the credentials of its own index only if it asks for them."""
+    moved: dict[str, str] = {}
+    with (
+        record({}, {"/closed": "c:d"}) as (other, there),
+        record(moved, {"/b/closed": "e:f"}) as (url, seen),
+    ):
+        moved |= {"/a/1": "/b/2", "/b/2": "/b/closed", "/b/closed": f"{other}/open"}
+        moved |= {"/a/closed": f"{other}/closed"}
+        client = Client(Settings(plain_http=True))
+        with BlockingClient(lambda: client) as reader:
+            for place, pair in {"/a/": "a:b", "/b/": "e:f"}.items():
+                reader.add_credentials(f"{url}{place}", tuple(pair.split(":")))
+            reader.add_credentials(f"{other}/", ("c", "d"))
+            reader.read(f"{url}/a/1")
+            reader.read(f"{url}/a/closed")
+        expected = [("/a/1", "a:b"), ("/b/2", "a:b"), ("/b/closed", "a:b")]
+        expected += [("/b/closed", "e:f"), ("/a/closed", "a:b")]
+        assert [request[:2] for request in seen] == expected
+        assert [pair for _, pair, _ in there] == ["", "", "c:d"]
+
+        # requests prefers the netrc file after every redirect.
+        client = Client(Settings(plain_http=True, netrc=netrc))
+        with BlockingClient(lambda: client) as reader:
+            reader.add_credentials(url, ("a", "b"))
+            reader.add_credentials(other, ("c", "d"))
+            moved["/b/2"] = f"{other}/open"
+            reader.read(f"{url}/a/1")
+        assert [pair for _, pair, _ in seen[-2:]] == ["a:b", "me:word"]
+        assert there[-1][1] == "me:word"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_kept"),
+    [
+        ("http://a:8080/", "http://A:8080/x", True),
+        ("http://a:80/", "http://a/", True),
+        ("http://a/", "https://a:443/", True),
+        ("https://a/", "http://a/", False),
+        ("http://a:8080/", "https://a:8080/", False),
+        ("http://a:443/", "https://a/", False),
+        ("http://a/", "http://a:8080/", False),
+        ("http://a/", "http://b/", False),
+        ("http://a/", "http://a.b/", False),
+    ],
+)
+def test_the_servers_that_keep_credentials(old: str, new: str, is_kept: bool) -> None:
+    headers = {"Authorization": "Basic x"}
+    request = httpx.Request("GET", old, headers=headers)
+    response = httpx.Response(302, request=request)
+    assert authorization_after(response, new) == ("Basic x" if is_kept else None)
+
+
+def test_a_page_does_not_replace_the_credentials_of_the_user() -> None:
+    given = ("user", "secret")
+    client = Client(Settings(plain_http=True))
+    with (
+        serve_answers({"/simple/": Answer(body=b"x")}) as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        reader.add_credentials(f"{server.url}/simple/", given)
+        url = server.url.replace("://", "://other:pair@")
+        assert reader.read(f"{url}/simple/", page=f"{server.url}/x/") == b"x"
+        assert list(client._credentials.values()) == [given]
+
+
+def test_the_credentials_of_a_page_are_for_its_file_only() -> None:
+    """The user's own for that server may be in the keyring."""
+    asked = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", "secret"
+
+    client = Client(Settings(plain_http=True), ask_credentials=ask)
+    with (
+        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        url = server.url.replace("://", "://other:pair@")
+        with pytest.raises(UpstreamError):
+            reader.read(f"{url}/a", page=f"{server.url}/x/")
+        assert asked == []
+        assert reader.read(f"{server.url}/a") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("found", "prompts"),
+    [(None, True), (("user", ""), True), (("user", "other"), False)],
+)
+def test_pip_prompts_its_user_if_only_the_name_is_known(
+    found: tuple[str, str] | None, prompts: bool
+) -> None:
+    client = Client(Settings(plain_http=True), ask_credentials=lambda _: found)
+    with (
+        serve_answers({"/a": Answer(body=b"x")}, credentials="user:secret") as server,
+        BlockingClient(lambda: client) as reader,
+    ):
+        reader.add_credentials(f"{server.url}/", ("user", ""))
+        with pytest.raises(UpstreamError):
+            reader.read(f"{server.url}/a")
+        assert client.may_prompt(f"{server.url}/a") == prompts
+
+
+@pytest.mark.parametrize(
+    ("password", "sent"), [("ü", b"a:\xfc"), ("é€", "a:é€".encode())]
+)
+def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
+    heads: list[bytes] = []
+
+    async def answer(given: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        heads.append(await given.readuntil(b"\r\n\r\n"))
+        to.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
+        to.close()
+
+    async def read() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        client = Client(Settings(cert="/missing"))  # not read for plain HTTP
+        client.add_credentials(url, ("a", password))
+        assert (await client.get(url)).body == b"x"
+        await client.close()
+        proxy = url.replace("//", f"//a:{quote(password)}@")
+        for target in ("http://x.example/", "https://x.example/"):
+            client = Client(Settings(proxy=proxy, plain_http=True))
+            with suppress(UpstreamError):
+                await client.get(target)
+            await client.close()
+        server.close()
+
+    asyncio.run(read())
+    assert len(heads) == 3
+    assert all(b"uthorization: Basic " + base64.b64encode(sent) in x for x in heads)
