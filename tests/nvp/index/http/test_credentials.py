@@ -114,6 +114,24 @@ def test_a_netrc_file_without_a_password_for_the_server(
     assert seen == [("/a", "", "")]
 
 
+def test_the_keyring_may_have_a_better_password_than_the_netrc_file(netrc: str) -> None:
+    asked = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", "secret"
+
+    client = Client(Settings(plain_http=True, netrc=netrc), ask_credentials=ask)
+    with (
+        record({}, {"/a": "user:secret"}) as (url, seen),
+        BlockingClient(lambda: client) as reader,
+    ):
+        for _ in range(2):
+            reader.read(f"{url}/a")
+    assert asked == [f"{url}/a"]
+    assert [pair for _, pair, _ in seen] == ["me:word", "user:secret", "user:secret"]
+
+
 def test_credentials_after_a_redirect(netrc: str) -> None:
     """A server gets the credentials of its own index only if it asks for them."""
     moved: dict[str, str] = {}

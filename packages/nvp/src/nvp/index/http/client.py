@@ -384,9 +384,9 @@ class Client:
         """
         server, scope = server_of(url), self._scope(url)
         pair = self._credentials.get(scope)
-        if pair and pair[1]:
+        if pair and pair[1] and pair != find_netrc(self._settings.netrc, url):
             return pair
-        user = pair[0] if pair else ""
+        user = pair[0] if pair and not pair[1] else ""
         url = with_user(url, user) if user else url
         async with self._lock:
             if scope not in self._kept and self._ask_credentials is not None:

@@ -275,19 +275,17 @@ def find_credentials(options: Any) -> dict[str, list[str]]:
 def ask_for_credentials(
     url: str, indexes: list[str | None], keyring_provider: str | None, *, no_input: bool
 ) -> list[str] | None:
-    """Look up a server's user and password, also in the netrc file and keyring."""
+    """Look up a server's user and password after a response 401, as pip does."""
     auth = make_auth(indexes, keyring_provider)
     # With --no-input, pip uses a keyring only if --keyring-provider names one.
     auth.prompting = not no_input
     # pip kills the program of the keyring when an exception ends its wait.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # On Windows, pip looks for the program of the keyring in the current directory
+    # first, where a stranger may have put one.
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
     find = auth._get_new_credentials
-    user, password = find(url, allow_netrc=True, allow_keyring=False)
-    if password is None and auth.use_keyring:
-        # On Windows, pip looks for the program of the keyring in the current directory
-        # first, where a stranger may have put one.
-        os.chdir(os.path.dirname(os.path.abspath(__file__)))
-        user, password = find(url, allow_netrc=False, allow_keyring=True)
+    user, password = find(url, allow_netrc=False, allow_keyring=auth.use_keyring)
     return None if user is None else [user, password or ""]
 
 

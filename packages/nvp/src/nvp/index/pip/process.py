@@ -106,7 +106,7 @@ class Pip:
     def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
         """Let pip look up the user and password for the server of ``url``.
 
-        pip searches the URLs of its indexes, the netrc file and the keyring.
+        pip searches the URLs of its indexes, and the keyring.
         """
         question = {
             "url": url,
