@@ -288,3 +288,29 @@ def test_a_file_that_is_elsewhere_is_not_quoted(link: bool, tmp_path: Path) -> N
     assert "S3CRET" not in str(caught.value)
     with pytest.raises(InputError, match=r"b\.txt:1: 'a b c' is not a requirement"):
         read(folder, a_txt="-r b.txt\n", b_txt="a b c\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("s3cret", "s3cret>=1", "https://s3cret.example/", "./s3cret", "-e s3cret"),
+        *("s3cret @ https://s3cret.example/", "-r s3cret.toml", "-r https://s3cret/"),
+        *("s3cret a", "-r s3cret", "-c s3cret", "s3cret.whl"),
+    ],
+)
+@pytest.mark.parametrize("first", ["a.txt", "link.txt", "constraints.txt"])
+def test_a_line_that_is_elsewhere_is_not_quoted(
+    line: str, first: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / ".token"
+    secret.write_text(f"{line}\n")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "link.txt").symlink_to(secret)
+    (folder / "a.txt").write_text("-r ../.token\n")
+    (folder / "constraints.txt").write_text("-c ../.token\n")
+    try:
+        said = repr(read_pins(str(folder / first)))
+    except InputError as error:
+        said = repr(error.to_dict())
+    assert "s3cret" not in said

@@ -46,6 +46,9 @@ _SCRIPT = re.compile(
 _PATH = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]|[^<>=!~;\[ ]+[/\\]")
 """Matches the beginning of a requirement that is a path."""
 
+_GIVEN = ("/proc/", "/dev/")
+"""Where ``/dev/stdin`` and ``/dev/fd/63`` lead, which the shell has opened."""
+
 _HINT = "correct the line"
 
 Read = Callable[[str], str]
@@ -58,6 +61,9 @@ class _Reading:
 
     :param unpinned: requirements without a version, each with its pin (file and line).
     :param constraints: for each project, the pins in constraints files.
+    :param outside: the files outside the directory of the first file, after links are
+        followed. The author of the first file may name a secret file, such as
+        /etc/shadow, so only pins are quoted of these files.
     """
 
     read: Read
@@ -65,6 +71,7 @@ class _Reading:
     unpinned: list[tuple[Requirement, Pin]] = field(default_factory=list)
     constraints: dict[str, list[Pin]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    outside: set[str] = field(default_factory=set)
 
 
 def read_requirements(text: str, path: str, read: Read) -> PinnedFile:
@@ -122,12 +129,14 @@ def _finished(
             and requirement.specifier.contains(pin.version, prereleases=True)
         ]
         # Keep unpinned requirements too, although their builds are unknown.
-        pins += fitting or [place]
+        is_outside = place.path in reading.outside
+        pins += fitting or ([] if is_outside else [place])
         settled.add((place.name, place.marker))
         if not fitting:
             where = f"{place.path}:{place.line}" if place.line else place.path
-            said = str(requirement).partition(";")[0].strip()
-            notes.append(f"{shown(said)[1:-1]} in {where} is not pinned")
+            said = shown(str(requirement).partition(";")[0].strip())[1:-1]
+            said = "a requirement" if is_outside else said
+            notes.append(f"{said} in {where} is not pinned")
     pinned = {pin.name for pin in pins}
     left = [name for name in reading.constraints if name not in pinned]
     if left:
@@ -150,43 +159,56 @@ def _joined(*markers: str) -> str:
 
 
 def _read_text(
-    text: str, path: str, reading: _Reading, *, constrains: bool, above: tuple[str, ...]
+    text: str,
+    path: str,
+    reading: _Reading,
+    *,
+    constrains: bool,
+    above: tuple[str, ...],
+    root: str = "",
 ) -> None:
     here = os.path.realpath(path)
+    root = root or os.path.realpath(os.path.dirname(path))
+    if not here.startswith((os.path.join(root, ""), *_GIVEN)):
+        reading.outside.add(path)
+    is_inside = path not in reading.outside
     if here in above:
         raise InputError("names itself, through other files", path=path, hint=_HINT)
     if len(above) >= _DEEPEST:
         message = f"is named through more than {_DEEPEST} other files"
         raise InputError(message, path=path, hint="put them into one file")
     for number, line in _logical_lines(text.splitlines()):
+        count = len(reading.notes)
         try:
             named = _read_line(line, path, number, reading, constrains=constrains)
+            nested = named and _nested_file(named[0], path, reading)
+            content = reading.read(nested) if nested else ""
         except InputError as error:
-            # The author of the first file may name a secret file, such as /etc/shadow,
-            # so errors quote only files below its directory.
-            if not here.startswith(
-                os.path.join(os.path.dirname((*above, here)[0]), "")
-            ):
-                other = InputError("is not a line of a requirements file")
-                raise _at_line(other, path, number) from None
-            raise _at_line(error, path, number) from None
-        if named is None:
-            continue
-        name, as_constraints = named
-        if "://" in name or "${" in name:
-            reading.notes.append(f"{shown(name)} is not read: it is not a local file")
-            continue
-        nested = os.path.join(os.path.dirname(path), name)
-        if name.partition("[")[0].endswith(".toml"):
-            reading.notes.append(f"{nested} is a lock file: check it by itself")
-            continue
-        _read_text(
-            reading.read(nested),
-            nested,
-            reading,
-            constrains=constrains or as_constraints,
-            above=(*above, here),
-        )
+            other = InputError("is not a line of a requirements file")
+            raise _at_line(error if is_inside else other, path, number) from None
+        if not is_inside and reading.notes[count:]:
+            reading.notes[count:] = [f"{path}:{number} is not judged"]
+        if named and nested:
+            _read_text(
+                content,
+                nested,
+                reading,
+                constrains=constrains or named[1],
+                above=(*above, here),
+                root=root,
+            )
+
+
+def _nested_file(name: str, path: str, reading: _Reading) -> str | None:
+    """Return the path of a file that a line names; ``None`` if it is not read."""
+    nested = os.path.join(os.path.dirname(path), name)
+    if "://" in name or "${" in name:
+        reading.notes.append(f"{shown(name)} is not read: it is not a local file")
+    elif name.partition("[")[0].endswith(".toml"):
+        reading.notes.append(f"{nested} is a lock file: check it by itself")
+    else:
+        return nested
+    return None
 
 
 def _at_line(error: InputError, path: str, line: int) -> InputError:
@@ -305,7 +327,9 @@ def _add(text: str, where: Pin, reading: _Reading, *, constrains: bool) -> None:
             if not constrains:
                 reading.unpinned.append((requirement, pin))
             return
-    if constrains:
+    if pin.version is None and pin.path in reading.outside:
+        reading.notes.append(f"{pin.name} has no version")
+    elif constrains:
         reading.constraints.setdefault(pin.name, []).append(pin)
     else:
         reading.pins.append(pin)
