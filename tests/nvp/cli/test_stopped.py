@@ -17,6 +17,7 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp import cli, signals
+from nvp.census.store import Store
 from nvp.cli import resolve
 from nvp.cli.render import Result, render
 from nvp.gpu_code.inspection import inspect_path
@@ -37,9 +38,10 @@ def endless(*_: object, **__: object) -> NoReturn:
 
 
 def growing(*_: object, **__: object) -> NoReturn:
-    kept = []
-    while True:
+    kept: list[bytes] = []
+    while len(kept) < 50:
         kept.append(b"x" * (10 << 20))
+    raise MemoryError
 
 
 @pytest.fixture(autouse=True)
@@ -89,6 +91,23 @@ def test_printing_is_stopped(
     result = run("resolve", METADATA, "--json")
     assert (json.loads(result.out)["data"], result.code) == (None, 3)
     assert f"stopped {stopped}" in result.out
+
+
+@pytest.mark.parametrize("option", ["--report", "--export=rows.csv"])
+def test_reading_a_store_is_stopped(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    # 580,000 rows of a store of 28 MiB took more than a GB.
+    path = str(tmp_path / "store.sqlite")
+    Store(path).close()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nvp.census.report.count_wheels", growing)
+    monkeypatch.setattr(cli, "_MEMORY", 20 * MIB)
+    words = ["census", "-o", path, option, "--json"]
+    error = json.loads(run(*words).out)["errors"][0]
+    assert (error["path"], error["hint"]) == (path, signals.STOPPED)
+    assert error["message"].startswith("the command was stopped at 20 MiB")
+    assert not (tmp_path / "rows.csv").exists()
 
 
 @pytest.mark.parametrize("command", ["inspect", "validate"])

@@ -37,8 +37,9 @@ _INTERRUPTED = 130
 _WITHOUT_WAITS = ("pip", "serve", "census")
 """Commands that print their own progress, so they need no waiting line."""
 
-_UNLIMITED = ("pip", "serve", "census", "doctor")
-"""Commands that may run for days, or limit their work themselves."""
+_UNLIMITED = ("pip", "serve", "doctor")
+"""Commands that may run for days, or limit their work themselves. So does ``census``,
+unless it only reads a store."""
 
 _SECONDS, _MEMORY = 20.0, 700 << 20
 _SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT = 8.0, 200 << 20
@@ -154,8 +155,9 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
-        with _limiting(name, _SECONDS, _MEMORY):
-            result: Result = find_command(name).execute(options, os.environ)
+        if name != "census" or options.index is None:
+            stack.enter_context(_limiting(name, _SECONDS, _MEMORY))
+        result: Result = find_command(name).execute(options, os.environ)
     return result
 
 

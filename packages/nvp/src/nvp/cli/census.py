@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import shlex
 import signal
@@ -265,7 +266,10 @@ def show_store(options: argparse.Namespace) -> Result:
     """Export the store, print its report, or do both."""
     from ..census.report import count_wheels, export, summarize
     from ..census.store import Store
+    from ..signals import count_input
 
+    with contextlib.suppress(OSError, ValueError):
+        count_input(options.output, os.path.getsize(options.output))
     with Store(options.output, create=False) as store, store.intact():
         data: dict[str, object] = {**count_wheels(store), "store": options.output}
         text: list[str | Table] = []
