@@ -360,6 +360,18 @@ def wait_for(futures: Sequence[Future[Any]]) -> None:
         pass
 
 
+_threads = threading.local()
+
+
+def go_on() -> None:
+    """End a thread of `map_in_threads` after an error in another thread.
+
+    :raises StoppedError: another thread has failed, or was stopped.
+    """
+    if getattr(_threads, "failed", None) and _threads.failed.is_set():
+        raise StoppedError("after an error in another thread")
+
+
 def map_in_threads(
     jobs: int,
     function: Callable[[T], S],
@@ -368,11 +380,15 @@ def map_in_threads(
 ) -> list[S]:
     """Return the results of a function, which threads call; wake up as `wait_for`.
 
-    :param stop: called after an error, to make the function fail in other threads.
+    :param stop: called after an error, to make the function fail in other threads. So
+        does `go_on`, if the function calls it.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    pool = ThreadPoolExecutor(jobs)
+    failed = threading.Event()
+    pool = ThreadPoolExecutor(
+        jobs, initializer=setattr, initargs=(_threads, "failed", failed)
+    )
     try:
         tasks = [pool.submit(function, item) for item in items]
         for task in tasks:
@@ -380,6 +396,7 @@ def map_in_threads(
                 wait_for([task])
             task.result()
     except BaseException as error:
+        failed.set()
         stop()
         # The end of the process waits for threads too, but not without an end.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)

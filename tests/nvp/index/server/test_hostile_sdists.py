@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import sys
 import tarfile
+import threading
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -21,6 +23,7 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.index.server import static_files
 from nvp.index.server.static_files import read_file
+from nvp.signals import map_in_threads
 
 INFO = "kern-1.0/PKG-INFO"
 BLANK = bytes(1 << 20)
@@ -165,3 +168,28 @@ def test_the_name_of_a_directory_may_not_be_utf_8(tmp_path: Path) -> None:
     api.write_index(tmp_path)
     page = (tmp_path / "kern" / "index.html").read_bytes()
     assert b'"../%FF/kern-1.0-py3-none-any.whl#' in page
+
+
+@pytest.mark.parametrize("name", ["digest", "member", "members"])
+def test_a_thread_ends_after_an_error_in_another_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kern-1.0.tar.gz"
+    member = [header("kern-1.0/x", 8 << 20), *[BLANK] * 8, header(INFO)]
+    write_gzip(path, member if name == "member" else many())
+    if name != "digest":
+        monkeypatch.setattr(static_files, "_digest", lambda _: "0" * 64)
+
+    begun = threading.Event()
+
+    def work(item: str) -> object:
+        if not item:
+            begun.wait()
+            raise InputError("damaged")
+        begun.set()
+        while True:  # until the other thread has failed
+            with contextlib.suppress(InputError):
+                read_file(item, None, model.File(filename="x", url="x", hashes={}))
+
+    with pytest.raises(InputError, match="damaged"):
+        map_in_threads(2, work, ["", str(path)])

@@ -31,7 +31,7 @@ from nvidia_variant_provider.metadata.document import (
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
 from ...files import list_folders
-from ...signals import count_input
+from ...signals import count_input, go_on
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,
@@ -192,6 +192,7 @@ def _digest(path: str) -> str:
     with open_regular(path) as file:
         count_input(path, os.fstat(file.fileno()).st_size)
         while piece := file.read(1 << 20):
+            go_on()
             digest.update(piece)
     return digest.hexdigest()
 
@@ -231,6 +232,7 @@ def _find_pkg_info(data: gzip.GzipFile) -> bytes:
     """
     name = ""
     for _ in range(_MOST_MEMBERS):
+        go_on()
         head = data.read(tarfile.BLOCKSIZE)
         if head and not any(head):
             return b""
@@ -256,7 +258,8 @@ def _find_pkg_info(data: gzip.GzipFile) -> bytes:
                     raise tarfile.ReadError("PKG-INFO is not a regular file")
                 return data.read(min(size, MAX_MEMBER))
             name = ""
-        data.seek(after)
+        while data.tell() < after and data.read(min(after - data.tell(), 1 << 20)):
+            go_on()
     raise tarfile.ReadError(f"more than {_MOST_MEMBERS} members")
 
 
