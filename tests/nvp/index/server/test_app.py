@@ -53,7 +53,7 @@ class TestPages:
         ("accept", "kind"),
         [
             (JSON, JSON),
-            (f"text/html;q=0.1, {JSON}", JSON),
+            (f"text/html;q=0.1, {JSON}", "text/html; charset=utf-8"),
             ("text/html, */*;q=0.1", "text/html; charset=utf-8"),
             ("", "text/html; charset=utf-8"),
             ("image/png", None),

@@ -23,7 +23,7 @@ from support.range_server import Answer, serve_answers
 from support.serving import serving
 from support.wheels import stub_wheel
 
-from nvp.index.http.pages import parse_page
+from nvp.index.http.pages import ACCEPT, parse_page
 
 HTML = "text/html"
 PAGE = "/simple/torch/"
@@ -161,11 +161,19 @@ def test_html_becomes_json() -> None:
     assert (file["size"], file["upload-time"]) == (7, FILE["upload-time"])
 
 
-def test_html_stays_html() -> None:
-    text = read(HTML, PAGE_IN_HTML, HTML)
+@pytest.mark.parametrize("accept", [HTML, ACCEPT])
+def test_html_stays_html(accept: str) -> None:
+    """Installers read other values of HTML than of JSON: pip reads no times."""
+    text = read(accept, PAGE_IN_HTML, HTML)
+    assert text.startswith("<!DOCTYPE html>")
     assert metas(text) == {*IN_HTML, ("pypi:later", "x")}
-    for part in (f'data-provenance="{PROVENANCE}"', 'data-later="z"'):
-        assert part in text
+    for key, value in {
+        "data-provenance": PROVENANCE,
+        "data-later": "z",
+        "data-size": "7",
+        "data-upload-time": FILE["upload-time"],
+    }.items():
+        assert f'{key}="{value}"' in text
 
 
 def test_the_version_of_the_index_stays_where_its_keys_need_it() -> None:
@@ -213,7 +221,7 @@ def rendering() -> Any:
 
     def render(body: bytes, kind: str, form: str) -> bytes:
         page = parse_page(body, kind, URL, "torch")
-        return bytes(respond_with(page, Format(form), lambda _: None).body)
+        return bytes(respond_with(page, (Format(form),) * 2, lambda _: None).body)
 
     return render
 

@@ -22,7 +22,8 @@ from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from simple_repository import content_negotiation, errors, model
+from simple_repository import errors, model
+from simple_repository.content_negotiation import Format
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -39,7 +40,7 @@ from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .rendering import find_format, respond_with
+from .rendering import find_forms, respond_with
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -175,9 +176,9 @@ class _Handlers:
 
     async def projects(self, request: Request) -> Response:
         """Send the list of projects."""
-        form = find_format(request)
+        forms = find_forms(request)
         page = await self._source.repository.get_project_list()
-        return respond_with(page, form, self._failures.warn)
+        return respond_with(page, forms, self._failures.warn)
 
     async def add_slash(self, request: Request) -> Response:
         """Redirect to the URL of a page, which ends with a slash."""
@@ -186,7 +187,7 @@ class _Handlers:
 
     async def project(self, request: Request) -> Response:
         """Send the page of a project."""
-        form = find_format(request)
+        forms = find_forms(request)
         name = request.path_params["project"]
         normal = canonicalize_name(name, validate=False)
         if normal != name:
@@ -196,15 +197,15 @@ class _Handlers:
             raise errors.PackageNotFoundError(ascii(name))
         # pip reads METADATA from the whole wheel, other installers by range requests.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
-        work = partial(self._make_page, name, form, reads_parts=reads_parts)
+        work = partial(self._make_page, name, forms, reads_parts=reads_parts)
         kept = self._source.kept
         if kept is None:
             return await self._with_credentials(request, work)
-        key = self._root, self._source.client.identity, name, form, reads_parts
+        key = self._root, self._source.client.identity, name, forms, reads_parts
         return await self._with_credentials(request, lambda: kept.make(key, work))
 
     async def _make_page(
-        self, name: str, form: content_negotiation.Format, *, reads_parts: bool
+        self, name: str, forms: tuple[Format, Format], *, reads_parts: bool
     ) -> Response:
         late = asyncio.get_running_loop().call_later(_SILENCE, self._on_wait, name)
         try:
@@ -219,13 +220,13 @@ class _Handlers:
         )
         page = replace(page, files=files)
         logger.info("page of %s: %d files", name, len(files))
-        return respond_with(page, form, self._failures.warn)
+        return respond_with(page, forms, self._failures.warn)
 
     async def links(self, request: Request) -> Response:
         """Send all files on one page, for pip's ``--find-links``."""
         if self._source.links is None:
             raise errors.PackageNotFoundError("links")
-        form = find_format(request)
+        forms = find_forms(request)
         everything = await self._with_credentials(request, self._source.links.read_all)
         projects = {
             project_of(file.filename)
@@ -240,7 +241,7 @@ class _Handlers:
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
             files += [self._link_up(file, name, "../") for file in page.files]
-        return respond_with(with_files(everything, files), form, self._failures.warn)
+        return respond_with(with_files(everything, files), forms, self._failures.warn)
 
     def _link_up(
         self, file: model.File, project: str, root: str, *, reads_parts: bool = False

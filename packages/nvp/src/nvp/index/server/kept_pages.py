@@ -36,6 +36,9 @@ CUT_KEY = "_nvidia_variant_provider_cut"
 """The key that marks a truncated page. Its value has the reason in ``why``, and in
 ``has_length`` whether the reply announced a length."""
 
+HTML_KEY = "_nvidia_variant_provider_html"
+"""The key that marks a page that its index sent in HTML."""
+
 _PERIOD = 10.0
 """The lifetime in seconds of a page whose index sets none, and the longest lifetime of
 results made from pages, because verdicts on their wheels may change."""

@@ -21,36 +21,42 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
 from ..http.urls import is_text
-from .kept_pages import CUT_KEY
+from .kept_pages import CUT_KEY, HTML_KEY
 from .responses import HEADERS, break_off
 
-_HIDDEN = (KEPT_KEY, CUT_KEY)
+_HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY)
 
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
 """A key that can be a part of the name of an HTML attribute."""
 
 
-def find_format(request: Request) -> Format:
-    """Return the form of pages that a client accepts.
+def find_forms(request: Request) -> tuple[Format, Format]:
+    """Return the form of pages for a client, and that of pages that were HTML before.
+
+    These stay HTML if the client accepts HTML. Otherwise it could read more of a page
+    than without this server: pip reads upload times only in JSON.
 
     :raises UnsupportedSerialization: the client accepts none of the forms.
     """
     accept = request.headers.get("accept", "")
     try:
-        return content_negotiation.select_response_format(accept)
+        form = content_negotiation.select_response_format(accept)
+        return form, Format.HTML_LEGACY if "html" in accept else form
     except ValueError:
         raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
 
 
 def respond_with(
     page: model.ProjectDetail | model.ProjectList,
-    form: Format,
+    forms: tuple[Format, Format],
     warn: Callable[[str], None],
 ) -> Response:
     """Return the response with a page.
 
+    :param forms: the result of `find_forms`.
     :param warn: called with the reason if the page is truncated, like the original.
     """
+    form = forms[HTML_KEY in page.private_metadata]
     body = render(page, form)
     cut: Any = page.private_metadata.get(CUT_KEY)
     if cut is None:
@@ -137,8 +143,10 @@ def _html_file(file: model.File) -> dict[str, str]:
         "data-core-metadata": metadata,
         "data-yanked": "" if file.yanked is True else file.yanked or None,
         "data-gpg-sig": None if file.gpg_sig is None else str(file.gpg_sig).lower(),
+        "data-size": None if file.size is None else str(file.size),
     }
     kept = {f"data-{k}": v for k, v in kept_keys(file).items() if _KEY.fullmatch(k)}
+    kept.setdefault("data-upload-time", write_time(file.upload_time))
     return {key: value for key, value in {**kept, **known}.items() if is_text(value)}
 
 

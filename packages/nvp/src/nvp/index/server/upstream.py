@@ -18,6 +18,7 @@ from html import escape
 from itertools import chain, islice, takewhile
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name, is_normalized_name
@@ -48,7 +49,7 @@ from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
 from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
-from .kept_pages import CUT_KEY, KeptPage, KeptPages, note
+from .kept_pages import CUT_KEY, HTML_KEY, KeptPage, KeptPages, note
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,6 @@ class Upstream(SimpleRepository):
     """The cache of pages, if any."""
 
     def __init__(self) -> None:
-        # A page may list several files of one name.
         self._pages: Aging[str, dict[str, list[model.File]]] = Aging(_PAGES, FOREVER)
 
     async def get_project_page(
@@ -125,8 +125,7 @@ class Upstream(SimpleRepository):
         if file is None:
             raise errors.ResourceUnavailable(resource_name)
         if file.url.startswith("file:"):
-            path = local_path(file.url + suffix)
-            return model.LocalResource(path=path, to_cache=False)
+            return model.LocalResource(local_path(file.url + suffix), to_cache=False)
         return model.HttpResource(url=with_suffix(file.url, suffix))
 
     async def get_project_list(
@@ -173,12 +172,7 @@ class Upstream(SimpleRepository):
             # Read the page again, because the validators belong to another URL.
             return await self._ask(client, url, accept, project)
         page = await asyncio.to_thread(_parse, reply, project, broken)
-        page = await _refuse_near_files(page, client, url, reply.url)
-        if broken is None:
-            return reply, page
-        has_length = "content-length" in reply.headers
-        cut = {CUT_KEY: {"why": str(broken), "has_length": has_length}}
-        return reply, replace(page, private_metadata=page.private_metadata | cut)
+        return reply, await _refuse_near_files(page, client, url, reply.url)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
@@ -369,7 +363,13 @@ def _parse(
     """Parse a page. An error contains the reply, which an installer may understand."""
     kind = reply.headers.get("content-type", "")
     try:
-        return parse_page(reply.body, kind, reply.url, project, exact=True)
+        page = parse_page(reply.body, kind, reply.url, project, exact=True)
+        is_json = kind.lower().startswith(ACCEPT.partition(",")[0])
+        own: dict[str, Any] = {} if is_json else {HTML_KEY: True}
+        if broken is not None:
+            has_length = "content-length" in reply.headers
+            own[CUT_KEY] = {"why": str(broken), "has_length": has_length}
+        return replace(page, private_metadata=page.private_metadata | own)
     except UpstreamError as error:
         if isinstance(error, TooLargeError):
             raise
