@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 from urllib.parse import urldefrag
@@ -401,9 +402,13 @@ def _check_distinct(files: Iterable[model.File]) -> None:
     """Check that each file is only once on a page, or always the same.
 
     Which of the entries with one URL counts depends on the installer and on the format.
+    The local index has one URL for the entries with one hash.
     """
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
-        place = file.filename, file.url.partition("?")[0]
-        if known.setdefault(place, file) != file:
-            raise ValueError(f"{shown(file.filename)} is there twice with one URL")
+        place = file.url.partition("?")[0]
+        other = known.setdefault((file.filename, place), file)
+        digest = file.hashes.get("sha256", place)
+        same = known.setdefault((file.filename, digest), file)
+        if other != file or (same is not file and replace(same, url=file.url) != file):
+            raise ValueError(f"{shown(file.filename)} is there twice")
