@@ -146,7 +146,7 @@ def _read_pages(data: bytes, _: Path) -> None:
         parse_page(data, kind, url, "torch", exact=True)
     page = parse_page(data, kind, url, "torch")
     for form in (Format.JSON_V1, Format.HTML_V1):  # as the local index shows it
-        respond_with(page, form, lambda _: None)
+        respond_with(page, (form, form), lambda _: None)
 
 
 def _mutate_pins(rng: random.Random, seeds: Sequence[bytes]) -> bytes:

@@ -15,6 +15,7 @@ from support.memory import MIB, peak_of_reading
 from support.pages import HTML, NAME, SHA, URL, links_of_pip, only, read_html
 
 from nvidia_variant_provider.errors import printable
+from nvp.index.http.html_links import is_plain_page
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import UpstreamError
 
@@ -315,6 +316,9 @@ ODD = [
     f'<a href="a/{NAME}?a"><a href="a/{NAME}?b">', f'<a href="{"a" * 300}.whl">',
     f'<a href="a/{NAME}#a"><a href="a/{NAME}#b" data-yanked=x>',
     f'<a href="a/{NAME}#md5=1"><a href="a/{NAME}#md5=2">',
+    f'<a href="a/{NAME}#a"><a href="a/%74{NAME[1:]}" data-yanked=x>',
+    f'<a href="{NAME}?x=/y">', f'<a href="{NAME}?a&amp;sha256={SHA}">',
+    f'<a href="{NAME}" data-upload-time="2024-13-01T00:00:00Z">',
     '<a href="a//b">', '<a href="\u00e9.whl">',
     f'<a href="{NAME}#sha1={SHA[:40]}">', f'<a href="{NAME}#sha224={SHA[:56]}">',
     f'<a href="{NAME}" data-yanked>', f'<a href="{NAME}" data-core-metadata="">',
@@ -348,6 +352,14 @@ def test_a_page_that_installers_read_differently_is_refused(odd: str) -> None:
     for text in (odd + PLAIN, PLAIN + odd):
         with pytest.raises(UpstreamError):
             parse_page(text.encode(), HTML, URL, "torch", exact=True)
+
+
+def test_latin_1_is_plain_only_without_other_characters() -> None:
+    """uv reads every page as UTF-8."""
+    for text, is_plain in (("x", True), ("\xa0", False)):
+        body = f'<a href="{NAME}" data-requires-python=">=3.8{text}">x</a>'
+        kind = "text/html; charset=latin1"
+        assert is_plain_page(body.encode("latin1"), kind) is is_plain
 
 
 @given(st.lists(st.sampled_from(COMMON), max_size=12))

@@ -13,6 +13,7 @@ import codecs
 import html
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from email.message import Message
 
 from simple_repository import model
@@ -94,10 +95,12 @@ HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
 _SIZE = re.compile("[0-9]{1,18}")
-_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?")
+_TIME = re.compile(
+    r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][01][0-9]:[0-5][0-9])?"
+)
 
-_CHARSETS = ("utf-8", "ascii", "iso8859-1", "cp1252")
-"""The encodings of plain pages, in which tags have the bytes of ASCII."""
+_CHARSETS = ("ascii", "iso8859-1", "cp1252")
+"""The encodings in which ASCII has the same bytes as in UTF-8."""
 
 _NOT_OF_PAGES = ("idna", "punycode")
 """Encodings of host names, which Python decodes in quadratic time."""
@@ -201,8 +204,14 @@ def read_links(
 
 def _is_for_all(reference: str) -> bool:
     """Return whether all installers read the reference of a link in the same way."""
-    fragment = reference.partition("#")[2]
-    return is_plain(reference) and bool(_FRAGMENT.fullmatch(fragment))
+    url, _, fragment = reference.partition("#")
+    return (
+        is_plain(reference)
+        and bool(_FRAGMENT.fullmatch(fragment))
+        # uv takes the text after the last slash for the name, and pip such a hash.
+        and "/" not in url.partition("?")[2]
+        and not HASH.search(url)
+    )
 
 
 def _parse_announced(text: str) -> bool | dict[str, str] | None:
@@ -223,8 +232,9 @@ def is_plain_page(body: bytes, content_type: str) -> bool:
     one name, and entities without a semicolon. No list of such cases would be complete,
     so a plain page has only the parts that all parsers read in the same way.
     """
-    if codecs.lookup(_charset(content_type)).name not in _CHARSETS:
-        return False
+    charset = codecs.lookup(_charset(content_type)).name
+    if charset != "utf-8" and not (charset in _CHARSETS and body.isascii()):
+        return False  # uv reads every page as UTF-8
     page = b"".join(_decode(body, content_type))
     if len(_BASE.findall(page)) > 1:
         return False
@@ -253,6 +263,14 @@ def _are_plain(attributes: bytes) -> bool:
         return False
     text = _ENTITY.sub(" ", attributes.decode())
     return html.unescape(text) == text
+
+
+def in_utf_8(start: str, body: bytes, content_type: str) -> bytes:
+    """Return a page in UTF-8 that begins with a tag; other parsers read the rest.
+
+    :raises ValueError: the page is not text, or its encoding is unknown.
+    """
+    return start.encode() + b"".join(_decode(body, content_type))
 
 
 def _parse(body: bytes, content_type: str, target: _Target) -> Iterator[None]:
@@ -322,8 +340,16 @@ def is_plain_link(link: Link, base: str) -> bool:
         and bool(href or not file_name(base))  # only for pip, "#" is the base
         and (metadata is None or bool(told))  # pip reads "false" as true
         and bool(_SIZE.fullmatch(get("data-size") or "0"))
-        and bool(_TIME.fullmatch(get("data-upload-time", "0000-00-00T00:00:00Z")))
+        and _is_time(get("data-upload-time", "2000-01-01T00:00:00Z"))
     )
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text[:19])
+    except ValueError:
+        return False
+    return _TIME.fullmatch(text) is not None
 
 
 def _announced(link: Link) -> tuple[str | None, bool | dict[str, str] | None]:

@@ -12,9 +12,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from html import escape
 from itertools import count, islice
 from typing import Any
-from urllib.parse import urldefrag
+from urllib.parse import unquote, urldefrag, urljoin
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -28,6 +29,7 @@ from .html_links import (
     TooMuchError,
     file_of_link,
     find_base,
+    in_utf_8,
     is_plain_link,
     is_plain_page,
     read_links,
@@ -45,6 +47,7 @@ from .kept_keys import (
     told_metadata,
 )
 from .urls import (
+    CompleteResponse,
     TooLargeError,
     UpstreamError,
     absolute_url,
@@ -104,6 +107,35 @@ def parse_page(
         return _read_html(body, content_type, url, project, exact=exact)
     except _PAGE_ERRORS as error:
         raise _page_error(error, url) from None
+
+
+def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
+    """Return a reply whose page means the same at another place.
+
+    Otherwise, a link such as ``../f/`` could lead to a file of another index behind
+    the local one. A page that no installer can read is returned unchanged; one with a
+    relative base, which pip does not resolve, becomes empty.
+    """
+    kind, url, body = reply.headers.get("content-type", ""), reply.url, reply.body
+    if not reply.is_whole:
+        return reply
+    try:
+        if _is_json(kind, url):
+            page = json.loads(body)
+            for item in page["files"]:
+                item["url"] = urljoin(url, item["url"])
+            raw = json.dumps(page).encode()
+        else:
+            given = find_base(body, kind) or ""
+            if given not in ("", base := urljoin(url, given)):
+                return replace(reply, raw=b"")
+            raw = in_utf_8(f'<base href="{escape(base)}">', body, kind)
+            kind = "text/html; charset=utf-8"
+    except (*_PAGE_ERRORS, UpstreamError):
+        return reply
+    headers = {**reply.headers, "content-type": kind}
+    headers.pop("content-encoding", None)
+    return replace(reply, raw=raw, headers=headers)
 
 
 def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:
@@ -332,6 +364,7 @@ def _is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
     return (
         is_plain(item["url"])
         and "#" not in item["url"]
+        and not HASH.search(item["url"])
         and file_name(file.url) == file.filename  # pip goes by the URL
         and hashes in (None, read_hashes(hashes))
         and item.get("data-dist-info-metadata", metadata) == metadata
@@ -406,9 +439,12 @@ def _check_distinct(files: Iterable[model.File]) -> None:
     """
     known: dict[tuple[str, str], model.File] = {}
     for file in files:
-        place = file.url.partition("?")[0]
-        other = known.setdefault((file.filename, place), file)
+        place = unquote(file.url.partition("?")[0])
         digest = file.hashes.get("sha256", place)
-        same = known.setdefault((file.filename, digest), file)
-        if other != file or (same is not file and replace(same, url=file.url) != file):
-            raise ValueError(f"{shown(file.filename)} is there twice")
+        for key in {place, digest}:
+            other = known.setdefault((file.filename, key), file)
+            if other is file:
+                continue
+            is_same = key != place or unquote(other.url) == unquote(file.url)
+            if not is_same or replace(other, url=file.url) != file:
+                raise ValueError(f"{shown(file.filename)} is there twice")

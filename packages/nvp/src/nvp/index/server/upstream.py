@@ -29,7 +29,7 @@ from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
-from ..http.pages import ACCEPT, parse_page, parse_projects
+from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.urls import (
     HTML_PAGE,
     METADATA,
@@ -374,7 +374,7 @@ def _parse(
         if isinstance(error, TooLargeError):
             raise
         failure = broken or error
-        failure.reply = reply
+        failure.reply = with_absolute_links(reply)
         raise failure from None
 
 
@@ -416,10 +416,8 @@ async def _refuse_near_files(
 
 def _read_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
     body, url = read_bytes(path, limit=LARGE_BYTES), path.absolute().as_uri()
-    # An installer gets the page from another place, and takes the first base.
-    base = b"" if b"<base" in body.lower() else f'<base href="{url}">'.encode()
-    head, raw = {"content-type": "text/html"}, base + body
-    reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=raw)
+    head = {"content-type": "text/html"}
+    reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=body)
     try:
         return _parse(reply, project)
     except UpstreamError as error:
