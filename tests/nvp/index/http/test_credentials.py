@@ -56,10 +56,10 @@ def record(
     :param targets: the targets of redirects.
     :param closed: the only user and password of each path that requires them.
     """
-    names = {"requests": [], "targets": targets, "closed": closed or {}}
-    handler = type("Handler", (Recorder,), names)
-    with start_server(handler) as url:
-        yield url.rstrip("/"), handler.requests
+    seen: list[tuple[str, str, str]] = []
+    names = {"requests": seen, "targets": targets, "closed": closed or {}}
+    with start_server(type("Handler", (Recorder,), names)) as url:
+        yield url.rstrip("/"), seen
 
 
 @pytest.mark.parametrize("keeps", [False, True])
@@ -143,8 +143,8 @@ def test_credentials_after_a_redirect(netrc: str) -> None:
         moved |= {"/a/closed": f"{other}/closed"}
         client = Client(Settings(plain_http=True))
         with BlockingClient(lambda: client) as reader:
-            for place, pair in {"/a/": "a:b", "/b/": "e:f"}.items():
-                reader.add_credentials(f"{url}{place}", tuple(pair.split(":")))
+            for place, pair in {"/a/": ("a", "b"), "/b/": ("e", "f")}.items():
+                reader.add_credentials(f"{url}{place}", pair)
             reader.add_credentials(f"{other}/", ("c", "d"))
             reader.read(f"{url}/a/1")
             reader.read(f"{url}/a/closed")

@@ -113,13 +113,13 @@ def test_a_file_that_is_newer_than_the_last_page() -> None:
         index = server.url.replace("://", "://me:S3cret@") + "/simple/"
         with start(index) as running:
             assert running.page().status == 200
-            file = {"filename": LISTED, "url": f"/a/{LISTED}"}
-            hashes = {"sha256": "0" * 64}
-            mark = mark_of(model.File(**file, hashes=hashes))
+            place, hashes = f"/a/{LISTED}", {"sha256": "0" * 64}
+            mark = mark_of(model.File(LISTED, place, hashes))
             url = f"{running.urls[0]}../f/torch/-/{mark}/{LISTED}"
             assert ask(urljoin(url, LISTED)).status == 404
-            answers |= page_of({**file, "hashes": hashes})
-            answers[f"/a/{LISTED}"] = Answer(body=b"a")
+            file = {"filename": LISTED, "url": place, "hashes": hashes}
+            answers |= page_of(file)
+            answers[place] = Answer(body=b"a")
             assert ask(urljoin(url, LISTED)).body == b"a"
 
 
