@@ -150,6 +150,7 @@ URL = "https://user:pass@index.example/simple"
         "-f ./wheels",
         "-f ../project/wheels",
         "-f link/../wheels",
+        "-i -e./x",
         "-f 'with space'",
         "-f nowhere",
         "-f file:///somewhere",

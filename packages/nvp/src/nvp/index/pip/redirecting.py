@@ -341,18 +341,17 @@ class FileCopies:
             if value := self.environ.get(name):
                 text = text.replace(f"${{{name}}}", value)
         try:
-            split = shlex.split(text)
+            words = iter(shlex.split(text))
         except ValueError:
             return []
-        if any(_split(word)[0] in _EDITABLE for word in split):
-            return []  # pip ignores other options on the line of a requirement
-        words = iter(split)
         options: list[tuple[str, str | None]] = []
         for word in words:
             if word == "--":
                 options += [(rest, "") for rest in (word, *words)]
                 break
             option, value = _split(word)
+            if option in _EDITABLE:
+                return []  # pip ignores other options on the line of a requirement
             if option in _HERE:
                 value = next(words, None) if value is None else value
                 options.append((option, value))
