@@ -398,7 +398,7 @@ def map_in_threads(
     except BaseException as error:
         failed.set()
         stop()
-        # The end of the process waits for threads too, but not without an end.
+        # At its end, the process waits for threads too, but only for a short time.
         pool.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     pool.shutdown()

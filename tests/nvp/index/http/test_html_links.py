@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.grids import some_of
 from support.memory import MIB, peak_of_reading
-from support.pages import HTML, NAME, SHA, URL, links_of_pip, only, read_html
+from support.pages import HTML, JSON, NAME, SHA, URL, links_of_pip, only, read_html
 
 from nvidia_variant_provider.errors import printable
 from nvp.index.http.html_links import is_plain_page
-from nvp.index.http.pages import parse_page, parse_projects
-from nvp.index.http.urls import UpstreamError
+from nvp.index.http.pages import parse_page, parse_projects, with_absolute_links
+from nvp.index.http.urls import CompleteResponse, UpstreamError
 
 _TEXT = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=12
@@ -352,6 +352,36 @@ def test_a_page_that_installers_read_differently_is_refused(odd: str) -> None:
     for text in (odd + PLAIN, PLAIN + odd):
         with pytest.raises(UpstreamError):
             parse_page(text.encode(), HTML, URL, "torch", exact=True)
+
+
+@pytest.mark.parametrize("end", ["", f"?sig={'x' * 3000}", "x" * 3000])
+@pytest.mark.parametrize(
+    ("kind", "body", "part"),
+    [
+        (
+            JSON,
+            b'{"files": [{"filename": "a"}, 5, {"url": "../f/a.whl"}]}',
+            '{"url": "https://index.example/simple/f/a.whl"}',
+        ),
+        (
+            HTML,
+            b'<a href="../f/a.whl" a a>',
+            f'<base href="{URL}"><a href="../f/a.whl"',
+        ),
+    ],
+)
+def test_no_relative_link_is_passed_on(
+    kind: str, body: bytes, part: str, end: str
+) -> None:
+    """It could lead to a file of another index behind the local one."""
+    reply = CompleteResponse(
+        status=200, url=URL + end, headers={"content-type": kind}, body=body, raw=body
+    )
+    raw = with_absolute_links(reply).raw
+    if end.startswith("x"):
+        assert raw == b""
+    else:
+        assert part in raw.decode()
 
 
 def test_latin_1_is_plain_only_without_other_characters() -> None:

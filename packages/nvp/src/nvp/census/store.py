@@ -229,7 +229,7 @@ class Store:
             raise InputError(message, path=self._path, hint=_HINT)
         with self._errors():
             self._connection.execute(f"PRAGMA hard_heap_limit = {_MEMORY}")
-            # A page that is linked again and again would have rows without end.
+            # A page of the file that is linked again and again has rows without end.
             if self._connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
                 raise sqlite3.DatabaseError("it is damaged")
             self._connection.execute("PRAGMA foreign_keys = ON")

@@ -21,7 +21,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import shown
 
 from .kept_keys import known_keys, private_keys, read_time, read_yanked
-from .urls import absolute_url, file_name, is_file_name, is_plain
+from .urls import HASH, absolute_url, file_name, is_file_name, is_plain
 
 _PIECE = 64 * 1024
 _PIECES = 4
@@ -91,13 +91,13 @@ _FRAGMENT = re.compile("[A-Za-z0-9_-]*|(?:sha256|sha384|sha512|md5)=[0-9A-Fa-f]+
 """The fragments of URLs that mean the same to pip and uv. Only pip or only uv checks
 other hashes, and ``egg=`` makes pip skip a file."""
 
-HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
-"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
-
 _SIZE = re.compile("[0-9]{1,18}")
 _TIME = re.compile(
     r"[0-9-]{10}T[0-9:]{8}(?:\.[0-9]{1,9})?(Z|[+-][01][0-9]:[0-5][0-9])?"
 )
+
+_ANNOUNCING = ("data-core-metadata", "data-dist-info-metadata")
+"""The attributes that announce METADATA (PEP 714); the first one counts."""
 
 _CHARSETS = ("ascii", "iso8859-1", "cp1252")
 """The encodings in which ASCII has the same bytes as in UTF-8."""
@@ -214,17 +214,6 @@ def _is_for_all(reference: str) -> bool:
     )
 
 
-def _parse_announced(text: str) -> bool | dict[str, str] | None:
-    """Parse the attribute ``data-core-metadata`` (PEP 714); ``None`` if it is odd.
-
-    pip or uv ignores METADATA that a page announces in another way.
-    """
-    name, mark, value = text.partition("=")
-    if mark and name in ("sha256", "sha384", "sha512", "md5"):
-        return {name: value}
-    return {"true": True, "false": False}.get(text)
-
-
 def is_plain_page(body: bytes, content_type: str) -> bool:
     """Return whether pip, browsers and this module find the same links on a page.
 
@@ -329,19 +318,23 @@ def _decode(body: bytes, content_type: str) -> Iterator[bytes]:
 def is_plain_link(link: Link, base: str) -> bool:
     """Return whether all installers read a link in the same way."""
     get = link.attributes.get
-    reference = get("href") or ""
-    href = reference.partition("#")[0]
-    url = absolute_url(href, base)
-    metadata, told = _announced(link)
+    href, url = _places(link, base)
+    is_announced = not link.attributes.keys().isdisjoint(_ANNOUNCING)
     return (
         url is not None
-        and _is_for_all(reference)
+        and _is_for_all(link.attributes["href"])
         and is_file_name(file_name(url))
         and bool(href or not file_name(base))  # only for pip, "#" is the base
-        and (metadata is None or bool(told))  # pip reads "false" as true
+        and (not is_announced or bool(_announced(link)))  # pip reads "false" as true
         and bool(_SIZE.fullmatch(get("data-size") or "0"))
         and _is_time(get("data-upload-time", "2000-01-01T00:00:00Z"))
     )
+
+
+def _places(link: Link, base: str) -> tuple[str, str | None]:
+    """Return the reference of a link without its fragment, and its URL, if any."""
+    href = link.attributes["href"].partition("#")[0]
+    return href, absolute_url(href, base)
 
 
 def _is_time(text: str) -> bool:
@@ -352,18 +345,22 @@ def _is_time(text: str) -> bool:
     return _TIME.fullmatch(text) is not None
 
 
-def _announced(link: Link) -> tuple[str | None, bool | dict[str, str] | None]:
-    get = link.attributes.get
-    metadata = get("data-core-metadata", get("data-dist-info-metadata"))
-    return metadata, _parse_announced(metadata or "")
+def _announced(link: Link) -> bool | dict[str, str] | None:
+    """Return the hash of METADATA (PEP 714), or whether there is METADATA.
+
+    :returns: ``None`` without the attribute, or if pip or uv ignores its value.
+    """
+    text = next((link.attributes[x] for x in _ANNOUNCING if x in link.attributes), "")
+    name, mark, value = text.partition("=")
+    if mark and name in ("sha256", "sha384", "sha512", "md5"):
+        return {name: value}
+    return {"true": True, "false": False}.get(text)
 
 
 def file_of_link(link: Link, base: str) -> model.File | None:
     """Return the file to which a link leads, if any."""
     get = link.attributes.get
-    reference = get("href") or ""
-    href = reference.partition("#")[0]
-    url = absolute_url(href, base)
+    href, url = _places(link, base)
     match = _TIME.fullmatch(get("data-upload-time", ""))
     time = match[0] if match and match[1] else None  # uv ignores times without a zone
     size, yanked = get("data-size"), get("data-yanked")
@@ -375,13 +372,13 @@ def file_of_link(link: Link, base: str) -> model.File | None:
     return model.File(
         filename=name,
         url=url,
-        hashes=dict(HASH.findall(reference)[:1]),
+        hashes=dict(HASH.findall(link.attributes["href"])[:1]),
         requires_python=get("data-requires-python"),
-        dist_info_metadata=_announced(link)[1],
+        dist_info_metadata=_announced(link),
         size=int(size) if size and _SIZE.fullmatch(size) else None,
         upload_time=read_time(time),
         gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
-        yanked=read_yanked(yanked or (None if yanked is None else True)),
+        yanked=read_yanked(True if yanked == "" else yanked),
         private_metadata=private_keys(
             {
                 key.removeprefix("data-"): value

@@ -16,7 +16,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import printable
 
-from .urls import absolute_url, is_text
+from .urls import HASH, absolute_url, file_name, is_plain, is_text
 
 LABEL_KEY = "_variant-label"
 """The key for the variant label of a file on a page of the local index.
@@ -215,3 +215,23 @@ def read_yanked(value: Any) -> bool | str | None:
         return None
     # Installers print the reason, so escape its control characters.
     return printable(value) if value and is_text(value) else bool(value)
+
+
+def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
+    """Return whether pip and uv read an entry in the same way, and nothing was lost.
+
+    pip reads a hash in the URL, and uv another key for METADATA, which PyPI sets, too.
+    """
+    hashes, metadata = item.get("hashes"), told_metadata(item)
+    return (
+        is_plain(item["url"])
+        and "#" not in item["url"]
+        and not HASH.search(item["url"])
+        and file_name(file.url) == file.filename  # pip goes by the URL
+        and hashes in (None, read_hashes(hashes))
+        and item.get("data-dist-info-metadata", metadata) == metadata
+        and metadata in (None, {}, file.dist_info_metadata)
+        and item.get("requires-python") == file.requires_python
+        and item.get("size") == file.size
+        and isinstance(item.get("yanked"), bool | str | None)
+    )

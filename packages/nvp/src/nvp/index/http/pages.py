@@ -25,7 +25,6 @@ from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
 
 from .html_links import (
-    HASH,
     TooMuchError,
     file_of_link,
     find_base,
@@ -37,6 +36,7 @@ from .html_links import (
 from .kept_keys import (
     OF_PAGES,
     fitting_meta,
+    is_plain_entry,
     known_keys,
     private_keys,
     read_hashes,
@@ -44,14 +44,13 @@ from .kept_keys import (
     read_metas,
     read_time,
     read_yanked,
-    told_metadata,
 )
 from .urls import (
+    HASH,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
     absolute_url,
-    file_name,
     is_file_name,
     is_plain,
     is_text,
@@ -114,16 +113,19 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
 
     Otherwise, a link such as ``../f/`` could lead to a file of another index behind
     the local one. A page that no installer can read is returned unchanged; one with a
-    relative base, which pip does not resolve, becomes empty.
+    relative base, which pip does not resolve, or with a URL that is too long becomes
+    empty.
     """
-    kind, url, body = reply.headers.get("content-type", ""), reply.url, reply.body
-    if not reply.is_whole:
+    kind, body = reply.headers.get("content-type", ""), reply.body
+    if not (reply.is_whole and kind.lower().startswith(_TYPES)):
         return reply
     try:
+        url = _base(reply.url)
         if _is_json(kind, url):
             page = json.loads(body)
             for item in page["files"]:
-                item["url"] = urljoin(url, item["url"])
+                if isinstance(item, dict) and isinstance(item.get("url"), str):
+                    item["url"] = urljoin(url, item["url"])
             raw = json.dumps(page).encode()
         else:
             given = find_base(body, kind) or ""
@@ -131,7 +133,9 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
                 return replace(reply, raw=b"")
             raw = in_utf_8(f'<base href="{escape(base)}">', body, kind)
             kind = "text/html; charset=utf-8"
-    except (*_PAGE_ERRORS, UpstreamError):
+    except UpstreamError:
+        return replace(reply, raw=b"")
+    except _PAGE_ERRORS:
         return reply
     headers = {**reply.headers, "content-type": kind}
     headers.pop("content-encoding", None)
@@ -196,8 +200,14 @@ def find_projects(body: bytes, content_type: str, url: str) -> list[str]:
 
 
 def _base(url: str) -> str:
-    """Return the URL of a page without its query, which its links do not inherit."""
-    return urldefrag(url).url.partition("?")[0]
+    """Return the URL of a page without its query, which its links do not inherit.
+
+    :raises UpstreamError: the URL is too long to repeat it in each link.
+    """
+    base = urldefrag(url).url.partition("?")[0]
+    if absolute_url("./", base) is None:
+        raise UpstreamError("has a URL that is too long", url[:200], hint=_HINT)
+    return base
 
 
 def _name_of_project(item: dict[str, Any]) -> Any:
@@ -209,13 +219,13 @@ def _is_project(name: object) -> bool:
     return isinstance(name, str) and bool(_PROJECT.fullmatch(name))
 
 
-def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
+def _load_page(body: bytes, convert: Callable[[dict[str, Any]], Any]) -> Any:
     """Parse a page with limited memory.
 
     A list or an object of two bytes takes a hundred bytes of memory. So commas and
     brackets are counted first, and complete objects are replaced at once.
 
-    :param replace: returns a replacement for an object, or the object itself.
+    :param convert: returns a replacement for an object, or the object itself.
     :raises ValueError: the page is not JSON.
     :raises TooMuchError: the values of the page would take too much memory.
     """
@@ -228,7 +238,7 @@ def _load_page(body: bytes, replace: Callable[[dict[str, Any]], Any]) -> Any:
         item = dict(pairs)
         if len(item) != len(pairs):
             raise ValueError("it has an object with two values for one key")
-        kept = replace(item)
+        kept = convert(item)
         if kept is item:
             left -= OBJECT_MEMORY
             if left < 0:
@@ -251,8 +261,10 @@ def _finite(text: str) -> float:
 
 
 def _is_json(content_type: str, url: str) -> bool:
-    if absolute_url("./", url) is None:
-        raise UpstreamError("has a URL that is too long", url[:200], hint=_HINT)
+    """Return whether a page is JSON; otherwise it is HTML.
+
+    :raises UpstreamError: it is neither.
+    """
     kind = content_type.lower()
     if not kind.startswith(_TYPES):
         message = f"is {kind[:100]!a}, not a project page"
@@ -288,7 +300,7 @@ def _read_json(
             return item
         few()
         file = _json_file(item, url)
-        if exact and not (file and _is_plain_entry(item, file)):
+        if exact and not (file and is_plain_entry(item, file)):
             raise ValueError(f"the entry of {shown(item['filename'])} is not valid")
         return file or _OMITTED
 
@@ -352,26 +364,6 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         size=size if type(size) is int and size >= 0 else None,
         upload_time=read_time(item.get("upload-time")),
         private_metadata=private_keys(item, known, url),
-    )
-
-
-def _is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
-    """Return whether pip and uv read an entry in the same way, and nothing was lost.
-
-    pip reads a hash in the URL, and uv another key for METADATA, which PyPI sets, too.
-    """
-    hashes, metadata = item.get("hashes"), told_metadata(item)
-    return (
-        is_plain(item["url"])
-        and "#" not in item["url"]
-        and not HASH.search(item["url"])
-        and file_name(file.url) == file.filename  # pip goes by the URL
-        and hashes in (None, read_hashes(hashes))
-        and item.get("data-dist-info-metadata", metadata) == metadata
-        and metadata in (None, {}, file.dist_info_metadata)
-        and item.get("requires-python") == file.requires_python
-        and item.get("size") == file.size
-        and isinstance(item.get("yanked"), bool | str | None)
     )
 
 

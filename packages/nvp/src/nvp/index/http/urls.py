@@ -40,6 +40,9 @@ _ODD_PATH = re.compile(
     re.IGNORECASE,
 )
 
+HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
+"""A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
+
 _LONGEST_URL = 65_536
 """The maximum length of a URL, as in httpx. To resolve it takes 40 times its memory."""
 

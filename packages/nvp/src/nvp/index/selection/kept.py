@@ -180,9 +180,8 @@ class MetadataStore:
 
     def read(self, file: model.File) -> Kept | None:
         """Return METADATA of a file from the cache directory."""
-        head, _, rest = (load(self._path_of(file), 2 * LONGEST, LIFE) or b"").partition(
-            b"\n"
-        )
+        data = load(self._path_of(file), 2 * LONGEST, LIFE) or b""
+        head, _, rest = data.partition(b"\n")
         # Verify the hash first, because a system crash can leave a truncated file.
         if head != _sha256_of(rest):
             return None

@@ -181,7 +181,7 @@ class LocalIndex:
     def join_links(self, locations: Iterable[str]) -> list[str]:
         """Add the paths among the values of ``--find-links``: files, and their pages.
 
-        All files are on one page, because several would not have pip's order.
+        All files are on one page, because several pages would not have pip's order.
 
         :returns: the local URLs; empty if no directory has builds, or one has a file
             that not every pip finds there, so that pip reads the paths itself.
