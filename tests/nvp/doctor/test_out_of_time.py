@@ -218,6 +218,12 @@ def test_a_signal_whose_exception_is_ignored(
     assert printed == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
+def test_a_signal_of_the_timer_from_elsewhere() -> None:
+    with pytest.raises(SystemExit, match="142"), signals.ending():
+        signal.raise_signal(signal.SIGALRM)
+
+
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_SECONDS", 1e-6)
     stack = make_stack(tmp_path, Installed(), environment=machine("13.4", "9.0"))

@@ -106,7 +106,8 @@ def ending() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal until
         told.append(number)
-        if is_careless(frame):
+        is_note = frame is not None and frame.f_code is note.__code__
+        if sys.platform != "win32" and (is_note or _is_delicate(frame)):
             _raise_soon()
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -122,22 +123,12 @@ def ending() -> Iterator[None]:
             until = 0.0
             _raise_soon()
 
-    def again(_: int, frame: FrameType | None) -> None:
-        if is_careless(frame):
-            _raise_soon()
-        else:
-            signal.raise_signal(told[0])
-
-    def is_careless(frame: FrameType | None) -> bool:
-        is_note = frame is not None and frame.f_code is note.__code__
-        return sys.platform != "win32" and (is_note or _is_delicate(frame))
-
     handlers: dict[signal.Signals, Callable[[int, Any], None]]
     handlers = dict.fromkeys(ENDING, end)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         handlers[signal.SIGINT] = end
     if sys.platform != "win32":
-        handlers[signal.SIGALRM] = again
+        handlers[signal.SIGALRM] = lambda number, frame: end([*told, number][0], frame)
     report, sys.unraisablehook = sys.unraisablehook, note
     try:
         with handling(handlers):

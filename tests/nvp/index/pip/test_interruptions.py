@@ -164,6 +164,23 @@ def test_pip_ends_before_its_index(
     assert list(run.temporary.glob("nvidia*")) == []
 
 
+def test_an_interpreter_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:
+    asked, late = tmp_path / "asked", tmp_path / "late"
+    python = tmp_path / "python"
+    # It goes on after the end of the pipe of its questions.
+    lines = f": >{asked}\ncat <&$2\nsleep 1\n: >{late}\nexec sleep 300\n"
+    python.write_text(f"#!/bin/sh\n{lines}")
+    python.chmod(0o700)
+    run = Run("pip", "--python", python, "install", "torch", folder=tmp_path)
+    while not asked.exists():
+        assert run.process.poll() is None
+        time.sleep(0.05)
+    run.process.send_signal(signal.SIGTERM)
+    status, said = run.end()
+    assert (status, said) == (128 + signal.SIGTERM, "")
+    assert not late.exists()
+
+
 def test_nohup(pip: Pip, tmp_path: Path) -> None:
     """The program ignores a signal that its parent ignores."""
     wheel = stub_wheel(tmp_path / "wheels", "plain", "1.0")

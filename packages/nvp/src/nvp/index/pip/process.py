@@ -45,7 +45,8 @@ _CAN_KEEP = sys.platform != "win32"
 """Whether descriptors can be passed to a process, which `_WarmPip` requires."""
 
 _GRACE = 5.0
-"""Seconds before an interrupt is forwarded to pip, which may receive it directly."""
+"""Seconds before an interrupt is forwarded to pip, which may receive it directly, and
+before a process that has sent no reply is killed."""
 
 
 class Pip:
@@ -197,8 +198,9 @@ class Pip:
         sign = warm.read_line(_TIMEOUT)
         reply = warm.read_line(_TIMEOUT) if sign == _SIGN else None
         if reply is None:
+            status = warm.end(_GRACE)
             self._warm = None
-            if warm.end() == _NO_PIP:
+            if status == _NO_PIP:
                 self._borrow()
                 return self._ask(question)
             if sign != _SIGN:
@@ -390,14 +392,16 @@ class _WarmPip:
         """
         self.send({"run": list(arguments), "environ": dict(environ)})
 
-    def end(self) -> int:
-        """End a process without running pip, and return its exit status."""
+    def end(self, patience: float = 0) -> int:
+        """End a process without running pip, and return its exit status.
+
+        :param patience: the seconds until it is killed.
+        """
         self.close()
-        try:
-            return self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(patience)
+        self.process.kill()
+        return self.process.wait()
 
     def close(self) -> None:
         """Close the pipes."""
