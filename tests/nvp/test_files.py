@@ -440,6 +440,27 @@ def test_a_file_that_becomes_a_link_is_replaced(
     assert not target.exists()
 
 
+def test_a_file_that_becomes_a_link_gives_nothing_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of a directory can exchange every file in it at any time."""
+    out, secret, change = tmp_path / "out", tmp_path / "secret", os.fchmod
+    out.touch()
+    out.chmod(0o666)
+    secret.touch(mode=0o600)
+
+    def exchange(file: int, mode: int) -> None:
+        (part,) = tmp_path.glob(".*.part")
+        part.unlink()
+        part.symlink_to(secret)
+        change(file, mode)
+
+    monkeypatch.setattr(os, "fchmod", exchange)
+    with replacing(str(out)):
+        pass
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
 def test_a_written_file_has_no_commands_of_a_ci_service(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     replace_file(path, '["##vso[task.setvariable]", "##[add-mask]", "### title"]')

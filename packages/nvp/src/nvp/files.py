@@ -283,8 +283,9 @@ def replacing(
         try:
             # Mode "x" fails for an existing name, so no other file is lost.
             with open(part, "xb", opener=opener) as file:
-                if mode is not None:
-                    os.chmod(part, mode)
+                if mode is not None and sys.platform != "win32":
+                    # By name, this could change a file to which a stranger links.
+                    os.fchmod(file.fileno(), mode)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
