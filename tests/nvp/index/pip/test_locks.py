@@ -356,10 +356,6 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
     return {
         "not TOML": write(text[:-9]),
         "not UTF-8": lambda: locked.path.write_bytes(b"\xff" + text.encode()),
-        "lock-version: version '2.0' of the format is not supported": write(
-            text.replace('lock-version = "1.0"', 'lock-version = "2.0"')
-        ),
-        "lock-version: there is no version": write(text.partition("\n")[2]),
         "packages: there is no list": write('lock-version = "1.0"\npackages = 1\n'),
         "packages[0]: not a table": write('lock-version = "1.0"\npackages = [1]\n'),
         "there are no hashes": change(lambda t: t["wheels"][1].pop("hashes")),

@@ -5,9 +5,10 @@ PEP 825, "Integration with pylock.toml", adds ``packages.variants-json``, which 
 the metadata since August 2026 and referred to a file before. The PEP allows that
 "either all variant (and non-variant) wheels can be listed, or a subset of them".
 
-pip rejects the names of variant wheels, so it gets a copy of the lock file. There, each
-package with variants has only the wheel for this machine, with its name and URL on the
-local index.
+pip rejects the names of variant wheels, so it gets a copy of the lock file. There, the
+wheel for this machine has its name and URL on the local index, and the names of the
+other wheels have a platform that pip does not install. All else is unchanged, so pip
+refuses every defect of the lock file.
 """
 
 from __future__ import annotations
@@ -22,15 +23,9 @@ from typing import Any
 
 import tomli_w
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import (
-    InputError,
-    NothingFitsError,
-    join,
-    shown,
-)
+from nvidia_variant_provider.errors import InputError, NothingFitsError, join
 from nvidia_variant_provider.metadata import document as metadata_files
 from nvidia_variant_provider.strict_json import read_bytes
 
@@ -61,6 +56,7 @@ class LockedFile:
     :param hashes: the hashes, keyed by algorithm.
     :param place: the place in the lock file, for errors.
     :param text: the inlined content, if any; the URL is then empty.
+    :param table: the file's table in the document, which `LockCopies` changes.
     """
 
     name: str
@@ -68,6 +64,7 @@ class LockedFile:
     hashes: Mapping[str, str]
     place: str
     text: str | None = None
+    table: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +116,6 @@ def read_lock(path: str) -> Lock:
     except UnicodeDecodeError:
         raise _invalid("not UTF-8", path) from None
     document = parse_toml(text, path)
-    _check_version(document, path)
     folder = os.path.abspath(os.path.dirname(local_path(path)))
     packages = document.get("packages")
     if not isinstance(packages, list):
@@ -141,24 +137,6 @@ def parse_toml(text: str, path: str) -> dict[str, Any]:
         return toml_text.parse_toml(text)
     except InputError as error:
         raise _invalid(error.message, path) from None
-
-
-def _check_version(document: Mapping[str, Any], path: str) -> None:
-    """Raise `InputError` if the version of the format is not supported.
-
-    The specification: "If a tool doesn't support a major version, it MUST raise an
-    error."
-    """
-    given = document.get("lock-version")
-    try:
-        version = Version(given) if isinstance(given, str) else None
-    except ValueError:
-        version = None
-    if version is None:
-        raise _invalid("there is no version of the format", path, "lock-version")
-    if version.major != 1:
-        message = f"version {shown(given)} of the format is not supported"
-        raise _invalid(message, path, "lock-version")
 
 
 def _read_package(
@@ -208,13 +186,15 @@ def _read_file(
 ) -> LockedFile:
     if not isinstance(table, dict):
         raise _invalid("not a table", path, place)
+    for key in ("name", "path", "url"):
+        if not isinstance(table.get(key, ""), str):
+            raise _invalid("not a string", path, join(place, key))
     _resolve(table, folder)
-    location, url = table.get("path"), table.get("url")
     # The specification: a path takes precedence over a URL.
-    if isinstance(location, str):
-        url = Path(location).as_uri()
+    location = table.get("path")
+    url = Path(location).as_uri() if location else table.get("url", "")
     hashes = table.get("hashes")
-    if not isinstance(url, str) or not url.startswith(("http:", "https:", "file:")):
+    if not url.startswith(("http:", "https:", "file:")):
         raise _invalid("there is neither a path nor a URL", path, place)
     if (
         not isinstance(hashes, dict)
@@ -223,15 +203,15 @@ def _read_file(
     ):
         raise _invalid("there are no hashes", path, join(place, "hashes"))
     given = name or table.get("name") or file_name(url)
-    if not isinstance(given, str) or not _FILE_NAME.fullmatch(given):
+    if not _FILE_NAME.fullmatch(given):
         raise _invalid("not the name of a file", path, join(place, "name"))
-    return LockedFile(name=given, url=url, hashes=hashes, place=place)
+    return LockedFile(name=given, url=url, hashes=hashes, place=place, table=table)
 
 
 def _resolve(table: dict[str, Any], folder: str) -> None:
     """Make the table's path absolute, because pip reads a copy in another directory."""
     location = table.get("path")
-    if isinstance(location, str):
+    if isinstance(location, str) and location:
         table["path"] = os.path.join(folder, location)
 
 
@@ -310,8 +290,6 @@ class LockCopies:
     def fill(self, python: str, environ: Mapping[str, str], *, judges: bool) -> None:
         """Write the copies; the local index must be serving.
 
-        Packages whose marker does not hold are left out, because pip skips them.
-
         :param python: the target interpreter.
         :param judges: judge the builds, for messages at the end of the run. A build
             that cannot run is installed anyway, because the user has locked it.
@@ -324,32 +302,19 @@ class LockCopies:
         target = PinTarget(variables=interpreter.variables, ranks={})
         for number, lock in enumerate(self.locks):
             chosen = frozenset(self.extras[number]), frozenset(self.groups[number])
-            skipped = set()
             for package in lock.packages:
-                marker = str(package.table.get("marker", "extra"))
-                known = "extra" not in re.findall(r"\w+", marker)  # pip refuses it
-                if known and not target.holds(marker, *chosen):
-                    skipped.add(id(package.table))
-                    continue
+                if is_ours := number in self.copies and self._is_ours(package):
+                    _hide(package)
+                marker = str(package.table.get("marker", ""))
+                if not target.holds(marker, *chosen):
+                    continue  # pip skips it too
                 if judges and any(may_be_build(wheel.name) for wheel in package.wheels):
                     self.local_index.locks.judge(number, package.name)
-                if number in self.copies and self._is_ours(package):
-                    self._replace(number, package, interpreter)
+                if is_ours:
+                    self._select(number, package, interpreter)
             if number in self.copies:
-                tables = lock.document["packages"]
-                tables = [table for table in tables if id(table) not in skipped]
-                text = tomli_w.dumps({**lock.document, "packages": tables})
+                text = tomli_w.dumps(lock.document)
                 self.copies[number].write_text(text, encoding="utf-8")
-
-    def _replace(
-        self, number: int, package: LockedPackage, interpreter: Interpreter
-    ) -> None:
-        wheel = self._select(number, package, interpreter)
-        package.table.pop("variants-json", None)
-        if wheel is None:
-            package.table.pop("wheels")
-        else:
-            package.table["wheels"] = [wheel]
 
     def _is_ours(self, package: LockedPackage) -> bool:
         """Return whether pip needs the local index to install a package's wheels."""
@@ -359,8 +324,8 @@ class LockCopies:
 
     def _select(
         self, number: int, package: LockedPackage, interpreter: Interpreter
-    ) -> dict[str, Any] | None:
-        """Return the entry of the wheel for this machine; ``None`` to use the sdist."""
+    ) -> None:
+        """Let pip select the wheel for this machine, or the sdist if there is none."""
         path, locks = self.locks[number].path, self.local_index.locks
         if (file := package.variants_json) is not None and file.text is None:
             body = locks.read_file(number, package.name, file.name)
@@ -373,19 +338,29 @@ class LockCopies:
         wheel = _best(page, package, interpreter)
         if wheel is None:
             if "sdist" in package.table:
-                return None
+                return
             raise _nothing(path, package, release)
         locked, shown = wheel
-        hashes = dict(locked.hashes)
         if release is not None and not shown.hashes:
-            if "sha256" not in hashes:
+            if "sha256" not in locked.hashes:
                 message = f"{locked.name} needs a sha256, since it is rewritten"
                 raise InputError(message, path=path, place=locked.place)
             # The index verifies the original wheel; pip verifies the rewritten one.
             folder = self.copies[number].parent
             saved = locks.save(number, package.name, shown.filename, folder)
-            hashes = {"sha256": saved}
-        return {"name": shown.filename, "url": shown.url, "hashes": hashes}
+            locked.table["hashes"] = {"sha256": saved}
+        locked.table.pop("path", None)
+        locked.table.update(name=shown.filename, url=shown.url)
+
+
+def _hide(package: LockedPackage) -> None:
+    """Let pip check all wheels of a package, but select none of them."""
+    for wheel in package.wheels:
+        stem = wheel.name.removesuffix(".whl")
+        label = find_label(wheel.name)
+        stem = stem if label is None else stem.removesuffix(f"-{label}")
+        if stem != wheel.name:  # pip refuses other names
+            wheel.table["name"] = f"{stem.rpartition('-')[0]}-hidden.whl"
 
 
 def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) -> None:
