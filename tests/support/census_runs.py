@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from support.containers import library
+from support.containers import container, entry, library
 from support.wheels import stub_wheel
 
 from nvp.census.listing import Project, list_projects
@@ -15,17 +15,23 @@ from nvp.census.model import Options, Outcome
 from nvp.census.running import Census, Stop, Tally
 from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
+from nvp.census.workers import _PROGRAM
 from nvp.index.http.blocking import BlockingClient
 
 __all__ = [
     "COUNT",
+    "IMPATIENT",
     "PLATFORM",
+    "STOPPED",
     "Observed",
     "Threads",
+    "make_costly_index",
     "make_index",
+    "reasons",
     "rows",
     "run",
     "take",
+    "with_limit",
 ]
 
 PLATFORM = "cp312-cp312-manylinux_2_28_x86_64"
@@ -46,6 +52,32 @@ def make_index(folder: Path, count: int = COUNT) -> Path:
         if number == 1:
             path.write_bytes(path.read_bytes()[:-30])
     return folder
+
+
+def make_costly_index(folder: Path) -> Path:
+    """Make an index whose second wheel takes seconds: its LZ4 blocks are slow."""
+    block = b"\x10\0\1\0" * 3000 + b"\x10\0"
+    cubins = container(*[entry(payload=block, flags=0x2011, size=15_001)] * 500)
+    for name, content in zip("abc", (b"", cubins, b""), strict=True):
+        members = {f"{name}/lib.so": library("90_real") + content}
+        stub_wheel(folder / name, name, "1.0", tag=PLATFORM, members=members)
+    return folder
+
+
+def with_limit(name: str, value: float) -> str:
+    """Return the program of a worker that has another limit in its module."""
+    change = f"from nvp.census import worker; worker.{name} = {value}; "
+    return _PROGRAM.replace("from nvp", f"{change}from nvp", 1)
+
+
+IMPATIENT = with_limit("SECONDS", 1.0)
+STOPPED = "reading it was stopped after 1 seconds of processor time"
+
+
+def reasons(store: Path) -> list[str]:
+    """Return why wheels of a store failed."""
+    with Store(str(store)) as opened:
+        return [row["reason"] for row in opened.wheels("status = 'failed'")]
 
 
 class Observed:

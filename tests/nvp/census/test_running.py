@@ -16,13 +16,18 @@ from typing import Any
 import pytest
 from support.census_runs import (
     COUNT,
+    IMPATIENT,
     PLATFORM,
+    STOPPED,
     Observed,
     Threads,
+    make_costly_index,
     make_index,
+    reasons,
     rows,
     run,
     take,
+    with_limit,
 )
 from support.processes import clean_environ
 from support.wheels import stub_wheel
@@ -208,6 +213,36 @@ def test_a_wheel_that_kills_its_processes(
     assert outcome.status == "failed"
     assert outcome.reason == "the process that read it was killed"
     assert outcome.may_pass
+
+
+def test_a_wheel_that_takes_too_long_costs_no_other_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A wheel of 11.8 MiB took a worker 42 seconds of processor time.
+    index = make_costly_index(tmp_path / "index")
+    monkeypatch.setattr(workers_module, "_PROGRAM", IMPATIENT)
+    store = tmp_path / "census.sqlite"
+    workers = LocalWorkers(1)
+    tally = take(index, store, workers)
+    assert len(workers._processes) == 1
+    assert (tally.inspected, tally.failed) == (2, 1)
+    assert reasons(store) == [STOPPED]
+
+
+def test_an_idle_process_ends_and_is_replaced(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker of a cluster keeps no process after a census."""
+    monkeypatch.setattr(workers_module, "_PROGRAM", with_limit("_IDLE", 0.1))
+    (path,) = (index / "p0003").iterdir()
+    wheel = Wheel(
+        project="p0003", version="1", filename=path.name, tags=PLATFORM, url=str(path)
+    )
+    workers, task = LocalWorkers(1), Task(wheel=wheel)
+    assert workers.read(task).status == "inspected"
+    assert workers._processes[0].wait(timeout=60) == 1
+    assert workers.read(task).status == "inspected"
+    workers.close()
 
 
 @pytest.mark.parametrize("program", ["raise SystemExit", None])

@@ -46,8 +46,8 @@ def growing(*_: object, **__: object) -> NoReturn:
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_SECONDS", 0.5)
-    monkeypatch.setattr(cli, "_MEMORY", 50 << 20)
+    monkeypatch.setattr(cli, "SECONDS", 0.5)
+    monkeypatch.setattr(cli, "MEMORY", 50 << 20)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_reading_a_store_is_stopped(
     Store(path).close()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nvp.census.report.count_wheels", growing)
-    monkeypatch.setattr(cli, "_MEMORY", 20 * MIB)
+    monkeypatch.setattr(cli, "MEMORY", 20 * MIB)
     words = ["census", "-o", path, option, "--json"]
     error = json.loads(run(*words).out)["errors"][0]
     assert (error["path"], error["hint"]) == (path, signals.STOPPED)

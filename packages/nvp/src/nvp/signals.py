@@ -163,6 +163,11 @@ def holding_back(*names: str) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
+SECONDS, MEMORY = 20.0, 700 << 20
+"""The processor time and the memory of a command, or of a wheel in a census. Large
+inputs raise these limits."""
+
+
 class StoppedError(BaseException):
     """A block has used up its processor time or memory; the text says which of them.
 

@@ -16,7 +16,7 @@ import pickle
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as LateError
 from typing import Any
@@ -36,15 +36,13 @@ from .workers import gone
 logger = logging.getLogger(__name__)
 
 _PATIENCE = 6
-"""The timeout of the connection to the scheduler, in seconds."""
+"""The time limit of replies of the scheduler and the workers, in seconds."""
 
 _RETRIES = 2
 """How often the scheduler retries a failed task."""
 
 _FRESH = 5.0
 """Seconds for which the number of workers is cached."""
-
-_MOST_NAMED = 3
 
 _PACKAGE = "nvp"
 
@@ -62,8 +60,7 @@ class ClusterWorkers:
     """The workers of a cluster, which need this package and access to the index.
 
     :param address: the address of the scheduler, such as ``tcp://10.0.0.1:8786``.
-    :raises InputError: no scheduler responds at the address, or a worker lacks this
-        version of the package.
+    :raises InputError: no scheduler responds at the address.
     :raises MissingExtraError: the extra ``census`` is not installed.
     """
 
@@ -79,11 +76,6 @@ class ClusterWorkers:
         self._numbers = itertools.count()
         self._distant: dict[Future[Outcome], Any] = {}
         self._read = _reader()
-        try:
-            _require_version(self._client)
-        except BaseException:
-            self._leave()
-            raise
 
     def submit(self, task: Task) -> Future[Outcome]:
         """Submit a wheel to the scheduler.
@@ -139,7 +131,11 @@ class ClusterWorkers:
         except ImportError as error:
             if error.name != _PACKAGE:
                 raise
-            raise _other_versions({str(error.path): error.msg or None}) from None
+            has = f"version {error.msg}" if error.msg else "none"
+            message = "workers have another version of this package"
+            message += f": {error.path} has {has}"
+            hint = f"install version {__version__} there"
+            raise InputError(message, hint=hint) from None
         except OSError as error:
             # The connection was lost during the transfer of the result.
             if type(error).__name__ == "CommClosedError":
@@ -149,7 +145,10 @@ class ClusterWorkers:
     def withdraw(self, futures: Iterable[Future[Outcome]]) -> None:
         """Cancel the wheels that no worker has started to read."""
         try:
-            begun = self._client.run(_list_begun, on_error="ignore")
+            # A stopped worker would not reply.
+            begun = self._client.run(
+                _list_begun, on_error="ignore", callback_timeout=_PATIENCE
+            )
             keys = set(itertools.chain.from_iterable(begun.values()))
             others = [self._distant[future] for future in futures]
             # Dask also cancels the local futures. Canceling them here could cancel a
@@ -160,9 +159,6 @@ class ClusterWorkers:
 
     def close(self) -> None:
         """Disconnect from the cluster, which keeps running and forgets the wheels."""
-        self._leave()
-
-    def _leave(self) -> None:
         # If closing fails, the scheduler notices the lost connection.
         with contextlib.suppress(Exception):
             self._client.close(timeout=1)
@@ -185,9 +181,9 @@ def _reader() -> Callable[[str, io.BytesIO], Outcome]:
         if installed != version:
             name = "nvp"
             raise ImportError(installed, name=name, path=address)
-        from nvp.census.worker import read_wheel
+        from nvp.census.workers import read_in_process
 
-        return read_wheel(pickle.loads(task.getvalue()))  # noqa: S301  # it is ours
+        return read_in_process(pickle.loads(task.getvalue()))  # noqa: S301  # it is ours
 
     return read
 
@@ -238,36 +234,3 @@ def _connect(address: str) -> Any:
     message = f"no Dask scheduler can be reached: {redacted(reason)}"
     hint = _TLS_HINT if scheme == "tls" else _HINT
     raise InputError(message, path=redacted(address), hint=hint)
-
-
-def _require_version(client: Any) -> None:
-    """Reject workers of a different version, which may produce different rows."""
-
-    # A nested function is sent by value, so workers unpickle it without this package.
-    def version() -> str | None:
-        try:
-            from nvp import __version__ as installed
-        except ImportError:
-            return None
-        return installed
-
-    try:
-        # Ignore a worker that is lost meanwhile: the others read its wheels.
-        versions = client.run(version, on_error="ignore")
-    except Exception:  # noqa: BLE001  # Dask raises many kinds
-        raise gone() from None
-    others = {name: other for name, other in versions.items() if other != __version__}
-    if others:
-        raise _other_versions(others)
-
-
-def _other_versions(versions: Mapping[str, str | None]) -> InputError:
-    """Return the error for workers with other versions, or without the package."""
-    listed = [
-        f"{name} has {f'version {other}' if other else 'none'}"
-        for name, other in sorted(versions.items())[:_MOST_NAMED]
-    ]
-    if len(versions) > _MOST_NAMED:
-        listed.append(f"{len(versions) - _MOST_NAMED} more workers are like that")
-    message = f"workers have another version of this package: {', '.join(listed)}"
-    return InputError(message, hint=f"install version {__version__} there")

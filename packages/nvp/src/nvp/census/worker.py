@@ -33,6 +33,7 @@ from ..gpu_code.report import WheelReport
 from ..gpu_code.units import split_units
 from ..index import connect
 from ..index.http.urls import TooLargeError, is_http
+from ..signals import MEMORY, SECONDS, StoppedError, count_input, limited
 from .model import Claimed, Outcome, Wheel
 
 TYPE_CHECKING = False
@@ -57,6 +58,9 @@ _NATIVE = re.compile(
 )
 """Names of files that may contain machine code. Programs such as ``ptxas`` have no dot
 in their names."""
+
+_IDLE = 60.0
+"""The seconds without a wheel after which a process ends; its parent starts another."""
 
 _INFO = re.compile(r"[^/]+\.dist-info/.*", re.DOTALL)
 
@@ -105,6 +109,8 @@ class _Meter:
 
     def add(self, count: int) -> None:
         self.bytes_read += count
+        # Only bytes that have come raise the limits: a page can claim any size.
+        count_input("", count, is_new=False)
 
     def check(self) -> None:
         """Check the time limit.
@@ -210,7 +216,8 @@ def read_wheel(task: Task) -> Outcome:
 def serve() -> None:
     """Answer a parent process: with ``None``, and then with the outcome of each task.
 
-    The process ends with its parent, or as soon as the parent closes the pipe.
+    The process ends with its parent, or as soon as the parent closes the pipe. Each
+    wheel has the limits of a command.
     """
     # Windows sends Ctrl-C to all processes, but only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -232,12 +239,15 @@ def serve() -> None:
         while True:
             pickle.dump(outcome, outcomes)
             outcomes.flush()
-            task = tasks.get()
+            task = tasks.get(timeout=_IDLE)
             try:
-                outcome = read_wheel(task)
+                with limited(SECONDS, MEMORY, grows=True):
+                    outcome = read_wheel(task)
+            except StoppedError as error:
+                outcome = lost(task.wheel, f"reading it was stopped {error}")
             except Exception as error:  # noqa: BLE001  # it is part of the outcome
                 outcome = lost(task.wheel, explain(error))
-    finally:  # the parent has ended: print no traceback
+    finally:  # the parent has ended, or has no wheels: print no traceback
         os._exit(1)
 
 

@@ -94,7 +94,7 @@ class LocalWorkers:
 
     def submit(self, task: Task) -> Future[Outcome]:
         """Submit a wheel, which is read as soon as a worker is free."""
-        return self._pool.submit(self._read, task)
+        return self._pool.submit(self.read, task)
 
     def capacity(self) -> int:
         """Return the number of processes."""
@@ -123,7 +123,7 @@ class LocalWorkers:
         for process in self._processes:
             _end(process)
 
-    def _read(self, task: Task) -> Outcome:
+    def read(self, task: Task) -> Outcome:
         """Read a wheel in the process of this thread, which is started if necessary.
 
         :raises CancelledError: the workers were closed.
@@ -172,6 +172,19 @@ class LocalWorkers:
             _end(process)
             return None
         return process
+
+
+_of_cluster = LocalWorkers(1)
+
+
+def read_in_process(task: Task) -> Outcome:
+    """Read a wheel in a process, as a worker of a cluster does in each of its threads.
+
+    Only the main thread of a process can be stopped at a limit.
+
+    :raises InputError: no process can be started.
+    """
+    return _of_cluster.read(task)
 
 
 def _ask(process: _Process, message: object) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from nvidia_variant_provider.errors import InputError, ProviderError, redacted
 
+from ..signals import MEMORY, SECONDS, STOPPED, StoppedError, limited
 from .parsers import (
     COMMANDS,
     PROGRAM,
@@ -41,10 +42,9 @@ _UNLIMITED = ("pip", "serve", "doctor")
 """Commands that may run for days, or limit their work themselves. So does ``census``,
 unless it only reads a store."""
 
-_SECONDS, _MEMORY = 20.0, 700 << 20
 _SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT = 8.0, 200 << 20
-"""The processor time and the memory of all other commands, and what printing their
-results may take in addition. Large inputs raise the limits."""
+"""The processor time and the memory that printing a result may take in addition to
+those of all other commands. Large inputs raise the limits."""
 
 _ELSEWHERE = "send the output to a file or a terminal that can take it"
 """The hint if stdout cannot be written."""
@@ -156,7 +156,7 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
         if name != "census" or options.index is None:
-            stack.enter_context(_limiting(name, _SECONDS, _MEMORY))
+            stack.enter_context(_limiting(name, SECONDS, MEMORY))
         result: Result = find_command(name).execute(options, os.environ)
     return result
 
@@ -182,8 +182,6 @@ def _limiting(command: str | None, seconds: float, memory: int) -> Iterator[None
 
     :raises InputError: a limit is reached.
     """
-    from ..signals import STOPPED, StoppedError, limited
-
     if command in _UNLIMITED:
         yield
         return

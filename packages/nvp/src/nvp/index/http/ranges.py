@@ -333,8 +333,9 @@ def wait_until(
         # If the task is done, the work itself raised a `TimeoutError`.
         if task.done():
             raise
-        task.cancel()
         raise PassingError("not read in time", url, hint="try again") from None
+    finally:  # also if a signal ends the wait
+        task.cancel()
 
 
 async def _get_range(
