@@ -37,6 +37,7 @@ from nvp.census import workers as workers_module
 from nvp.census.listing import Project
 from nvp.census.model import Outcome, Wheel
 from nvp.census.running import Stop, Tally
+from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
 from nvp.census.workers import LocalWorkers
 
@@ -227,6 +228,8 @@ def test_a_wheel_that_takes_too_long_costs_no_other_wheel(
     assert len(workers._processes) == 1
     assert (tally.inspected, tally.failed) == (2, 1)
     assert reasons(store) == [STOPPED]
+    with Store(str(store)) as opened:
+        assert all(row["bytes_read"] for row in opened.wheels()), "for --max-bytes"
 
 
 def test_an_idle_process_ends_and_is_replaced(

@@ -182,20 +182,25 @@ def read_wheel(task: Task) -> Outcome:
     Only the bytes of a wheel make a failure or a defect final: bytes with the hash of
     the page, or of a local file whose size and time identify it. The server may send
     other bytes, or another status, the next time or for another login. So a wheel with
-    a defect in some parts is downloaded, or each census would read the parts again.
+    a defect in some parts is downloaded, or each census would read the parts again. In
+    the main thread of a process, the wheel has the limits of a command.
     """
     wheel, meter = task.wheel, _Meter(task.deadline)
     hashed = False
     try:
         opened = _open_remote if is_http(wheel.url) else _open_local
-        with opened(task, meter) as (file, hashed):
-            outcome = inspect_wheel(file, wheel, meter)
-        if not (hashed or _is_final(outcome)) and _can_be_hashed(outcome.wheel):
-            with (
-                contextlib.suppress(_StoppedError, _SkippedError, InputError),
-                _open_remote(task, meter, whole=True) as (file, is_whole),
-            ):
-                outcome, hashed = inspect_wheel(file, wheel, meter), is_whole
+        with limited(SECONDS, MEMORY, grows=True):
+            with opened(task, meter) as (file, hashed):
+                outcome = inspect_wheel(file, wheel, meter)
+            if not (hashed or _is_final(outcome)) and _can_be_hashed(outcome.wheel):
+                with (
+                    contextlib.suppress(_StoppedError, _SkippedError, InputError),
+                    _open_remote(task, meter, whole=True) as (file, is_whole),
+                ):
+                    outcome, hashed = inspect_wheel(file, wheel, meter), is_whole
+    except StoppedError as stop:
+        error = InputError(f"reading it was stopped {stop}")
+        outcome = _failed(wheel, error, meter)
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
     except _StoppedError as stop:
@@ -216,8 +221,7 @@ def read_wheel(task: Task) -> Outcome:
 def serve() -> None:
     """Answer a parent process: with ``None``, and then with the outcome of each task.
 
-    The process ends with its parent, or as soon as the parent closes the pipe. Each
-    wheel has the limits of a command.
+    The process ends with its parent, or as soon as the parent closes the pipe.
     """
     # Windows sends Ctrl-C to all processes, but only the parent reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -241,10 +245,7 @@ def serve() -> None:
             outcomes.flush()
             task = tasks.get(timeout=_IDLE)
             try:
-                with limited(SECONDS, MEMORY, grows=True):
-                    outcome = read_wheel(task)
-            except StoppedError as error:
-                outcome = lost(task.wheel, f"reading it was stopped {error}")
+                outcome = read_wheel(task)
             except Exception as error:  # noqa: BLE001  # it is part of the outcome
                 outcome = lost(task.wheel, explain(error))
     finally:  # the parent has ended, or has no wheels: print no traceback
