@@ -163,6 +163,14 @@ def test_credentials_after_a_redirect(netrc: str) -> None:
         assert [pair for _, pair, _ in seen[-2:]] == ["a:b", "me:word"]
         assert there[-1][1] == "me:word"
 
+        # With --proxy, newer versions of pip turn this off (trust_env).
+        client = Client(Settings(plain_http=True, netrc=netrc, trust_env=False))
+        with BlockingClient(lambda: client) as reader:
+            reader.read(f"{url}/a/1")
+        assert [pair for _, pair, _ in (*seen[-2:], there[-1])] == [
+            *("me:word", "me:word", "")
+        ]
+
 
 @pytest.mark.parametrize(
     ("old", "new", "is_kept"),

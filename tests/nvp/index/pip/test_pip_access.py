@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.authority import HOST, Authority
-from support.index_server import serve
+from support.index_server import serve, start_server
 from support.keyring_program import write_keyring
 from support.processes import (
     PIPS,
@@ -177,6 +179,33 @@ def test_netrc(pip: Pip, tmp_path: Path) -> None:
             assert done.code == 0, done.text
             assert installed_labels(target) == {"torch": "2.0 None"}
             assert "S3cret" not in done.text
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_file_that_needs_the_cookie_of_its_page(
+    host: str, pip: Pip, tmp_path: Path
+) -> None:
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            is_page = self.path == "/kern/"
+            sends = is_page or self.headers.get("Cookie") == "name=value"
+            self.send_response(200 if sends else 403)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Set-Cookie", "name=value; Path=/")
+            self.end_headers()
+            page = f'<!DOCTYPE html><a href="/{wheel.name}">kern</a>'.encode()
+            self.wfile.write(page if is_page else wheel.read_bytes() if sends else b"")
+
+    with start_server(Handler) as url:
+        index = url.replace("127.0.0.1", host)
+        words = ("--index-url", index, "--target", tmp_path / "it")
+        done = pip("install", *words, "kern")
+    assert done.code == 0, done.text
 
 
 @pytest.mark.slow

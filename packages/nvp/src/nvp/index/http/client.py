@@ -34,6 +34,7 @@ from .connecting import (
     basic,
     find_netrc,
     find_proxy,
+    has_cookies,
     make_connections,
     make_cookies,
     make_tls_context,
@@ -157,8 +158,8 @@ class Client:
             self._named.add(url)
 
     def has_credentials(self, url: str) -> bool:
-        """Return whether requests to the server of ``url`` include credentials."""
-        return self._scope(url) in self._credentials
+        """Return whether requests for ``url`` include credentials or cookies."""
+        return self._scope(url) in self._credentials or has_cookies(self._cookies, url)
 
     def may_prompt(self, url: str) -> bool:
         """Return whether pip prompts its user after the response 401 of ``url``.
@@ -358,8 +359,9 @@ class Client:
         if before is None:
             pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
-        # netrc file or in the keyring.
-        if not (pair and pair[1]):
+        # netrc file or in the keyring. For redirects, requests reads this file, not pip.
+        reads = before is None or self._settings.trust_env
+        if reads and not (pair and pair[1]):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)

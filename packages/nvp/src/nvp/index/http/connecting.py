@@ -236,6 +236,14 @@ def make_cookies(settings: Settings) -> CookieJar:
     return CookieJar() if settings.keeps_cookies else _NoCookies()
 
 
+def has_cookies(jar: CookieJar, url: str) -> bool:
+    """Return whether the server of ``url`` may get cookies, whatever their paths."""
+    host = urlsplit(url).hostname or ""
+    names = f".{host}", f".{host}.local"  # http.cookiejar adds .local to short names
+    domains = tuple(f".{cookie.domain.lstrip('.')}" for cookie in jar)
+    return any(name.endswith(domains) for name in names)
+
+
 class _NoCookies(CookieJar):
     """Ignores cookies, as uv does.
 
