@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pip._internal.exceptions import PipError
 from pip._internal.req.req_file import RequirementsFileParser, get_line_parser
+from support.processes import PIPS, Pip, installed_labels
+from support.wheels import stub_wheel
 
 from nvp.index.pip.redirecting import FileCopies
 
@@ -310,6 +312,24 @@ class TestIncludes:
         # The first copy is still there when pip reads both of them.
         assert Path(copies.copied[paths[0]]).read_text() == texts[0]
 
+    def test_pip_reads_one_file_of_a_line(self, files: Files) -> None:
+        """pip ignores the other options and files of the line."""
+        files.write("a.txt", "a\n")
+        files.write("b.txt", f"b\n-i {URL}\n")
+        line = f"-i {URL} -c b.txt -r a.txt -r b.txt\n"
+        path = files.write("all.txt", line)
+        assert files.rewrite(path) == path
+        files.check(files.write("both.txt", f"{line}-f {URL}\n"))
+
+    def test_many_files_that_include_one_another(self, files: Files) -> None:
+        """pip itself reads at most about 900."""
+        for number in range(800):
+            files.write(f"{number}.txt", f"-r {number + 1}.txt\n")
+        files.write("800.txt", f"a\n-i {URL}\n")
+        copies = files.open()
+        copies.replace(str(files.folder / "0.txt"))
+        assert len(copies.copied) == 801
+
     def test_a_missing_file(self, files: Files) -> None:
         path = files.write("a.txt", f"-i {URL}\n-r missing.txt\n")
         text = Path(files.rewrite(path)).read_text()
@@ -408,3 +428,22 @@ def test_many_spaces_take_linear_time(files: Files) -> None:
     """In quadratic time, this test would take an hour."""
     path = files.write("a.txt", f"-i {URL}{' ' * 1_000_000}x")
     assert Path(files.rewrite(path)).read_text() == f"-i {place(URL)} x\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(PIPS[0], "2.0 None"), (PIPS[-1], "1.0 None")]
+)
+def test_a_file_behind_a_link(
+    version: str, expected: str, pip_of: Callable[[str], Pip], tmp_path: Path
+) -> None:
+    """Only old versions of pip follow the link before ".."."""
+    (tmp_path / "other" / "below").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "other" / "below")
+    for folder, number in ((tmp_path, "1.0"), (tmp_path / "other", "2.0")):
+        stub_wheel(folder / "wheels", "kern", number)
+        (folder / "more.txt").write_text(f"--no-index\n-f {folder}/wheels\nkern\n")
+    (tmp_path / "all.txt").write_text("-r link/../more.txt\n")
+    words = ("install", "--target", "it", "-r", "all.txt")
+    done = pip_of(version)(*words, cwd=tmp_path)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"kern": expected}

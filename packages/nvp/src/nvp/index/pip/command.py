@@ -11,6 +11,7 @@ from typing import Any
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ...metadata.requirements import parse_requirement
+from ..http.urls import is_http
 from ..selection.options import Target
 
 TYPE_CHECKING = False
@@ -146,6 +147,17 @@ class PipCommand:
     def find_links(self) -> list[str]:
         """The values of ``--find-links``: directories, and pages with links."""
         return list(dict.fromkeys(self.options.find_links))
+
+    @property
+    def remote_files(self) -> list[str]:
+        """The URLs of requirements and constraints files on the command line."""
+        return [
+            value
+            for option, _, *values in self.words
+            if option in ("requirements", "constraints")
+            for value in values
+            if is_http(value)
+        ]
 
 
 def _read_lines(lines: Iterable[Mapping[str, Any]]) -> Iterator[Asked]:

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -22,24 +22,17 @@ from urllib.parse import urljoin
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import read_bytes
 
-from ..http.urls import is_http
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
-from .settings import INDEXES, find_proxies, option_of, write_config
+from .settings import FILES, GROUPS, INDEXES, PROXIES, find_proxies, replace_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .locks import LockCopies
 
-# The options for indexes and links, and those for proxies, which are replaced.
+# The options for indexes and links, which are replaced.
 _PLACES = {"index_url", "extra_index_urls", "find_links", "no_index"}
-_PROXIES = {"proxy", "no_proxy_env"}
-_GROUPS = "dependency_groups"
-_FILES = {"requirement": "requirements", "constraint": "constraints"}
-"""The attribute for the values of each option that names files. pip itself reads build
-constraints, whose indexes and links are only for builds."""
-
 
 _USER_DATA = "PIP_USER_AGENT_USER_DATA"
 """A variable whose value is part of the ``User-Agent`` of pip 19.1 and newer, even with
@@ -50,7 +43,8 @@ _MAIN_INDEX = ("-i", "--index-url", "--pypi-url")
 _INDEX = (*_MAIN_INDEX, "--extra-index-url")
 _LINKS = ("-f", "--find-links")
 _EDITABLE = ("-e", "--editable")
-_NAMED_FILES = ("-r", "--requirement", "-c", "--constraint")
+_CONSTRAINTS = ("-c", "--constraint")
+_NAMED_FILES = ("-r", "--requirement", *_CONSTRAINTS)
 _HERE = (*_INDEX, *_LINKS, *_NAMED_FILES)
 _WITH_VALUES = (
     "--all-releases",
@@ -78,17 +72,6 @@ _MARKS = (
 )
 
 
-def find_remote_files(command: PipCommand) -> tuple[str, ...]:
-    """Return the URLs of requirements and constraints files on the command line."""
-    return tuple(
-        value
-        for option, _, *values in command.words
-        if option in _FILES.values()
-        for value in values
-        if is_http(value)
-    )
-
-
 def redirect(
     command: PipCommand,
     environ: Mapping[str, str],
@@ -114,7 +97,9 @@ def redirect(
         copied=copied,
     )
     named = (*command.options.requirements, *command.options.constraints)
-    places = files.find_places(named)
+    places = files.find_places(
+        [path for path in named if not path.partition("[")[0].endswith(".toml")]
+    )
     # For pip, a main index in a file replaces the indexes of the command.
     replaces = any(option in _MAIN_INDEX and place for option, place in places)
     given = [] if replaces else command.indexes
@@ -135,12 +120,12 @@ def redirect(
         copy = copies.add(path, group) if copies is not None and mark else None
         return f"{copy}:{group}" if copy else text
 
-    replaced_options = _PLACES | _PROXIES if command.options.proxy else _PLACES
+    replaced_options = _PLACES | PROXIES if command.options.proxy else _PLACES
     arguments: list[str] = []
     for option, spelled, *values in command.words:
-        if option in _FILES.values():
+        if option in FILES.values():
             arguments += [spelled, *map(replaced_file, values)]
-        elif option == _GROUPS:
+        elif option == GROUPS:
             arguments += [spelled, *map(replaced_group, values)]
         elif option not in replaced_options:
             arguments += [spelled, *values]
@@ -172,52 +157,8 @@ def redirect(
                 arguments += [f"--{option}", value]
     # Not an argument: other users can read those.
     variables[INDEXES] = json.dumps(local_index.index_urls)
-    variables |= _replace_files(command, environ, folder, replaced_file, replaced_group)
+    variables |= replace_files(command, environ, folder, replaced_file, replaced_group)
     return arguments, variables
-
-
-def _replace_files(
-    command: PipCommand,
-    environ: Mapping[str, str],
-    folder: Path,
-    replaced_file: Callable[[str], str],
-    replaced_group: Callable[[str], str],
-) -> dict[str, str]:
-    """Replace files in variables and configuration files, and hide what is replaced.
-
-    Each value stays where pip reads it: the pip that installs the requirements of a
-    build reads the same variables, but not the same sections.
-    """
-
-    def replaced(name: str, text: str) -> str:
-        if name == "group":
-            return replaced_group(text)
-        paths = map(replaced_file, text.split())
-        # A directory for temporary files may have a space in its path.
-        return " ".join(p if p.split() == [p] else Path(p).as_uri() for p in paths)
-
-    isolated = command.options.isolated_mode
-    options = {**_FILES, "group": _GROUPS}
-    files = {name for name in options if getattr(command.options, options[name])}
-    found = {
-        name: replaced(option_of(name), value)
-        for name, value in ({} if isolated else environ).items()
-        if value and option_of(name) in files
-    }
-    files -= set(map(option_of, found))
-    hidden = _PROXIES if command.options.proxy else set[str]()
-    hidden |= {"extra_index_url", "find_links"} if isolated else set()
-    config = dict(command.configured)
-    for key, value in config.items():
-        section, _, name = key.partition(".")
-        if name.replace("-", "_") in hidden:
-            # An empty value hides the same option in pip's other files.
-            config[key] = ""
-        elif name in files and section in ("global", command.command):
-            config[key] = replaced(name, value)
-    if config != command.configured:
-        found["PIP_CONFIG_FILE"] = write_config(config, folder)
-    return found
 
 
 def find_mark(variables: Mapping[str, str]) -> str | None:
@@ -243,6 +184,8 @@ class FileCopies:
     environ: Mapping[str, str]
     copied: dict[str, str] = field(default_factory=dict)
     _lines: dict[str, list[str]] = field(default_factory=dict)
+    _used: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    _waiting: list[str] = field(default_factory=list)  # without a copy so far
     _unread: set[str] = field(default_factory=set)  # unreadable files
     _marked: set[str] = field(default_factory=set)  # files with a byte order mark
 
@@ -252,47 +195,55 @@ class FileCopies:
         Included files are also replaced. For an unreadable file, return ``path``, so
         pip reports the error.
         """
+        found = self._register(path)
+        while self._waiting:
+            name = self._waiting.pop()
+            text = "".join(f"{self._line(line, name)}\n" for line in self._read(name))
+            # Preserve bytes that are not UTF-8.
+            data = text.encode("utf-8", "surrogateescape")
+            data = codecs.BOM_UTF8 + data if name in self._marked else data
+            Path(self.copied[name]).write_bytes(data)
+        return found
+
+    def _register(self, path: str) -> str:
+        """Return the path for pip; `replace` writes a new copy later."""
         if path in self.copied:
             return self.copied[path]
         # A pipe can be read only once, so pip needs a copy of its content.
-        if not any(self._places(path, set())) and (
+        if not self.find_places([path]) and (
             path in self._unread or not _is_pipe(path)
         ):
             return path
         # Number the copies, because several files may have the same name. A number must
         # not make a long name too long.
         copy = self.folder / f"{len(self.copied)}-{os.path.basename(path)[-50:]}"
-        # Register the copy before writing it, because files may include each other.
         self.copied[path] = str(copy)
-        text = "".join(f"{self._line(line, path)}\n" for line in self._read(path))
-        # Preserve bytes that are not UTF-8.
-        data = text.encode("utf-8", "surrogateescape")
-        copy.write_bytes(codecs.BOM_UTF8 + data if path in self._marked else data)
+        self._waiting.append(path)
         return str(copy)
 
-    def find_places(self, paths: Iterable[str]) -> list[tuple[str, str]]:
+    def find_places(self, paths: Sequence[str]) -> list[tuple[str, str]]:
         """Return the options for indexes and links in files, and in included files."""
+        found: list[tuple[str, str]] = []
+        waiting = [("-r", path) for path in reversed(paths)]
         seen: set[str] = set()
-        return [
-            item
-            for path in paths
-            if not path.partition("[")[0].endswith(".toml")
-            for item in self._places(path, seen)
-        ]
+        while waiting:
+            option, text = waiting.pop()
+            if option not in _NAMED_FILES:
+                found.append((option, text))
+            elif text not in seen:
+                seen.add(text)
+                waiting += reversed(self._find_used(text))
+        return found
 
-    def _places(self, path: str, seen: set[str]) -> Iterator[tuple[str, str]]:
-        """Yield the options for indexes and links in a file, and in included files."""
-        if path in seen:
-            return
-        seen.add(path)
-        for line in self._read(path):
-            for option, text in self._options(line):
-                if option in _INDEX:
-                    yield option, text or ""
-                elif option in _LINKS:
-                    yield option, _resolve_links(path, text or "")
-                elif option in _NAMED_FILES:
-                    yield from self._places(_resolve(path, text or ""), seen)
+    def _find_used(self, path: str) -> list[tuple[str, str]]:
+        """Return the options in a file that pip uses, with resolved values."""
+        if path not in self._used:
+            self._used[path] = [
+                (option, self._resolve(path, option, text or ""))
+                for line in self._read(path)
+                for option, text in _find_used(self._options(line))
+            ]
+        return self._used[path]
 
     def _read(self, path: str) -> list[str]:
         """Return the joined lines of a file; empty if it cannot be read."""
@@ -309,29 +260,50 @@ class FileCopies:
 
     def _line(self, line: str, path: str) -> str:
         options = self._options(line)
-        if not any(name in _HERE for name, _ in options):
+        used = _find_used(options)
+        if not used:
             return line
         words: list[str] = []
         for option, text in options:
             words.append(option)
-            if text is None:
-                continue
-            if option in _NAMED_FILES:
-                # Relative paths do not work in a copy, which is in another directory.
-                words.append(self.replace(_resolve(path, text)))
-            elif option in _INDEX:
-                words.append(self.index(text) if text else "")
-            elif option in _LINKS:
-                words.append(self.links(_resolve_links(path, text)))
-            elif text:
-                words.append(text)
+            if text is not None:
+                is_used = (option, text) in used
+                words.append(self._replaced(path, option, text) if is_used else text)
         # Quotes keep pip from expanding an expanded value again, or taking a comment.
         return _SPECIAL.sub("''", shlex.join(words))
 
-    def _options(self, line: str) -> list[tuple[str, str | None]]:
-        """Return ``(word, value)`` pairs; only words in `_HERE` have a value.
+    def _replaced(self, path: str, option: str, text: str) -> str:
+        place = self._resolve(path, option, text)
+        if option in _INDEX:
+            return self.index(place) if place else ""
+        # Relative paths do not work in a copy, which is in another directory.
+        return self.links(place) if option in _LINKS else self._register(place)
 
-        The value is ``None`` if the line ends without it, which pip reports.
+    def _resolve(self, path: str, option: str, text: str) -> str:
+        """Return the location to which ``text`` refers in a file at ``path``."""
+        if option in _INDEX:
+            return text
+        if option in _LINKS:
+            # Like pip, first try it beside the file.
+            inner = os.path.join(os.path.dirname(os.path.abspath(path)), text)
+            return inner if os.path.exists(inner) else text
+        if _SCHEME.match(path):
+            return urljoin(path, text)
+        if _SCHEME.match(text):
+            return text
+        joined = os.path.join(os.getcwd(), os.path.dirname(path), text)
+        plain = os.path.abspath(joined)
+        if os.path.realpath(plain) == os.path.realpath(joined):
+            return plain
+        # Only old versions of pip follow a link before "..". Let pip read the file.
+        self._lines[joined] = []
+        self._unread.add(joined)
+        return joined
+
+    def _options(self, line: str) -> list[tuple[str, str | None]]:
+        """Return ``(word, value)`` pairs; only options in `_HERE` have a value.
+
+        They have none if the line ends without it, which pip reports.
         """
         text = _COMMENT.sub("", line).strip()
         if not text.startswith("-"):
@@ -347,7 +319,7 @@ class FileCopies:
         options: list[tuple[str, str | None]] = []
         for word in words:
             if word == "--":
-                options += [(rest, "") for rest in (word, *words)]
+                options += [(rest, None) for rest in (word, *words)]
                 break
             option, value = _split(word)
             if option in _EDITABLE:
@@ -360,9 +332,9 @@ class FileCopies:
                 # Use two words: shlex.join() would quote "--option=va lue" as a whole,
                 # but pip recognizes an option only by a leading dash.
                 values = islice(words, 1) if value is None else [value]
-                options += [(part, "") for part in (option, *values)]
+                options += [(part, None) for part in (option, *values)]
             else:
-                options.append((word, ""))
+                options.append((word, None))
         return options
 
 
@@ -386,19 +358,18 @@ def _is_pipe(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _resolve(path: str, text: str) -> str:
-    """Return the location to which ``text`` refers in a file at ``path``."""
-    if _SCHEME.match(path):
-        return urljoin(path, text)
-    if _SCHEME.match(text):
-        return text
-    return os.path.abspath(os.path.join(os.path.dirname(path), text))
+def _find_used(
+    options: list[tuple[str, str | None]],
+) -> list[tuple[str, str | None]]:
+    """Return the options for indexes, links and files that pip uses, in a line.
 
-
-def _resolve_links(path: str, text: str) -> str:
-    """Return a location of ``--find-links``; like pip, first try it beside the file."""
-    inner = os.path.join(os.path.dirname(os.path.abspath(path)), text)
-    return inner if os.path.exists(inner) else text
+    pip reads one file, if the line names any, and ignores the other options.
+    """
+    files = sorted(
+        (item for item in options if item[0] in _NAMED_FILES),
+        key=lambda item: item[0] in _CONSTRAINTS,
+    )
+    return files[:1] or [item for item in options if item[0] in _HERE]
 
 
 def _split(word: str) -> tuple[str, str | None]:

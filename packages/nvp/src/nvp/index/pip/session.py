@@ -37,7 +37,7 @@ from .installed import (
     read_report,
 )
 from .process import Pip
-from .redirecting import find_mark, find_remote_files, redirect
+from .redirecting import find_mark, redirect
 from .settings import find_host, make_settings, merge
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def run(
         tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder,
     ):
         prepared = session.prepare(Path(folder))
-        for url in find_remote_files(command):
+        for url in command.remote_files:
             narrator.warn(
                 f"pip reads {redacted(url)} itself, so variants are not selected from "
                 "the indexes it names; download the file and pass its path"

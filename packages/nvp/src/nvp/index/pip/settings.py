@@ -9,7 +9,7 @@ import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from configparser import RawConfigParser
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
@@ -33,6 +33,13 @@ logger = logging.getLogger(__name__)
 
 # A copy of INDEXES in probe.py: importing that module would run it.
 INDEXES = "NVP_REPLACED_INDEXES"
+
+# The options for proxies, and those that name files.
+PROXIES = {"proxy", "no_proxy_env"}
+GROUPS = "dependency_groups"
+FILES = {"requirement": "requirements", "constraint": "constraints"}
+"""The attribute for the values of each option that names files. pip itself reads build
+constraints, whose indexes and links are only for builds."""
 
 _LOCAL = "127.0.0.1"
 
@@ -162,6 +169,50 @@ def write_config(config: Mapping[str, str], folder: Path) -> str:
     with path.open("w", encoding="utf-8") as file:
         parser.write(file)
     return str(path)
+
+
+def replace_files(
+    command: PipCommand,
+    environ: Mapping[str, str],
+    folder: Path,
+    replaced_file: Callable[[str], str],
+    replaced_group: Callable[[str], str],
+) -> dict[str, str]:
+    """Replace files in variables and configuration files, and hide what is replaced.
+
+    Each value stays where pip reads it: the pip that installs the requirements of a
+    build reads the same variables, but not the same sections.
+    """
+
+    def replaced(name: str, text: str) -> str:
+        if name == "group":
+            return replaced_group(text)
+        paths = map(replaced_file, text.split())
+        # A directory for temporary files may have a space in its path.
+        return " ".join(p if p.split() == [p] else Path(p).as_uri() for p in paths)
+
+    isolated = command.options.isolated_mode
+    options = {**FILES, "group": GROUPS}
+    files = {name for name in options if getattr(command.options, options[name])}
+    found = {
+        name: replaced(option_of(name), value)
+        for name, value in ({} if isolated else environ).items()
+        if value and option_of(name) in files
+    }
+    files -= set(map(option_of, found))
+    hidden = PROXIES if command.options.proxy else set[str]()
+    hidden |= {"extra_index_url", "find_links"} if isolated else set()
+    config = dict(command.configured)
+    for key, value in config.items():
+        section, _, name = key.partition(".")
+        if name.replace("-", "_") in hidden:
+            # An empty value hides the same option in pip's other files.
+            config[key] = ""
+        elif name in files and section in ("global", command.command):
+            config[key] = replaced(name, value)
+    if config != command.configured:
+        found["PIP_CONFIG_FILE"] = write_config(config, folder)
+    return found
 
 
 def make_blocking_client(
