@@ -181,6 +181,18 @@ def test_netrc(pip: Pip, tmp_path: Path) -> None:
             assert "S3cret" not in done.text
 
 
+def test_an_empty_password_is_a_password(pip: Pip, tmp_path: Path) -> None:
+    """pip then reads no netrc file. Otherwise the next index would be used."""
+    (Path(pip.environ["HOME"]) / ".netrc").write_text("default login a password b")
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    page = Answer(body=f'<a href="/{wheel.name}">x</a>'.encode(), kind="text/html")
+    files = {"/kern/": page, f"/{wheel.name}": Answer(body=wheel.read_bytes())}
+    with serve_answers(files, credentials="token:") as server:
+        index = with_credentials(server.url, "token:")
+        done = pip("download", "--dest", tmp_path / "it", "-i", index, "kern")
+    assert done.code == 0, done.text
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_a_file_that_needs_the_cookie_of_its_page(
     host: str, pip: Pip, tmp_path: Path

@@ -21,7 +21,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
 
 import httpx
 
@@ -52,7 +51,7 @@ from .replies import (
     too_large,
     translate_error,
 )
-from .threads import call_in_daemon
+from .threads import Turns, call_in_daemon
 from .urls import (
     CompleteResponse,
     PassingError,
@@ -86,26 +85,6 @@ _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
 
 
-class Turns:
-    """Limits concurrent work for each server, so a slow server delays no other.
-
-    :param most: the maximum number of tasks for a server at the same time.
-    :param in_all: the maximum number of tasks for all servers at the same time.
-    """
-
-    def __init__(self, most: int, in_all: int) -> None:
-        self._most = most
-        self._all = asyncio.Semaphore(in_all)
-        self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-
-    @asynccontextmanager
-    async def of(self, url: str) -> AsyncIterator[None]:
-        """Wait for a turn at the server of ``url``, and take it."""
-        semaphore = asyncio.Semaphore(self._most)
-        async with self._known.setdefault(server_of(url), semaphore), self._all:
-            yield
-
-
 class Client:
     """Reads pages and files with the credentials of one user.
 
@@ -124,8 +103,9 @@ class Client:
         # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # The URLs for which the user named the user in `_credentials`.
-        self._named: set[str] = set()
+        # The URLs for which the user named the user in `_credentials`, and whether with
+        # a password, which may be empty.
+        self._named: dict[str, bool] = {}
         # TLS contexts, created on demand; the key is whether they verify certificates,
         # or ``None`` for plain HTTP.
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
@@ -144,18 +124,19 @@ class Client:
         self._clients.clear()
 
     def add_credentials(
-        self, url: str, pair: tuple[str, str], *, named: bool = False
+        self, url: str, pair: tuple[str, str], *, whole: bool | None = None
     ) -> None:
         """Send this user and password with the requests to the server of ``url``.
 
         If that server has several pairs, `nearest_url` selects the pair of a request.
 
-        :param named: whether the URL that the user gave has the user name.
+        :param whole: whether the URL that the user gave has a password, even an empty
+            one; ``None`` if it has no user name.
         """
         url = f"{url.rstrip('/')}/"
         self._credentials[url] = pair
-        if named:
-            self._named.add(url)
+        if whole is not None:
+            self._named[url] = whole
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials or cookies."""
@@ -359,9 +340,9 @@ class Client:
         if before is None:
             pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
-        # netrc file or in the keyring. For redirects, requests reads this file, not pip.
+        # netrc file or in the keyring. requests reads that file for redirects.
         reads = before is None or self._settings.trust_env
-        if reads and not (pair and pair[1]):
+        if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
@@ -371,6 +352,11 @@ class Client:
                 await response.aclose()
                 response = await send(client, url, headers, basic(pair))
         return response
+
+    def _is_whole(self, pair: tuple[str, str] | None, url: str) -> bool:
+        """Return whether a pair for ``url`` has a password, perhaps an empty one."""
+        is_given = self._named.get(self._scope(url), False)
+        return pair is not None and (bool(pair[1]) or is_given)
 
     def _find_netrc(self, url: str) -> tuple[str, str] | None:
         pair = find_netrc(self._settings.netrc, url)
@@ -386,7 +372,7 @@ class Client:
         """
         server, scope = server_of(url), self._scope(url)
         pair = self._credentials.get(scope)
-        if pair and pair[1] and pair != find_netrc(self._settings.netrc, url):
+        if self._is_whole(pair, url) and pair != find_netrc(self._settings.netrc, url):
             return pair
         user = pair[0] if pair and not pair[1] else ""
         url = with_user(url, user) if user else url

@@ -1,17 +1,20 @@
-"""Threads for requests, which the process does not wait for when it ends."""
+"""Threads for requests, which the process does not wait for, and limits of requests."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from nvidia_variant_provider.errors import InputError
 
 from ...signals import wait_for
+from .urls import server_of
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -23,6 +26,26 @@ _NAME = "nvidia-variant-provider index"
 _PATIENCE = 3.0
 """The number of seconds to wait until the thread ends. A name lookup may take longer,
 and cannot be cancelled."""
+
+
+class Turns:
+    """Limits concurrent work for each server, so a slow server delays no other.
+
+    :param most: the maximum number of tasks for a server at the same time.
+    :param in_all: the maximum number of tasks for all servers at the same time.
+    """
+
+    def __init__(self, most: int, in_all: int) -> None:
+        self._most = most
+        self._all = asyncio.Semaphore(in_all)
+        self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, url: str) -> AsyncIterator[None]:
+        """Wait for a turn at the server of ``url``, and take it."""
+        semaphore = asyncio.Semaphore(self._most)
+        async with self._known.setdefault(server_of(url), semaphore), self._all:
+            yield
 
 
 class LoopThread:

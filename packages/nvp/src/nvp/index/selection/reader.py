@@ -35,8 +35,9 @@ from ...wheels.archive import (
     parse_wheel_name,
     read_dist_info,
 )
-from ..http.client import Client, Turns
+from ..http.client import Client
 from ..http.ranges import Comparison, Parts, RangeFile
+from ..http.threads import Turns
 from ..http.urls import (
     METADATA,
     NoRangesError,

@@ -31,7 +31,7 @@ from ...wheels.archive import (
     parse_requires,
     platform_of,
 )
-from ..http.client import Turns
+from ..http.threads import Turns
 from .options import Target, allows_python
 from .reader import UNAVAILABLE
 from .renaming import find_label

@@ -347,8 +347,9 @@ def make_upstream(
         if own is not None and (own[1] or pair is None):
             pair = own
         if pair is not None:
-            named = own is not None and not links  # pip reads no user of a link page
-            client.add_credentials(bare, pair, named=named)
+            is_named = own is not None and not links  # pip reads no user of a link page
+            whole = urlsplit(url).password is not None if is_named else None
+            client.add_credentials(bare, pair, whole=whole)
     if links:
         return LinksUpstream(bare, client)
     if is_http(bare):
