@@ -123,6 +123,9 @@ FAULTS: dict[str, Answer | None] = {
     ),
     "a link of an egg": odd_link(f"#egg=kern&sha256={'0' * 64}"),
     "a blank after a link": odd_link(" "),
+    "a relative base": Answer(
+        body=b'<base href="../kern/">' + html_page(INNER), kind="text/html"
+    ),
     "an open title": Answer(body=b"<title>" + html_page(INNER), kind="text/html"),
     "a loop": moved(PAGE),
     "another scheme": moved("ftp://index.example/"),

@@ -85,7 +85,11 @@ def test_a_redirect_that_leads_nowhere_keeps_its_type(
             "cannot be decompressed",
         ),
         (
-            Answer(headers={"Content-Encoding": "gzip, gzip"}, body=b"no"),
+            Answer(
+                headers={"Content-Encoding": "gzip, gzip"},
+                body=b"no",
+                kind="text/html",
+            ),
             "cannot be decompressed",
         ),
         # In this charset, every body is text, and this one would be an empty page.
@@ -150,29 +154,34 @@ def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> N
     ):
         reply = running.page()
         body, kind = reply.body, reply.headers.get("content-type", "")
-        place = f"{server.url}{PAGE}"
-        if kind.endswith("; charset=utf-8"):
+        if word in ("Expecting property name", "not UTF-8", "cannot be decompressed"):
+            # It may have relative links, and pip would use the next index after an
+            # empty page.
+            assert (reply.status, body, kind) == (200, b"", JSON)
+        else:
             body = re.sub(rb'\A<base href="[^"]+">', b"", body)
             kind = kind.removesuffix("; charset=utf-8")
-        body = body.replace(f'"url": "{place}'.encode(), b'"url": "')
-        assert (reply.status, body, kind) == (200, answer.body, answer.kind)
-        given = (answer.headers or {}).get("Content-Encoding")
-        assert reply.headers.get("content-encoding") == given
+            body = body.replace(f'"url": "{server.url}{PAGE}'.encode(), b'"url": "')
+            assert (reply.status, body, kind) == (200, answer.body, answer.kind)
+        assert "content-encoding" not in reply.headers
         # No browser runs it as a page of this server.
         assert reply.headers["content-security-policy"] == "sandbox"
         assert word in running.warnings[0]
 
 
-@pytest.mark.parametrize("kind", [JSON, "text/html"])
-def test_a_page_that_breaks_off_breaks_off(kind: str) -> None:
-    body = b"<a href='torch-1.0-py3-none-any.whl'>x</a>" + b" " * 99
+@pytest.mark.parametrize("odd", [b"", b" a a"])
+def test_a_page_that_breaks_off_breaks_off(odd: bytes) -> None:
+    body = b"<a href='torch-1.0-py3-none-any.whl'%s>x</a>" % odd + b" " * 99
+    answer = Answer(body=body, kind="text/html", fault="cut")
     with (
-        serve_answers({PAGE: Answer(body=body, kind=kind, fault="cut")}) as server,
+        serve_answers({PAGE: answer}) as server,
         start(f"{server.url}/simple/") as running,
     ):
         with pytest.raises(http.client.IncompleteRead) as caught:
             running.page()
-        assert b"torch-1.0" in caught.value.partial
+        found = caught.value.partial
+        assert b"torch-1.0" in found
+        assert (f'<base href="{server.url}{PAGE}">'.encode() in found) is bool(odd)
         assert "peer closed connection" in running.warnings[0]
 
 

@@ -21,8 +21,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import shown
-from nvidia_variant_provider.strict_json import LIST_MEMORY, OBJECT_MEMORY, VALUE_MEMORY
+from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.strict_json import (
+    LIST_MEMORY,
+    OBJECT_MEMORY,
+    VALUE_MEMORY,
+    check_memory,
+)
 
 from .html_links import (
     TooMuchError,
@@ -112,17 +117,22 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
     """Return a reply whose page means the same at another place.
 
     Otherwise, a link such as ``../f/`` could lead to a file of another index behind
-    the local one. A page that no installer can read is returned unchanged; one with a
-    relative base, which pip does not resolve, or with a URL that is too long becomes
-    empty.
+    the local one. If this module cannot read the links, or the base is relative, which
+    pip does not resolve, no installer can read the page of the result: pip uses the
+    next index after an empty page.
     """
     kind, body = reply.headers.get("content-type", ""), reply.body
-    if not (reply.is_whole and kind.lower().startswith(_TYPES)):
+    if not kind.lower().startswith(_TYPES):
         return reply
+    headers = {k: v for k, v in reply.headers.items() if k != "content-encoding"}
     try:
         url = _base(reply.url)
+        if reply.raw and not body:
+            raise ValueError("it cannot be decompressed")
         if _is_json(kind, url):
-            page = json.loads(body)
+            text = body.decode(json.detect_encoding(body), "surrogatepass")
+            check_memory(text, least=_LEAST_MEMORY, times=_TIMES)
+            page = json.loads(text)
             for item in page["files"]:
                 if isinstance(item, dict) and isinstance(item.get("url"), str):
                     item["url"] = urljoin(url, item["url"])
@@ -130,16 +140,12 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
         else:
             given = find_base(body, kind) or ""
             if given not in ("", base := urljoin(url, given)):
-                return replace(reply, raw=b"")
+                raise ValueError("its <base> is relative")
             raw = in_utf_8(f'<base href="{escape(base)}">', body, kind)
             kind = "text/html; charset=utf-8"
-    except UpstreamError:
-        return replace(reply, raw=b"")
-    except _PAGE_ERRORS:
-        return reply
-    headers = {**reply.headers, "content-type": kind}
-    headers.pop("content-encoding", None)
-    return replace(reply, raw=raw, headers=headers)
+    except (*_PAGE_ERRORS, InputError):
+        raw, kind = b"", _TYPES[-1]
+    return replace(reply, raw=raw, headers={**headers, "content-type": kind})
 
 
 def parse_projects(body: bytes, content_type: str, url: str) -> model.ProjectList:

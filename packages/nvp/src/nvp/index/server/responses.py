@@ -240,7 +240,7 @@ class Failures:
             return PlainTextResponse(text, status_code=status, headers=headers)
         if not reply.is_whole:
             if "content-length" in reply.headers:
-                headers["content-length"] = reply.headers["content-length"]
+                headers["content-length"] = str(len(reply.raw) + 1)
             return break_off(reply.raw, error, headers, self.warn)
         return Response(reply.raw, status_code=reply.status, headers=headers)
 

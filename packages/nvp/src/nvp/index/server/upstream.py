@@ -164,6 +164,7 @@ class Upstream(SimpleRepository):
             reply = await client.get(url, {"Accept": accept, **validators})
         except UpstreamError as error:
             if error.reply is None or error.reply.is_whole or not self.takes_parts:
+                error.reply = error.reply and with_absolute_links(error.reply)
                 raise
             reply, broken = error.reply, error
         if last is not None and validators and reply.status == 304:
