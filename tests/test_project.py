@@ -80,9 +80,9 @@ NVP = Distribution(
     papers=frozenset({"LICENSE", "README.md", "hatch_build.py", "pyproject.toml"}),
     requires=frozenset(
         {
-            *("httpx", "isal", "lxml", "nvidia-variant-provider", "packaging", "rich"),
-            *("shtab", "simple-repository", "starlette", "tomli", "tomli-w"),
-            *("truststore", "uvicorn", "zstandard"),
+            *("certifi", "httpx", "isal", "lxml", "nvidia-variant-provider"),
+            *("packaging", "rich", "shtab", "simple-repository", "starlette"),
+            *("tomli", "tomli-w", "truststore", "uvicorn", "zstandard"),
         }
     ),
     extras=frozenset({"all", "census", "docs", "fleet", "live", "test"}),

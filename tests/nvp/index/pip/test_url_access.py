@@ -12,7 +12,7 @@ import pytest
 from support.authority import HOST, Authority
 from support.index_server import serve
 from support.keyring_program import write_keyring
-from support.processes import Done, provider
+from support.processes import PIPS, Done, Environment, provider
 from support.proxy import serve_proxy
 
 from nvp.index.pip.command import PipCommand, PipOptions
@@ -140,6 +140,29 @@ def test_a_private_certificate_authority(
         check(read(url, environ))
     check(refused, works=False)
     assert "certificate verify failed" in refused.out.lower()
+
+
+def test_the_certificates_of_the_system(
+    published: Path, environ: dict[str, str], authority: Authority, tmp_path: Path
+) -> None:
+    """Like pip since 24.2, add those of an option to them."""
+    (tmp_path / "other").mkdir()
+    environ |= {
+        "SSL_CERT_FILE": authority.bundle,
+        "PIP_CERT": Authority(tmp_path / "other").bundle,
+    }
+    with serve(published, tls=authority.context) as url:
+        check(validate(url, environ))
+        environ["PIP_USE_DEPRECATED"] = "legacy-certs"
+        check(validate(url, environ), works=False)
+
+
+@pytest.mark.parametrize("version", PIPS)
+def test_the_pips_that_accept_the_certificates_of_the_system(
+    version: str, pips: dict[str, Environment], environ: dict[str, str]
+) -> None:
+    pip = Pip(str(pips[version].python), environ)
+    assert pip.understand(["list"]).options.trusts_system == (version != PIPS[0])
 
 
 @pytest.mark.slow

@@ -257,17 +257,19 @@ class _NoCookies(CookieJar):
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     """Return a TLS context; without ``verify``, it accepts any certificate."""
-    if settings.cert:
-        context = (
-            ssl.create_default_context(capath=settings.cert)
-            if os.path.isdir(settings.cert)
-            else ssl.create_default_context(cafile=settings.cert)
-        )
-    else:
+    import certifi  # imported here, like truststore, since most indexes are local
+
+    places = [settings.cert or certifi.where()]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.trusts_system:
         import truststore
 
-        # Like pip since version 24.2, use the certificates of the system.
+        # Like pip since version 24.2, add these certificates to those of the system.
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        places.append(certifi.where())
+    for place in places:
+        kind = "capath" if os.path.isdir(place) else "cafile"
+        context.load_verify_locations(**{kind: place})
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

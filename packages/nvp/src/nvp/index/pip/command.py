@@ -39,6 +39,7 @@ class PipOptions:
     proxy: str | None = None
     trusted_hosts: Sequence[str] = ()
     cert: str | None = None
+    trusts_system: bool = True
     client_cert: str | None = None
     timeout: float | None = None
     no_input: bool = False

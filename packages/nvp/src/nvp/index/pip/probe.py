@@ -58,9 +58,8 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     if not rest or rest[0] not in commands_dict:
         return {"command": None}
     name = rest[0]
-    before = arguments[: len(arguments) - len(rest)]
     # Like pip, pass all arguments to the command: general options may be anywhere.
-    given = before + rest[1:]
+    given = arguments[: len(arguments) - len(rest)] + rest[1:]
     command: Any = create_command(name, isolated="--isolated" in given)
     parser = command.parser
     if any(word in ("-h", "--help") for word in given) or general.version:
@@ -75,6 +74,10 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
+    # Without this feature, pip also accepts the certificates of the system.
+    old, option = "legacy-certs", parser.get_option("--use-deprecated")
+    is_new = sys.version_info >= (3, 10) and old in option.choices
+    options.trusts_system = is_new and old not in options.deprecated_features_enabled
     # pip changes this object for each option in a file, and also shared lists.
     finder = command._build_package_finder(copy.deepcopy(options), Offline())
     found = find_requirements(options, positional, finder)
@@ -319,8 +322,7 @@ def make_auth(indexes: list[str | None], keyring_provider: str | None) -> Any:
     """Create the object with which pip looks up credentials."""
     from pip._internal.network.auth import MultiDomainBasicAuth
 
-    urls = [url for url in indexes if url]
-    auth = MultiDomainBasicAuth(prompting=False, index_urls=urls)
+    auth = MultiDomainBasicAuth(prompting=False, index_urls=[*filter(None, indexes)])
     auth.keyring_provider = keyring_provider or "auto"
     return auth
 
