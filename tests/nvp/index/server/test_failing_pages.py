@@ -210,6 +210,8 @@ def test_a_page_that_breaks_off_breaks_off(odd: bytes) -> None:
                 "HTTP:/simple/nothing/",
                 "http://",
                 "http://@/simple/nothing/",
+                # uv follows the first one, and pip reads one URL.
+                "http://x.example/\r\nLocation: http://y.example/",
             )
         ),
         (
