@@ -244,3 +244,15 @@ def test_numbers_of_many_digits() -> None:
     assert (found["graph_breaks"], found["recompilations"]) == ([], [])
     (tuning,) = found["autotuning"]
     assert tuning["seconds"] is None
+
+
+def test_seconds_with_many_decimals() -> None:
+    many = f"0.{'9' * 5000}"
+    lines = (
+        "Triton autotuning for function k,",
+        f"finished after {many}s,best config selected: a;",
+        "AUTOTUNE mm(1x1)",
+        f"SingleProcess AUTOTUNE benchmarking takes {many} seconds",
+    )
+    (tuning,) = read(*lines)["autotuning"]
+    assert tuning["seconds"] is None

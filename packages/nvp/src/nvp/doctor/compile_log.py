@@ -52,12 +52,12 @@ _NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+) line (\d{1,9})")
 _EXCEPTION = re.compile(r"((?:\w+\.)*\w*(?:Error|Exception|Failed|Unsupported): .+)")
 _TRITON = re.compile(r"Triton autotuning for function ([^\s,]+)")
 _KEY = re.compile(r"with key as (.+?),?$")
-_FINISHED = re.compile(r".*finished after (\d{1,9}(?:\.\d+)?)s")
+_FINISHED = re.compile(r".*finished after (\d{1,9}(?:\.\d{1,20})?)s")
 _BEST = re.compile(r".*best config selected: (.+?);?$")
 _INDUCTOR = re.compile(r"AUTOTUNE (\w+)\((.*)\)$")
 _CHOICE = re.compile(r"  (\S+) [\d.]+ ms 100\.0%")
 _INDUCTOR_END = re.compile(
-    r"\w+ AUTOTUNE benchmarking takes (\d{1,9}(?:\.\d+)?) seconds"
+    r"\w+ AUTOTUNE benchmarking takes (\d{1,9}(?:\.\d{1,20})?) seconds"
 )
 
 _HINTS = (
