@@ -165,7 +165,10 @@ def loads(text: str) -> Any:
         pass
     import json
 
-    return json.loads(text)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def dumps(value: object) -> str:

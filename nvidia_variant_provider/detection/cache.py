@@ -116,14 +116,7 @@ def load(path: str, key: Sequence[str]) -> Environment | None:
             return None
         environment = Environment.from_dict(document["environment"])
         age = time.time() - document["time"]
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     problems = environment.reason or any(gpu.reason for gpu in environment.gpus)
     life = _LIFE_WITH_PROBLEMS if problems else _LIFE

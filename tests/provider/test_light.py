@@ -86,3 +86,8 @@ def test_writing_and_reading_does_what_json_does(value: object) -> None:
 def test_reading_refuses_what_json_does(text: str) -> None:
     with pytest.raises(ValueError, match=r"Expecting|Extra data|Invalid|Illegal"):
         loads(text)
+
+
+def test_a_text_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        loads("[" * 100_000)
