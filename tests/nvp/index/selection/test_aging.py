@@ -51,6 +51,17 @@ def test_an_entry_goes_with_its_age() -> None:
     assert (known.get("a"), known.get("b"), len(known)) == (None, 2, 1)
 
 
+def test_heavy_entries_displace_others() -> None:
+    known: Aging[str, int] = Aging(8, weigh=abs)
+    for key, weight in zip("abcab", (4, 3, 9, 5, 3), strict=True):
+        known.put(key, weight)
+        assert known.get(key) == weight  # the newest always stays
+    assert (known.get("a"), known.get("c")) == (5, None)
+    known.drop("a")
+    known.put("d", 5)
+    assert known.values() == [3, 5]
+
+
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers()), max_size=60))
 def test_the_entries_put_last_stay(puts: list[tuple[int, int]]) -> None:
     known: Aging[int, int] = Aging(5)

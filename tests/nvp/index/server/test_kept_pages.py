@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -120,6 +120,25 @@ def test_an_unchanged_page_is_not_sent_again(name: str, policy: str) -> None:
         assert it.upstream.sent[PATH] == sent
         it.answers[PATH] = page("2.0", **{**headers, name: '"2"'})
         assert it.versions(at=20) == ["2.0"]
+
+
+@pytest.mark.parametrize("size", [2, 4, 9])
+def test_large_pages_leave_no_room_for_others(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page takes several times its size in memory, and an index has many pages."""
+    monkeypatch.setattr(kept_pages, "PAGES", 8)
+    monkeypatch.setattr(kept_pages, "_MADE", 1)
+    comments = (b"x" * 1017 + b"<!---->") * 1024 * size
+    with case() as it:
+        for project in "pqp":
+            small = page(Cache_Control="max-age=600")
+            it.answers[f"/simple/{project}/"] = replace(
+                small, body=small.body + comments
+            )
+            assert it.versions(project) == ["1.0"]
+        assert it.versions() == ["1.0"]
+        assert it.asked() == (2 if size == 2 else 3)
 
 
 def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> None:

@@ -97,11 +97,13 @@ class Room:
 
 
 class Aging(Generic[K, V]):
-    """A mapping with limits for the age and the number of entries.
+    """A mapping with limits for the age and the weight of its entries.
 
-    :param most: the maximum number of entries; the oldest is removed first.
+    :param most: the maximum weight; the oldest entry is removed first, but not the
+        newest.
     :param age: the lifetime of an entry in seconds.
     :param clock: returns the time, in seconds.
+    :param weigh: returns the weight of a value; by default, each has the weight 1.
     """
 
     def __init__(
@@ -109,10 +111,12 @@ class Aging(Generic[K, V]):
         most: int,
         age: float = FRESH,
         clock: Callable[[], float] = time.monotonic,
+        weigh: Callable[[V], int] = lambda _: 1,
     ) -> None:
-        self._most = most
+        self._left = most
         self._age = age
         self._clock = clock
+        self._weigh = weigh
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
@@ -123,19 +127,21 @@ class Aging(Generic[K, V]):
         since, value = entry
         if self._clock() - since < self._age:
             return value
-        del self._entries[key]
+        self.drop(key)
         return None
 
     def put(self, key: K, value: V) -> None:
         """Add or replace an entry; its age starts now."""
-        self._entries.pop(key, None)
+        self.drop(key)
         self._entries[key] = self._clock(), value
-        if len(self._entries) > self._most:
-            self._entries.popitem(last=False)
+        self._left -= self._weigh(value)
+        while self._left < 0 and len(self._entries) > 1:
+            self.drop(next(iter(self._entries)))
 
     def drop(self, key: K) -> None:
         """Remove an entry if it exists."""
-        self._entries.pop(key, None)
+        if key in self._entries:
+            self._left += self._weigh(self._entries.pop(key)[1])
 
     def values(self) -> list[V]:
         """Return all fresh entries, in the order of insertion."""

@@ -21,10 +21,10 @@ from nvidia_variant_provider.errors import InputError
 
 from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
 from ..http.urls import is_text
-from .kept_pages import CUT_KEY, HTML_KEY
+from .kept_pages import CUT_KEY, HTML_KEY, SIZE_KEY
 from .responses import HEADERS, break_off
 
-_HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY)
+_HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY, SIZE_KEY)
 
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
 """A key that can be a part of the name of an HTML attribute."""

@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import partial
 from html import escape
 from itertools import chain, islice, takewhile
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name, is_normalized_name
@@ -49,16 +48,13 @@ from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
 from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
-from .kept_pages import CUT_KEY, HTML_KEY, KeptPage, KeptPages, note
+from .kept_pages import PAGES, KeptPage, KeptPages, mark, note, weigh
 
 logger = logging.getLogger(__name__)
 
 _FORBIDDING = "pytorch.org"
 """The domain whose 403 means a missing project to uv, which then uses the next index
 (``IndexStatusCodeStrategy`` in its sources). This server hides the domain from uv."""
-
-_PAGES = 128
-"""The number of pages whose files are cached, for requests right after the page."""
 
 _MOST_SERVERS = 64
 """The maximum number of servers that a page may name; real pages name up to 3."""
@@ -68,7 +64,7 @@ class Upstream(SimpleRepository):
     """The base class of upstreams, which caches the files of the latest pages."""
 
     takes_parts = False
-    """Whether to read truncated pages, which get `CUT_KEY`."""
+    """Whether to read truncated pages, which `mark` marks."""
 
     is_of_pip = False
     """Whether pip gets pages of links in JSON, and local pages that are not judged."""
@@ -77,7 +73,9 @@ class Upstream(SimpleRepository):
     """The cache of pages, if any."""
 
     def __init__(self) -> None:
-        self._pages: Aging[str, dict[str, list[model.File]]] = Aging(_PAGES, FOREVER)
+        # The files of pages, for requests right after a page, each with its weight.
+        self._pages: Aging[str, tuple[int, dict[str, list[model.File]]]]
+        self._pages = Aging(PAGES, FOREVER, weigh=itemgetter(0))
 
     async def get_project_page(
         self,
@@ -95,7 +93,7 @@ class Upstream(SimpleRepository):
         files: dict[str, list[model.File]] = {}
         for file in page.files:
             files.setdefault(file.filename, []).append(file)
-        self._pages.put(name, files)
+        self._pages.put(name, (weigh(page), files))
         return page
 
     async def get_resource(
@@ -115,7 +113,8 @@ class Upstream(SimpleRepository):
         name = canonicalize_name(project_name)
         if self._pages.get(name) is None:
             await self.get_project_page(name)
-        files, suffix = self._pages.get(name) or {}, ""
+        _, files = self._pages.get(name) or (0, {})
+        suffix = ""
         same = files.get(resource_name, [])
         if not same and resource_name.endswith(METADATA):
             suffix = METADATA
@@ -366,12 +365,7 @@ def _parse(
     kind = reply.headers.get("content-type", "")
     try:
         page = parse_page(reply.body, kind, reply.url, project, exact=True)
-        is_json = kind.lower().startswith(ACCEPT.partition(",")[0])
-        own: dict[str, Any] = {} if is_json else {HTML_KEY: True}
-        if broken is not None:
-            has_length = "content-length" in reply.headers
-            own[CUT_KEY] = {"why": str(broken), "has_length": has_length}
-        return replace(page, private_metadata=page.private_metadata | own)
+        return mark(page, reply, broken)
     except UpstreamError as error:
         if isinstance(error, TooLargeError):
             raise
