@@ -29,13 +29,12 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from ...signals import count_input
 from .connecting import (
+    Cookies,
     NearnessFinder,
     basic,
     find_netrc,
     find_proxy,
-    has_cookies,
     make_connections,
-    make_cookies,
     make_tls_context,
 )
 from .replies import (
@@ -110,7 +109,7 @@ class Client:
         # or ``None`` for plain HTTP.
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
-        self._cookies = make_cookies(self._settings)
+        self._cookies = Cookies(keeps=self._settings.keeps_cookies)
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
@@ -140,7 +139,7 @@ class Client:
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials or cookies."""
-        return self._scope(url) in self._credentials or has_cookies(self._cookies, url)
+        return self._scope(url) in self._credentials or self._cookies.may_be_for(url)
 
     def may_prompt(self, url: str) -> bool:
         """Return whether pip prompts its user after the response 401 of ``url``.

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from enum import IntEnum
-from http.cookiejar import CookieJar
+from http.cookiejar import Cookie, CookieJar
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
 from typing import Any
@@ -203,7 +203,7 @@ def make_connections(
     url: str,
     *,
     finder: NearnessFinder,
-    cookies: CookieJar,
+    cookies: Cookies,
 ) -> httpx.AsyncClient:
     """Create an HTTP client with its own pool of connections.
 
@@ -231,28 +231,34 @@ def make_connections(
     )
 
 
-def make_cookies(settings: Settings) -> CookieJar:
-    """Return the jar for the cookies of all connections of a client."""
-    return CookieJar() if settings.keeps_cookies else _NoCookies()
+class Cookies(CookieJar):
+    """The cookies of all connections of a client.
 
-
-def has_cookies(jar: CookieJar, url: str) -> bool:
-    """Return whether the server of ``url`` may get cookies, whatever their paths."""
-    host = urlsplit(url).hostname or ""
-    names = f".{host}", f".{host}.local"  # http.cookiejar adds .local to short names
-    domains = tuple(f".{cookie.domain.lstrip('.')}" for cookie in jar)
-    return any(name.endswith(domains) for name in names)
-
-
-class _NoCookies(CookieJar):
-    """Ignores cookies, as uv does.
-
-    A server could send thousands of them, and a later request with all of them would be
-    too long for other servers of its domain.
+    :param keeps: keep cookies, as pip does. uv ignores them: a server could send
+        thousands, and a later request with all of them would be too long for other
+        servers of its domain.
     """
 
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self._keeps = keeps
+        self._domains: set[str] = set()
+
     def extract_cookies(self, response: Any, request: Any) -> None:
-        """Keep no cookie of a response."""
+        """Keep the cookies of a response, if any are kept."""
+        if self._keeps:
+            super().extract_cookies(response, request)
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        """Keep a cookie."""
+        super().set_cookie(cookie)
+        self._domains.add(f".{cookie.domain.lstrip('.')}")
+
+    def may_be_for(self, url: str) -> bool:
+        """Return whether the server of ``url`` may get cookies, whatever the path."""
+        host = f".{urlsplit(url).hostname or ''}"
+        hosts = host, f"{host}.local"  # the base class adds .local to short names
+        return any(host.endswith(tuple(self._domains)) for host in hosts)
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
