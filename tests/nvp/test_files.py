@@ -461,6 +461,43 @@ def test_a_file_that_becomes_a_link_gives_nothing_permissions(
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
 
 
+ACCESS_LIST = bytes.fromhex(
+    "02000000 01000600ffffffff 02000600feff0000 04000000ffffffff 10000600ffffffff"
+    "20000000ffffffff"
+)
+"""An access control list that grants everything to user 65534, and nothing to others"""
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("case", "mode"), [("group", 0o660), ("other group", 0o600), ("list", 0o600)]
+)
+def test_a_group_gets_no_permissions_of_another_one(
+    case: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.touch()
+    os.chown(out, -1, STRANGER)
+    out.chmod(0o660)
+    if case == "list":
+        try:
+            os.setxattr(out, "system.posix_acl_access", ACCESS_LIST)
+        except (AttributeError, OSError):
+            pytest.skip("the file system has no access control lists")
+    if case == "other group":
+
+        def refuse(*_: object) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "fchown", refuse)
+    with replacing(str(out)) as file:
+        # The permissions hold from the first moment.
+        assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == mode
+    status = out.stat()
+    assert stat.S_IMODE(status.st_mode) == mode
+    assert (status.st_gid == STRANGER) == (case != "other group")
+
+
 def test_a_written_file_has_no_commands_of_a_ci_service(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     replace_file(path, '["##vso[task.setvariable]", "##[add-mask]", "### title"]')

@@ -33,6 +33,9 @@ _CI_COMMAND = re.compile(r"##(?=\w*\[)")
 _SHARED = stat.S_ISVTX | stat.S_IWOTH
 """The mode of a shared directory, such as ``/tmp``."""
 
+_ACCESS_LIST = "system.posix_acl_access"
+"""The attribute of files on Linux that have an access control list."""
+
 
 def read_resource(*names: str) -> str:
     """Return the text of a file of the package.
@@ -225,8 +228,8 @@ def _find_target(path: str | os.PathLike[str]) -> str:
     return os.path.join(os.path.realpath(folder), name)
 
 
-def _find_mode(target: str, name: str) -> int | None:
-    """Return the permissions of the file to replace; ``None`` for those of a new file.
+def _find_old(target: str, name: str) -> os.stat_result | None:
+    """Return the status of the file to replace; ``None`` if there is no trusted one.
 
     :param name: the path of the file, for errors.
     :raises InputError: the path is not that of a regular file or a link.
@@ -236,11 +239,31 @@ def _find_mode(target: str, name: str) -> int | None:
     except FileNotFoundError:
         return None
     if stat.S_ISREG(status.st_mode):
-        return None if _is_foreign(target, status) else status.st_mode & 0o777
+        return None if _is_foreign(target, status) else status
     if stat.S_ISLNK(status.st_mode):
         return None
     message = "cannot be written: not a regular file"
     raise InputError(message, path=name, hint="name another file")
+
+
+def _keep_access(new: int, old: os.stat_result, target: str) -> None:
+    """Give a new file the group and the permissions of the old one.
+
+    The permissions of the group are left out if they would be those of another group.
+    With an access control list, they are the most that the list grants to anybody.
+
+    :param new: a descriptor: a stranger may have put a link in place of the path.
+    """
+    if sys.platform == "win32":
+        return
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        os.fchown(new, -1, old.st_gid)
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            names = os.listxattr(target, follow_symlinks=False)
+    is_same = os.fstat(new).st_gid == old.st_gid and _ACCESS_LIST not in names
+    os.fchmod(new, old.st_mode & (0o777 if is_same else 0o707))
 
 
 def harmless(text: str) -> str:
@@ -277,15 +300,14 @@ def replacing(
         target = _find_target(path) if follows else os.fspath(path)
         # Do not use the process id: in containers, a killed process often had the same.
         part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
-        mode = _find_mode(target, name)
+        old = _find_old(target, name)
         # Others must not open the file while it is empty, and read it later.
-        opener = partial(os.open, mode=0o666 if mode is None else mode)
+        mode = 0o666 if old is None else old.st_mode & 0o707
         try:
             # Mode "x" fails for an existing name, so no other file is lost.
-            with open(part, "xb", opener=opener) as file:
-                if mode is not None and sys.platform != "win32":
-                    # By name, this could change a file to which a stranger links.
-                    os.fchmod(file.fileno(), mode)
+            with open(part, "xb", opener=partial(os.open, mode=mode)) as file:
+                if old is not None:
+                    _keep_access(file.fileno(), old, target)
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
