@@ -363,3 +363,11 @@ def test_a_hostile_page_adds_nothing_to_html() -> None:
     }
     text = read(HTML, document, JSON)
     assert "<script" not in text
+
+
+@pytest.mark.parametrize("key", ["hashes", "core-metadata"])
+def test_html_has_a_hash_that_installers_check(key: str) -> None:
+    """An HTML link has one hash; pip checks no BLAKE2, and prefers the strongest."""
+    hashes = {"blake2b": "0" * 128, "md5": "0" * 32, "sha512": "1" * 128}
+    text = read(HTML, {**DOCUMENT, "files": [{**FILE, key: hashes}]}, JSON)
+    assert f"sha512={'1' * 128}" in text

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from nvidia_variant_provider.errors import InputError
 
 from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
-from ..http.urls import is_text
+from ..http.urls import ALGORITHMS, is_text
 from .kept_pages import CUT_KEY, HTML_KEY, SIZE_KEY
 from .responses import HEADERS, break_off
 
@@ -155,11 +155,9 @@ def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
 
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
-    """Return one hash as ``{mark}NAME=VALUE``, preferably SHA-256; else ``""``."""
-    if not hashes:
-        return ""
-    name = "sha256" if "sha256" in hashes else next(iter(hashes))
-    return f"{mark}{name}={hashes[name]}"
+    """Return one hash as ``{mark}NAME=VALUE``, preferably one that pip checks."""
+    name = next((name for name in (*ALGORITHMS, *hashes) if hashes.get(name)), None)
+    return "" if name is None else f"{mark}{name}={hashes[name]}"
 
 
 def _write(attributes: Mapping[str, str]) -> str:
