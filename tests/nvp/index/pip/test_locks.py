@@ -362,6 +362,8 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
         "there is neither a path nor a URL": change(
             lambda t: t["wheels"][1].pop("url")
         ),
+        "not a URL": change(lambda t: t["wheels"][1].update(url="http://[bad/x.whl")),
+        "wheels[1]: not a URL": change(lambda t: t["wheels"][1].update(path="a\0b")),
         "not the name of a file": change(
             lambda t: t["wheels"][1].update(name="torch-1.0-py3-none-../../x-cu126.whl")
         ),

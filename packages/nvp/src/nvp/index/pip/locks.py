@@ -32,7 +32,7 @@ from nvidia_variant_provider.strict_json import read_bytes
 from ...pins import toml_text
 from ...pins.targets import PinTarget
 from ...wheels.archive import parse_wheel_name
-from ..http.urls import file_name, find_other, is_http
+from ..http.urls import absolute_url, file_name, find_other, is_http
 from ..selection.renaming import find_label
 from ..selection.shown import ShownRelease
 from ..selection.wheel_files import may_be_build
@@ -196,6 +196,8 @@ def _read_file(
     hashes = table.get("hashes")
     if not url.startswith(("http:", "https:", "file:")):
         raise _invalid("there is neither a path nor a URL", path, place)
+    if absolute_url(url, "") is None or "%00" in url:
+        raise _invalid("not a URL", path, place)
     if (
         not isinstance(hashes, dict)
         or not hashes
