@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -30,9 +31,11 @@ from support.census_runs import (
     with_limit,
 )
 from support.processes import clean_environ
+from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
+from nvp.census import worker
 from nvp.census import workers as workers_module
 from nvp.census.listing import Project
 from nvp.census.model import Outcome, Wheel
@@ -40,6 +43,7 @@ from nvp.census.running import Stop, Tally
 from nvp.census.store import Store
 from nvp.census.worker import Task, read_wheel
 from nvp.census.workers import LocalWorkers
+from nvp.signals import StoppedError
 
 
 @pytest.fixture
@@ -230,6 +234,37 @@ def test_a_wheel_that_takes_too_long_costs_no_other_wheel(
     assert reasons(store) == [STOPPED]
     with Store(str(store)) as opened:
         assert all(row["bytes_read"] for row in opened.wheels()), "for --max-bytes"
+
+
+def test_a_second_reading_that_is_stopped_costs_no_result(
+    index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel with a damaged part is downloaded, which may take too long."""
+
+    opened: list[bool] = []
+    real = worker._open_remote
+
+    def open_remote(task: Task, meter: Any, *, whole: bool = False) -> Any:
+        opened.append(whole)
+        if whole:
+            raise StoppedError("after 20 seconds of processor time")
+        return real(task, meter)
+
+    monkeypatch.setattr(worker, "_open_remote", open_remote)
+    (path,) = (index / "p0003").iterdir()
+    body = path.read_bytes().replace(b"\x50\xed\x55\xba", b"\x50\xed\x55\xbb")
+    with serve_answers({f"/{path.name}": Answer(body=body)}) as server:
+        wheel = Wheel(
+            project="p0003",
+            version="1.0",
+            filename=path.name,
+            tags=PLATFORM,
+            url=f"{server.url}/{path.name}",
+            sha256=hashlib.sha256(body).hexdigest(),
+        )
+        outcome = read_wheel(Task(wheel=wheel))
+    assert opened == [False, True]
+    assert (outcome.status, outcome.may_pass) == ("inspected", True)
 
 
 def test_an_idle_process_ends_and_is_replaced(

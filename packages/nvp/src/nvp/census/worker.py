@@ -186,7 +186,7 @@ def read_wheel(task: Task) -> Outcome:
     the main thread of a process, the wheel has the limits of a command.
     """
     wheel, meter = task.wheel, _Meter(task.deadline)
-    hashed = False
+    hashed, outcome = False, None
     try:
         opened = _open_remote if is_http(wheel.url) else _open_local
         with limited(SECONDS, MEMORY, grows=True):
@@ -200,7 +200,7 @@ def read_wheel(task: Task) -> Outcome:
                     outcome, hashed = inspect_wheel(file, wheel, meter), is_whole
     except StoppedError as stop:
         error = InputError(f"reading it was stopped {stop}")
-        outcome = _failed(wheel, error, meter)
+        outcome = outcome or _failed(wheel, error, meter)
     except _SkippedError as error:
         outcome = Outcome(wheel=wheel, status="skipped", reason=str(error))
     except _StoppedError as stop:
