@@ -163,6 +163,8 @@ def test_the_pips_that_accept_the_certificates_of_the_system(
 ) -> None:
     pip = Pip(str(pips[version].python), environ)
     assert pip.understand(["list"]).options.trusts_system == (version != PIPS[0])
+    words = ["list", "--use-feature", "truststore"]
+    assert pip.understand(words).options.trusts_system
 
 
 @pytest.mark.slow

@@ -77,17 +77,17 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     # Without this feature, pip also accepts the certificates of the system.
     old, option = "legacy-certs", parser.get_option("--use-deprecated")
     is_new = sys.version_info >= (3, 10) and old in option.choices
+    is_new = is_new or "truststore" in options.features_enabled  # before 24.2
     options.trusts_system = is_new and old not in options.deprecated_features_enabled
     # pip changes this object for each option in a file, and also shared lists.
     finder = command._build_package_finder(copy.deepcopy(options), Offline())
     found = find_requirements(options, positional, finder)
     options.trusted_hosts = [*options.trusted_hosts, *found.pop("trusted_hosts")]
     options.no_index = finder.search_scope.no_index
-    values = {key: getattr(options, key) for key in names if hasattr(options, key)}
     return {
         "command": name,
         "uses_index": True,
-        "options": values,
+        "options": {k: getattr(options, k) for k in names if hasattr(options, k)},
         "words": seen,
         "positional": positional,
         "credentials": find_credentials(options),
