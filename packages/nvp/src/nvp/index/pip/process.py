@@ -392,10 +392,11 @@ class _WarmPip:
         """
         self.send({"run": list(arguments), "environ": dict(environ)})
 
-    def end(self, patience: float = 0) -> int:
+    def end(self, patience: float = 0.5) -> int:
         """End a process without running pip, and return its exit status.
 
-        :param patience: the seconds until it is killed.
+        :param patience: the seconds until it is killed, perhaps while it writes
+            bytecode.
         """
         self.close()
         with suppress(subprocess.TimeoutExpired):
