@@ -371,3 +371,9 @@ def test_html_has_a_hash_that_installers_check(key: str) -> None:
     hashes = {"blake2b": "0" * 128, "md5": "0" * 32, "sha512": "1" * 128}
     text = read(HTML, {**DOCUMENT, "files": [{**FILE, key: hashes}]}, JSON)
     assert f"sha512={'1' * 128}" in text
+
+
+def test_an_empty_hash_of_metadata_stays_empty() -> None:
+    """pip refuses METADATA that has another hash."""
+    page = f'<a href="{FILE["url"]}" data-core-metadata="sha256=">x</a>'
+    assert 'data-core-metadata="sha256="' in read(HTML, page, HTML)

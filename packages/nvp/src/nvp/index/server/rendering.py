@@ -156,7 +156,7 @@ def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
     """Return one hash as ``{mark}NAME=VALUE``, preferably one that pip checks."""
-    name = next((name for name in (*ALGORITHMS, *hashes) if hashes.get(name)), None)
+    name = next((name for name in (*ALGORITHMS, *hashes) if name in hashes), None)
     return "" if name is None else f"{mark}{name}={hashes[name]}"
 
 
