@@ -195,6 +195,7 @@ def test_every_spelling(
         "-r\n",
         "--no-binary :all:\n--prefer-binary\n",
         "-i 'not closed\n",
+        "-r a\0b\n",
         "a \\\n  -i https://h.example/\n",
         "a --index-url https://h.example/",
         "-e ./here -i https://h.example/ -f wheels\n",

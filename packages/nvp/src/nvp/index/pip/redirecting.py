@@ -291,11 +291,12 @@ class FileCopies:
             return urljoin(path, text)
         if _SCHEME.match(text):
             return text
-        joined = os.path.join(os.getcwd(), os.path.dirname(path), text)
+        joined = os.path.join(os.path.dirname(path), text)
         plain = os.path.abspath(joined)
-        if os.path.realpath(plain) == os.path.realpath(joined):
+        if "\0" in joined or os.path.realpath(plain) == os.path.realpath(joined):
             return plain
         # Only old versions of pip follow a link before "..". Let pip read the file.
+        joined = os.path.join(os.getcwd(), joined)
         self._lines[joined] = []
         self._unread.add(joined)
         return joined
