@@ -136,3 +136,19 @@ def test_a_full_disk_leaves_what_pip_has_written(tmp_path: Path) -> None:
     assert [*tmp_path.iterdir()] == [path]
     (remark,) = written.remarks
     assert "the URLs could not be restored: cannot be written: File too" in remark
+
+
+def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    """The owner of a directory can replace what pip has written there."""
+    path = tmp_path / "pylock.toml"
+    index = LocalIndex(Client(), Selection(), Access(), warn=print)
+    written = Written(index, sys.stdout, sys.executable, {}, lock=str(path))
+    os.mkfifo(path)
+    thread = threading.Thread(
+        target=written.restore, kwargs={"succeeded": True}, daemon=True
+    )
+    with index.serve():
+        thread.start()
+        thread.join(20)
+    assert not thread.is_alive()
+    assert "the URLs could not be restored" in written.remarks[0]

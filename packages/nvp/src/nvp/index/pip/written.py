@@ -81,6 +81,8 @@ class Written:
         self._variants: set[tuple[str, str]] = set()
         self.report = report
         """The path of pip's report, if any."""
+        self.is_lock_printed = lock is not None and not _is_file(lock)
+        """Whether pip prints a lock file."""
         self.remarks: list[str] = []
 
     @property
@@ -89,11 +91,6 @@ class Written:
         return tuple(
             f"{project} ({label})" for project, label in sorted(self._variants)
         )
-
-    @property
-    def is_lock_printed(self) -> bool:
-        """Whether pip prints a lock file."""
-        return self._lock is not None and not _is_file(self._lock)
 
     def arguments(self, folder: Path) -> list[str]:
         """Return arguments that make pip write its output where it can be read back.
@@ -158,11 +155,13 @@ class Written:
 
     def _change(self, path: Path, change: Callable[[str, str], str]) -> None:
         try:
-            text = path.read_text(encoding="utf-8")
+            # A stranger may have put a pipe in place of the file.
+            with open_regular(path) as file:
+                text = file.read().decode()
             changed = change(text, str(path))
             if changed != text:
-                with replacing(path) as file:
-                    file.write(changed.encode())
+                with replacing(path) as new:
+                    new.write(changed.encode())
         except (OSError, ValueError, InputError) as error:
             reason = getattr(error, "message", error)
             self.remarks.append(f"{path}: the URLs could not be restored: {reason}")
