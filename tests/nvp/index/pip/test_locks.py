@@ -364,6 +364,7 @@ def _bad(locked: Locked) -> dict[str, Callable[[], object]]:
         ),
         "not a URL": change(lambda t: t["wheels"][1].update(url="http://[bad/x.whl")),
         "wheels[1]: not a URL": change(lambda t: t["wheels"][1].update(path="a\0b")),
+        "path: empty, or not": change(lambda t: t["wheels"][1].update(path="")),
         "not the name of a file": change(
             lambda t: t["wheels"][1].update(name="torch-1.0-py3-none-../../x-cu126.whl")
         ),

@@ -187,8 +187,9 @@ def _read_file(
     if not isinstance(table, dict):
         raise _invalid("not a table", path, place)
     for key in ("name", "path", "url"):
-        if not isinstance(table.get(key, ""), str):
-            raise _invalid("not a string", path, join(place, key))
+        value = table.get(key, key)
+        if not isinstance(value, str) or not value:
+            raise _invalid("empty, or not a string", path, join(place, key))
     _resolve(table, folder)
     # The specification: a path takes precedence over a URL.
     location = table.get("path")
@@ -213,7 +214,7 @@ def _read_file(
 def _resolve(table: dict[str, Any], folder: str) -> None:
     """Make the table's path absolute, because pip reads a copy in another directory."""
     location = table.get("path")
-    if isinstance(location, str) and location:
+    if isinstance(location, str):
         table["path"] = os.path.join(folder, location)
 
 
