@@ -123,6 +123,21 @@ def test_process_that_is_not_used_ends(environ: dict[str, str]) -> None:
     assert process.poll() is not None
 
 
+def test_a_second_interrupt_kills_a_process_that_hangs(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm = process._WarmPip(["/bin/sh", "-c", "exec sleep 300"], environ, quiet=False)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warm.process, "wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            warm.end()
+    assert warm.process.wait(60) == -signal.SIGKILL
+
+
 def test_program_that_is_not_a_python(environ: dict[str, str], tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\nexit 0\n")

@@ -399,9 +399,12 @@ class _WarmPip:
             bytecode.
         """
         self.close()
-        with suppress(subprocess.TimeoutExpired):
+        try:
             self.process.wait(patience)
-        self.process.kill()
+        except subprocess.TimeoutExpired:
+            pass
+        finally:  # a second signal may interrupt the wait
+            self.process.kill()
         return self.process.wait()
 
     def close(self) -> None:
