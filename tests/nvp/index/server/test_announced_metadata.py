@@ -142,6 +142,24 @@ def test_metadata_that_is_not_that_of_the_wheel(
 
 
 @pytest.mark.parametrize(
+    "folders", [["other-1.0"], ["demo-1.0", "other-1.0"], ["x/demo-1.0"]]
+)
+def test_metadata_of_a_wheel_that_ends_pip(folders: list[str], tmp_path: Path) -> None:
+    """pip would try an older release after METADATA of another project."""
+    path = tmp_path / f"demo-1.0-{TAG}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            f"{folders[0]}.dist-info/METADATA", "Name: other\nVersion: 1\n"
+        )
+        for folder in folders[1:]:
+            archive.writestr(f"{folder}.dist-info/WHEEL", "Wheel-Version: 1.0\n")
+    with serve(upstream(path), WITHOUT_GPU) as (_, running):
+        reply = ask(f"{page(running)[path.name]['to'][path.name]}.metadata")
+        assert reply.status == 502
+        assert any("-VERSION.dist-info" in text for text in running.warnings)
+
+
+@pytest.mark.parametrize(
     ("version", "own"),
     [
         ("1.0+foo", "1.0"),  # some publishers only rename the file of a wheel

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from math import prod
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from nvidia_variant_provider.errors import InputError, shown
 from nvidia_variant_provider.metadata.fields import GRAMMARS, explain
@@ -141,6 +141,28 @@ def read_dist_info(archive: zipfile.ZipFile, name: str) -> bytes | None:
         message = f"has {len(members)} files *.dist-info/{name}"
         raise InputError(message, hint="build the wheel again")
     return read_member(archive, members[0], name)
+
+
+def read_own_metadata(name: str, file: BinaryIO) -> bytes:
+    """Return METADATA of a wheel for an installer; it is empty if the file is missing.
+
+    After METADATA of another project, pip tries an older release. But pip alone ends if
+    the directory has the name of the other project, too.
+
+    :param name: the file name of the wheel.
+    :raises InputError: the wheel does not have one ``.dist-info`` directory of its own
+        project, or METADATA cannot be read.
+    """
+    from packaging.utils import canonicalize_name
+
+    with open_wheel(file) as archive:
+        tops = {member.partition("/")[0] for member in archive.namelist()}
+        own = [top for top in tops if top.endswith(".dist-info")]
+        project = canonicalize_name(name.partition("-")[0])
+        if len(own) != 1 or not canonicalize_name(own[0]).startswith(project):
+            message = f"does not have one directory {project}-VERSION.dist-info"
+            raise InputError(message, path=name, hint="report it to the index")
+        return read_dist_info(archive, "METADATA") or b""
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str) -> bytes:

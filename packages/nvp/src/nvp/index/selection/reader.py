@@ -31,9 +31,8 @@ from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import (
     first_header,
-    open_wheel,
     parse_wheel_name,
-    read_dist_info,
+    read_own_metadata,
 )
 from ..http.client import Client
 from ..http.ranges import Comparison, Parts, RangeFile
@@ -182,7 +181,8 @@ class Reader:
         :raises InputError: METADATA cannot be read or differs from its hash on the
             page.
         """
-        content = await asyncio.to_thread(copy.read, _find_metadata)
+        find = functools.partial(read_own_metadata, file.filename)
+        content = await asyncio.to_thread(copy.read, find)
         self._copies.put(copy.url, copy)
         check_metadata(content, file.filename)
         return self._keep(file, Kept(content))
@@ -282,12 +282,12 @@ class Reader:
                     raise
                 # Some mirrors copy the attribute of PEP 658, but not the files.
 
-        parts = Parts()
+        parts, find = Parts(), functools.partial(read_own_metadata, name)
         if not self._ranges and is_http(file.url):
             raise NoRangesError("METADATA is not read by ranges", file.url)
         try:
             resource = await find_own(index, project, file)
-            content = await self.open(resource, name, _find_metadata, parts)
+            content = await self.open(resource, name, find, parts)
         except NoRangesError:
             if without_ranges is None:
                 raise
@@ -307,7 +307,7 @@ class Reader:
                 parts = comparison.finish()
                 # Cast the temporary file, which is a wrapper on Windows.
                 whole = cast(BinaryIO, copy)
-                content = await asyncio.to_thread(_find_metadata, whole)
+                content = await asyncio.to_thread(find, whole)
                 return Kept(content, parts if digest is None else None)
         except OSError as error:
             raise _unreadable(name, error) from None
@@ -433,11 +433,6 @@ def _release(version: str) -> Version | str:
         return Version(Version(version.replace("_", "-")).public)
     except ValueError:
         return version  # of an old wheel, which old releases of pip install
-
-
-def _find_metadata(file: BinaryIO) -> bytes:
-    with open_wheel(file) as archive:
-        return read_dist_info(archive, "METADATA") or b""
 
 
 def _unreadable(name: str, error: OSError) -> InputError:
