@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -295,3 +296,26 @@ def test_the_command_for_another_provider_is_quoted(tmp_path: Path) -> None:
     (command,) = [x.partition("; pip ")[2] for x in notes if "does not run" in x]
     wanted = "nvidia-variant-provider==1.0;$(id)"
     assert shlex.split(command) == ["install", "--force-reinstall", wanted]
+
+
+class _Hostile(dict[str, str]):
+    """Variables of the image of a container: each is set, also one of a later check."""
+
+    def __missing__(self, name: str) -> str:
+        return "/x,y;touch PWN;"
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def get(self, name: str, default: object = None) -> str:  # type: ignore[override]
+        return self[name]
+
+
+@pytest.mark.parametrize("gpus", [["8.0"], []])
+def test_no_variable_gives_a_hint_a_command(gpus: list[str], tmp_path: Path) -> None:
+    torch = Installed(name="torch", files={"torch/plain.so": FILES["demo/plain.so"]})
+    stack = make_stack(tmp_path, torch, environment=machine("12.8", *gpus))
+    found = [item.hint for item in run_checks(replace(stack, environ=_Hostile()))]
+    assert any("NVIDIA_DRIVER_CAPABILITIES" in hint for hint in found)
+    for hint in found:
+        assert ";touch" not in re.sub(r"'[^']*'", "", hint)

@@ -407,3 +407,9 @@ def test_a_real_graph_break(tmp_path: Path) -> None:
     assert (entry["path"], entry["line"]) == (str(script), 4)
     assert "Tensor.item()" in entry["reason"]
     assert "ND605" in [finding.code for finding in diagnosis.findings]
+
+
+def test_the_command_of_a_hint_is_quoted_for_a_shell(stack: Stack) -> None:
+    """`doctor` runs it without a shell, and the user pastes the hint into one."""
+    (finding,) = findings(stack, run(stack, "/bin/sh -c 'exit 3' ;touch PWN"))
+    assert finding.hint.endswith("$PATH /bin/sh -c 'exit 3' ';touch' PWN")

@@ -376,7 +376,8 @@ def _next_step(stack: Stack, record: Record) -> str:
     if record["signal"] == "SIGKILL":
         return "see whether the machine has run out of memory: dmesg names the process"
     folder = shlex.quote(os.path.dirname(_python(stack)))
-    return f"see all of its output: PATH={folder}:$PATH {printable(record['command'])}"
+    command = shlex.join(split_command(record["command"]))
+    return f"see all of its output: PATH={folder}:$PATH {printable(command)}"
 
 
 def _python(stack: Stack) -> str:

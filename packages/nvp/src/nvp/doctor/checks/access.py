@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
@@ -124,7 +125,7 @@ def find_missing_capabilities(stack: Stack) -> Iterator[Finding]:
         name for reason, name in _LACKS.items() if stack.environment.reason == reason
     ]
     if lacking:
-        wanted = ",".join(sorted({*names, *_NEEDED}))
+        wanted = shlex.quote(",".join(sorted({*names, *_NEEDED})))
         yield Finding.of(
             code="ND102",
             message="this container lacks the capability "

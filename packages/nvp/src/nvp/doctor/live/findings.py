@@ -232,8 +232,8 @@ def _torch_hint(stack: Stack, name: str, trial: Trial) -> str | Command:
 
 
 def _whole(stack: Stack, code: str) -> str:
-    python = shlex.quote(stack.installation.python or "python")
-    return f"see the whole error: {python} -c '{code}'"
+    command = shlex.join([stack.installation.python or "python", "-c", code])
+    return f"see the whole error: {command}"
 
 
 def _context_hint(stack: Stack, trial: Trial) -> str:
