@@ -74,7 +74,10 @@ class TestOtherUsers:
 
     def test_its_own_host_names_are_accepted(self, running: Running) -> None:
         port = urlsplit(running.urls[0]).port
-        for host in ("localhost", "LOCALHOST", "127.0.0.1", "host.docker.internal"):
+        for host in (
+            *("localhost", "LOCALHOST", "127.0.0.1", "host.docker.internal"),
+            *("127.0.0.2", "[::1]"),  # serve --host 127.0.0.2
+        ):
             assert ask(running.urls[0] + "torch/", Host=f"{host}:{port}").status == 200
 
     def test_on_ipv6(self, folder: Path) -> None:

@@ -28,12 +28,15 @@ def server(index: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
         yield value
 
 
-def test_other_host_names_are_refused(server: Serving) -> None:
+def test_other_host_names_are_refused(index: str, environ: dict[str, str]) -> None:
     """Otherwise a page in a browser could read the index by DNS rebinding."""
-    url = server.urls[0] + "torch/"
-    assert fetch(url, headers={"Host": "localhost"})[0] == 200
-    for name in ("evil.example", "127.0.0.1.evil.example", ""):
-        assert fetch(url, headers={"Host": name})[0] == 400
+    # Without --host, no other machine can connect.
+    words = ("-i", index, *MACHINE, "--allow-remote")
+    with serving(*words, environ=environ) as server:
+        url = server.urls[0] + "torch/"
+        assert fetch(url, headers={"Host": "localhost"})[0] == 200
+        for name in ("evil.example", "127.0.0.1.evil.example", ""):
+            assert fetch(url, headers={"Host": name})[0] == 400
 
 
 @pytest.mark.parametrize(

@@ -185,13 +185,12 @@ def _make_local_index(
 
     # Print no blocks, because stdout has the URL of the index.
     narration = Narration(aside=True, quiet=True, brief=True)
+    hosts = ANY_HOST if _is_remote(options) else LOOPBACK_NAMES
     return LocalIndex(
         client,
         selection,
         # Users type these URLs, so they contain no secret.
-        Access(
-            secret=False, hosts=ANY_HOST if options.allow_remote else LOOPBACK_NAMES
-        ),
+        Access(secret=False, hosts=hosts),
         warn=narration.warn,
         on_pick=narration.pick,
         on_page=narration.page,

@@ -95,7 +95,12 @@ class HostCheck:
             host = _PORT.sub("", headers.get("host", "").lower())
             if is_own(headers):
                 app = Response(status_code=508, headers=OWN)
-            elif host not in self._hosts and "*" not in self._hosts:
+            elif not (
+                # An address is no DNS name that could lead elsewhere.
+                is_loopback(host.strip("[]"))
+                or host in self._hosts
+                or ANY_HOST[0] in self._hosts
+            ):
                 app = PlainTextResponse("Invalid host header", status_code=400)
         await app(scope, receive, send)
 
@@ -301,15 +306,9 @@ def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Respon
     return respond
 
 
-LOOPBACK_NAMES = (
-    "127.0.0.1",
-    "localhost",
-    "[::1]",
-    # The names of the host machine inside containers.
-    "host.docker.internal",
-    "host.containers.internal",
-)
-"""The host names that clients may use for a server on the loopback interface."""
+LOOPBACK_NAMES = ("host.docker.internal", "host.containers.internal")
+"""The host names that containers may use for a server on the loopback interface, in
+addition to loopback addresses."""
 
 ANY_HOST = ("*",)
 
