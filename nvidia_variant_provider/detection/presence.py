@@ -26,7 +26,7 @@ _OF_THE_DRIVER = ("CUDA_", "NV_", "NVIDIA_", "NVML_")
 _OF_TOOLS = ("CUDA_COREDUMP", "CUDA_ENABLE_", "CUDA_INJECTION", "CUDA_LOG_FILE")
 """The prefixes of variables with which these libraries load tools and write files."""
 
-_SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
+_SECRET = ("TOKEN", "SECRET", "PASS", "PWD", "KEY", "CREDENTIAL", "AUTH")
 """Parts of names of variables that no library needs, such as ``NVIDIA_API_KEY``."""
 
 
@@ -124,7 +124,7 @@ def child_variables(
         and "=" not in name
         and (complete or name in _NEEDED or name.startswith(_OF_THE_DRIVER))
         and (complete or not name.startswith(("NV_VARIANT_PROVIDER_", *_OF_TOOLS)))
-        and (complete or not any(part in name for part in _SECRET))
+        and (complete or not may_be_secret(name))
     }
     # This variable hides GPUs from one process, but other processes use the build too.
     variables.pop("CUDA_VISIBLE_DEVICES", None)
@@ -134,6 +134,11 @@ def child_variables(
     if path is not None:
         variables["LD_LIBRARY_PATH"] = path
     return variables
+
+
+def may_be_secret(name: str) -> bool:
+    """Return whether the name of a variable looks like that of a secret."""
+    return any(part in name for part in _SECRET)
 
 
 def system_root(environ: Mapping[str, str]) -> str:

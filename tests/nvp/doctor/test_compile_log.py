@@ -168,6 +168,18 @@ def test_texts_are_bounded() -> None:
     assert len(entry["path"]) == 500
 
 
+def test_passwords_of_urls_are_not_recorded() -> None:
+    log = read(
+        "Graph break in user code at /x.py:4",
+        "Reason: call of https://user:hunter2@host/api?token=hunter2",
+        "Triton autotuning for function f",
+        "with key as ('http://user:hunter2@host',),",
+        "finished after 1.0s, best config selected: http://user:hunter2@host;",
+    )
+    assert log["totals"]["graph_breaks"] == log["totals"]["autotuning"] == 1
+    assert "hunter2" not in str(log)
+
+
 def test_output_without_a_mark_is_not_looked_at() -> None:
     log = CompileLog()
     assert not log.is_relevant("stdout", b"x" * 1000)

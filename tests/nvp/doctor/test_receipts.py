@@ -176,6 +176,32 @@ def test_reasons_are_kept_while_the_version_is_the_same(
     assert item["reason"] is None
 
 
+def test_reasons_of_a_stranger_are_cut(stack: Stack) -> None:
+    """A reason of 8 MiB took 1.3 GB as Markdown."""
+    long = "\x7f" * 100_000
+    earlier = texts(stack)
+    for item in (*earlier["distributions"], *earlier["overrides"]):
+        item["reason"] = long
+    again = texts(stack, earlier={**earlier, "reasons": [long] * 1_000})
+    assert max(len(x["reason"]) for x in again["distributions"]) <= 2_000
+    assert max(len(x["reason"]) for x in again["overrides"]) <= 2_000
+    assert sum(map(len, again["reasons"])) <= 200_000
+
+
+def test_a_receipt_has_no_password_of_a_variable(stack: Stack) -> None:
+    urls = {
+        "MY_SETTING": "https://user:hunter2@host/simple",
+        "XLA_FLAGS": "--a=1 --xla_dump_to=http://user:hunter2@host/x?token=hunter2",
+    }
+    stack = replace(stack, environ={**stack.environ, **urls})
+    reasons = parse_reasons(["MY_SETTING=x", "XLA_FLAGS=y"], stack)
+    receipt = texts(stack, reasons=reasons)
+    assert "hunter2" not in json.dumps(receipt)
+    # The reason is kept, because the variable is as it was.
+    again = texts(stack, earlier=receipt)["overrides"]
+    assert [x["reason"] for x in again if x["name"] == "XLA_FLAGS"] == ["y"]
+
+
 def test_receipts_round_trip(
     stack: Stack, tmp_path: Path, receipt_schema: Draft202012Validator
 ) -> None:

@@ -14,10 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from nvidia_variant_provider.errors import redacted
+
 MOST = 100
 """The maximum number of entries of each kind in the result; totals are not limited."""
 
 _LONGEST_TEXT = 500
+_LONGEST_READ = 4096
+"""The maximum length of a text in which passwords of URLs are looked for."""
+
 _LONGEST_RECORD = 400
 """The maximum number of lines of a record, such as a message with a traceback."""
 
@@ -321,10 +326,11 @@ def _explain(entry: Entry, reason: str) -> None:
 
 
 def _groups(pattern: re.Pattern[str], text: str) -> list[str] | None:
-    """Return the groups of a match, each cut: a line may have 64 KB."""
+    """Return the groups of a match, each without secrets of URLs, and cut."""
     match = pattern.match(text)
     return None if match is None else [_cut(group) for group in match.groups()]
 
 
 def _cut(text: str) -> str:
+    text = redacted(text[:_LONGEST_READ])
     return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 3]}..."

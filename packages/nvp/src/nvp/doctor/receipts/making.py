@@ -11,7 +11,14 @@ from typing import Any, TypeAlias
 
 from packaging.utils import canonicalize_name
 
-from nvidia_variant_provider.errors import InputError, UsageError, join, shown
+from nvidia_variant_provider.detection.presence import may_be_secret
+from nvidia_variant_provider.errors import (
+    InputError,
+    UsageError,
+    join,
+    redacted,
+    shown,
+)
 from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.metadata import read_metadata
 from nvidia_variant_provider.strict_json import (
@@ -25,6 +32,7 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ... import __version__
+from ...findings import shortened
 from ..distributions import Distribution
 from ..model import Stack
 from ..workloads import LONGEST_DEADLINE
@@ -66,7 +74,9 @@ _OF_THE_INSTALLER = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH")
+_MOST_REASONS = 100
+"""The maximum number of reasons from an earlier receipt."""
+
 _WITHOUT_OUTPUT = ("last_lines", "output_bytes")
 
 
@@ -102,7 +112,7 @@ def parse_reasons(texts: Sequence[str], stack: Stack) -> Reasons:
         if not named:
             general.append(reason)
         elif _VARIABLE.fullmatch(name) and name in stack.environ:
-            if _SECRET.search(name):
+            if may_be_secret(name):
                 message = f"--reason: the value of {name} may be a secret"
                 raise UsageError(message, hint="a receipt records no such variable")
             of[name] = reason
@@ -134,7 +144,8 @@ def make_receipt(
     """
     reasons = reasons or Reasons()
     if earlier is not None and not reasons.general:
-        reasons = replace(reasons, general=tuple(earlier["reasons"]))
+        general = tuple(map(shortened, earlier["reasons"][:_MOST_REASONS]))
+        reasons = replace(reasons, general=general)
     kept = {item["name"]: item for item in (earlier or {}).get("distributions", ())}
     installation = stack.installation
     triton = stack.toolchain.triton
@@ -198,8 +209,14 @@ def _entry(
         "cuda": None if cuda is None else str(cuda),
         "targets": {} if report is None else dict(report.targets),
         "record": record_hash(distribution),
-        "reason": reasons.of.get(name, before.get("reason") if same else None),
+        "reason": reasons.of.get(name, _kept(before) if same else None),
     }
+
+
+def _kept(known: Mapping[str, Any]) -> str | None:
+    """Return the reason of a fact in an earlier receipt, which a stranger may make."""
+    reason = known.get("reason")
+    return None if reason is None else shortened(reason)
 
 
 def _label(distribution: Distribution) -> str | None:
@@ -242,8 +259,9 @@ def _overrides(
         # Keep an empty value: CUDA_VISIBLE_DEVICES= hides all GPUs.
         if value is None:
             continue
+        value = redacted(value)
         known = before.get(name, {})
-        kept = known.get("reason") if known.get("value") == value else None
+        kept = _kept(known) if known.get("value") == value else None
         yield {"name": name, "value": value, "reason": reasons.of.get(name, kept)}
 
 
@@ -271,7 +289,7 @@ def read_receipt(path: str) -> Receipt:
     :raises InputError: the file cannot be read, or contains no valid receipt.
     """
     try:
-        data = read_bytes(path, limit=MAX_RECEIPT)
+        data = read_bytes(path, limit=MAX_RECEIPT, given=True)
     except InputError as error:
         if error.hint != "check the path":
             error.hint = _HINT
