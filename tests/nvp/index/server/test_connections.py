@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import select
 import socket
 import sys
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from support.documents import TORCH
 from support.loopback import Reply, Running, answers_of, start
+from support.pages import JSON
 from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
@@ -152,6 +154,31 @@ def test_a_response_that_is_read_slowly_arrives(
         response.begin()
         pieces = iter(lambda: response.read(4096), b"")
         assert sum(map(len, pieces)) == len(CONTENT)
+
+
+def test_a_page_is_not_copied_for_a_client_that_does_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Hundreds of clients may ask for a page of many megabytes."""
+    waiting = []
+
+    class Protocol(server._BoundedProtocol):
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            waiting.append(self.transport.get_write_buffer_size())
+
+    monkeypatch.setattr(server, "_BoundedProtocol", Protocol)
+    document = {"meta": {"api-version": "1.0"}, "files": [], "x": "x" * len(CONTENT)}
+    large = Answer(body=json.dumps(document).encode(), kind=JSON)
+    with (
+        serve_answers({"/simple/torch/": large}) as index,
+        start(f"{index.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert reply.headers["content-length"] == str(len(reply.body))
+        assert len(reply.body) > len(CONTENT)
+        assert waiting
+        assert max(waiting) < len(CONTENT) // 16
 
 
 def test_pages_do_not_wait_for_streams(private: str) -> None:

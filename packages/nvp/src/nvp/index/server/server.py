@@ -28,7 +28,7 @@ from nvidia_variant_provider.errors import InputError, UsageError
 from ..http.threads import LoopThread
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 T = TypeVar("T")
 
@@ -54,6 +54,9 @@ _WRITE = 30.0
 """The time limit in seconds for a client to read `_LEAST` bytes of a response."""
 
 _LEAST = 64 * 1024
+
+_PIECE = 256 * 1024
+"""The maximum size of a part of a response that is copied for a connection, in bytes."""
 
 _STALLED = 1.0
 """Seconds without reading after which a connection may be closed for a new one."""
@@ -162,7 +165,7 @@ class Server:
         :param patient: whether responses in progress may end.
         """
         config = uvicorn.Config(
-            app,
+            _in_pieces(app),
             access_log=False,
             # The application reports its errors itself.
             log_level="critical",
@@ -216,6 +219,26 @@ class Server:
         if self._thread is None:
             raise RuntimeError("not serving")
         return self._thread.call(work)
+
+
+def _in_pieces(app: ASGIApp) -> ASGIApp:
+    """Return ``app``, with large bodies in pieces, each sent after the client has read.
+
+    A connection copies what its client has not read yet.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_pieces(message: Message) -> None:
+            body, start = message.get("body", b""), 0
+            while len(body) - start > _PIECE:
+                piece = body[start : start + _PIECE]
+                await send({**message, "body": piece, "more_body": True})
+                start += _PIECE
+            await send({**message, "body": body[start:]} if start else message)
+
+        await app(scope, receive, send_pieces)
+
+    return call
 
 
 def _most_connections() -> int:
