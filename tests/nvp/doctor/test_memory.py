@@ -94,6 +94,28 @@ def test_why_there_is_nothing(
     assert (memory.gpus, memory.reason) == (None, reason)
 
 
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        ("[" * 20_000, 0),
+        ('{"gpus": [{"index": 1e999, "before": 0, "peak": 0}]}', 0),
+        (f'{{"gpus": [{{"index": 0, "before": 0, "peak": {10**4000}}}]}}', 0),
+        ('{"gpus": [{"index": -1, "before": 0, "peak": 0}]}', 0),
+        ('{"error": "\\u001b[31m"}', 0),
+        ("", 1 << 40),
+    ],
+)
+def test_a_library_that_writes_for_nvml(
+    line: str, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library of `LD_LIBRARY_PATH` can write to each file of its process."""
+    program = f"import os; os.pwrite(1, {line!r}.encode() + b'\\n', {start})"
+    monkeypatch.setattr(processes, "_PROGRAM", program)
+    with watch_memory(os.environ, 60) as memory:
+        pass
+    assert (memory.gpus, memory.reason) == (None, "NVML's reply cannot be read")
+
+
 def test_an_interrupt_while_the_child_starts(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

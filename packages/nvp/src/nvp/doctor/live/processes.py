@@ -30,6 +30,7 @@ from nvidia_variant_provider.errors import (
 )
 from nvidia_variant_provider.machine import reasons
 from nvidia_variant_provider.machine.environment import Environment
+from nvidia_variant_provider.strict_json import as_integer, parse_json
 
 from ..installation import Installation
 from ..programs import end_family, started
@@ -241,6 +242,9 @@ _START = 5
 """The longest wait for the start of NVML, in seconds; without persistence mode, the
 start can take longer."""
 
+_LONGEST = 256 * 1024
+"""The maximum length of the last line, in bytes: 1,024 GPUs have 64 KiB."""
+
 _LATE = 60
 """A child that its parent has not killed ends this many seconds past its deadline."""
 
@@ -300,8 +304,8 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
             # Wait, or the program could use memory before the first sample.
             _await_first_line(child, output)
             yield memory
-        output.seek(0)
-        _fill(memory, output.read(), has_crashed=has_crashed)
+        output.seek(max(0, output.seek(0, os.SEEK_END) - _LONGEST))
+        _fill(memory, output.read(_LONGEST), has_crashed=has_crashed)
 
 
 def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None:
@@ -319,13 +323,23 @@ def _fill(memory: Memory, output: bytes, *, has_crashed: bool) -> None:
         memory.reason = "NVML has crashed" if has_crashed else "NVML has not replied"
         return
     try:
-        document = json.loads(lines[-1])
+        document = parse_json(lines[-1])
         if "error" in document:
-            memory.reason = f"NVML returned the error {document['error']}"
+            memory.reason = f"NVML returned the error {_size(document['error'])}"
         else:
             memory.gpus = [
-                {name: int(gpu[name]) for name in ("index", "before", "peak")}
+                {name: _size(gpu[name]) for name in ("index", "before", "peak")}
                 for gpu in document["gpus"]
             ]
     except (ValueError, KeyError, TypeError):
         memory.reason = "NVML's reply cannot be read"
+
+
+def _size(value: object) -> int:
+    """Return a number of NVML, which has at most 64 bits.
+
+    :raises ValueError: a library has written something else.
+    """
+    if not 0 <= as_integer(value, "") < 1 << 64:
+        raise ValueError(value)
+    return as_integer(value, "")
