@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.strangers import STRANGER, needs_root
 
+from nvidia_variant_provider.errors import InputError
 from nvp.files import replace_file, replacing
 
 pytestmark = pytest.mark.skipif(
@@ -75,7 +77,8 @@ ACCESS_LIST = bytes.fromhex(
 
 @needs_root
 @pytest.mark.parametrize(
-    ("case", "mode"), [("group", 0o660), ("other group", 0o600), ("list", 0o600)]
+    ("case", "mode"),
+    [("group", 0o660), ("other group", 0o600), ("list", 0o600), ("default", 0o660)],
 )
 def test_a_group_gets_no_permissions_of_another_one(
     case: str, mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,9 +87,11 @@ def test_a_group_gets_no_permissions_of_another_one(
     out.touch()
     os.chown(out, -1, STRANGER)
     out.chmod(0o660)
-    if case == "list":
+    if case in ("list", "default"):
+        name = "access" if case == "list" else "default"
+        place = out if case == "list" else tmp_path
         try:
-            os.setxattr(out, "system.posix_acl_access", ACCESS_LIST)
+            os.setxattr(place, f"system.posix_acl_{name}", ACCESS_LIST)
         except (AttributeError, OSError):
             pytest.skip("the file system has no access control lists")
     if case == "other group":
@@ -101,6 +106,15 @@ def test_a_group_gets_no_permissions_of_another_one(
     status = out.stat()
     assert stat.S_IMODE(status.st_mode) == mode
     assert (status.st_gid == STRANGER) == (case != "other group")
+    if sys.platform == "linux":
+        assert "system.posix_acl_access" not in os.listxattr(out)
+
+
+def test_a_long_chain_of_links_is_an_error(tmp_path: Path) -> None:
+    for number in range(1500):
+        (tmp_path / f"{number}").symlink_to(tmp_path / f"{number + 1}")
+    with pytest.raises(InputError, match="cannot be written: Too many levels"):
+        replace_file(tmp_path / "0", "text")
 
 
 def test_a_written_file_has_no_commands_of_a_ci_service(tmp_path: Path) -> None:

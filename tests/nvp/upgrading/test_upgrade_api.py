@@ -13,6 +13,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
 from nvp import api
+from nvp.index.server import static_pages
 
 OLD = {**TORCH, "$schema": KNOWN[2].url}
 
@@ -73,3 +74,65 @@ def test_no_page_is_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="outside of the index"):
         api.write_index(index)
     assert not list(others.iterdir())
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_no_page_is_written_or_removed_through_a_link_made_meanwhile(
+    is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user can exchange an own directory of a shared index at any time."""
+    others, index, render = tmp_path / "others", tmp_path / "index", static_pages.render
+    others.mkdir()
+    wheel = stub_wheel(index / "demo", "demo", "1.0")
+    stub_wheel(index / "other", "other", "1.0")
+    if not is_new:
+        api.write_index(index)
+        wheel.unlink()  # the pages of the project become obsolete
+    for name in ("index.html", "index.json", f"{wheel.name}.metadata"):
+        (others / name).write_text("of root")
+
+    def exchange(*arguments: object) -> bytes:
+        if not (index / "demo").is_symlink():
+            (index / "demo").rename(index / ".demo")
+            (index / "demo").symlink_to(others, target_is_directory=True)
+        return render(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(static_pages, "render", exchange)
+    if is_new:
+        with pytest.raises(InputError, match="cannot be written: Not a directory"):
+            api.write_index(index)
+    else:
+        api.write_index(index)
+    texts = {path.read_text() for path in others.iterdir()}
+    assert (len(list(others.iterdir())), texts) == (3, {"of root"})
+
+
+@pytest.mark.parametrize("pages", [True, False])
+@pytest.mark.parametrize(
+    "name", ["demo-1.0-py3-none-any.whl", "demo-1.0-variants.json"]
+)
+def test_no_file_outside_of_the_index_is_published(
+    name: str, pages: bool, tmp_path: Path
+) -> None:
+    private, project = tmp_path / "private", tmp_path / "index" / "demo"
+    stub_wheel(private, "demo", "1.0")
+    (private / "demo-1.0-variants.json").write_text(json.dumps(OLD))
+    stub_wheel(project, "demo", "2.0", "cu126", variant_json=of_one("cu126"))
+    (project / name).symlink_to(private / name)
+    before = sorted(os.listdir(project))
+    with pytest.raises(InputError, match="a file outside of the index"):
+        api.write_index(project.parent) if pages else api.upgrade_index(project)
+    assert (sorted(os.listdir(project)), (project / name).is_symlink()) == (before, 1)
+
+
+def test_links_inside_of_the_index_are_followed(tmp_path: Path) -> None:
+    wheel = stub_wheel(tmp_path / "pool", "demo", "1.0")
+    project = tmp_path / "demo"
+    project.mkdir()
+    (project / "demo-1.0-1-py3-none-any.whl").symlink_to(wheel)
+    (project / "read.me").symlink_to(tmp_path.parent / "another")
+    (tmp_path / "again").symlink_to(tmp_path / "pool", target_is_directory=True)
+    index = api.write_index(tmp_path)
+    assert [(page.project, page.files) for page in index.pages] == [("demo", 2)]
+    assert (tmp_path / "pool" / f"{wheel.name}.metadata").is_file()

@@ -9,6 +9,7 @@ detection decides which directories and files are safe to use.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -197,14 +198,29 @@ def is_planted(path: str | os.PathLike[str], beside: str | None = None) -> bool:
 
 
 def _is_foreign(
-    path: str | os.PathLike[str], status: os.stat_result, owners: Collection[int] = ()
+    path: str | os.PathLike[str],
+    status: os.stat_result,
+    owners: Collection[int] = (),
+    dir_fd: int | None = None,
 ) -> bool:
     """Return whether a path in a shared directory belongs to a user not trusted."""
     if sys.platform == "win32":
         return False
-    folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    above = os.path.dirname(os.path.abspath(path))
+    folder = os.stat(above if dir_fd is None else dir_fd)
     trusted = {os.geteuid(), folder.st_uid, *owners}
     return folder.st_mode & _SHARED == _SHARED and status.st_uid not in trusted
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Return a path without links, as `os.path.realpath` does.
+
+    :raises OSError: there are more links in a row than the system follows.
+    """
+    try:
+        return os.path.realpath(path)
+    except RecursionError:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
 
 
 def _find_target(path: str | os.PathLike[str]) -> str:
@@ -223,23 +239,25 @@ def _find_target(path: str | os.PathLike[str]) -> str:
         if _is_foreign(path, status):
             message = "cannot be written: it is a link of another user"
             raise InputError(message, path=str(path), hint="name another file")
-        return os.path.realpath(path)
+        return real_path(path)
     folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(os.path.realpath(folder), name)
+    return os.path.join(real_path(folder), name)
 
 
-def _find_old(target: str, name: str) -> os.stat_result | None:
+def _find_old(
+    target: str, name: str, dir_fd: int | None = None
+) -> os.stat_result | None:
     """Return the status of the file to replace; ``None`` if there is no trusted one.
 
     :param name: the path of the file, for errors.
     :raises InputError: the path is not that of a regular file or a link.
     """
     try:
-        status = os.lstat(target)
+        status = os.lstat(target, dir_fd=dir_fd)
     except FileNotFoundError:
         return None
     if stat.S_ISREG(status.st_mode):
-        return None if _is_foreign(target, status) else status
+        return None if _is_foreign(target, status, dir_fd=dir_fd) else status
     if stat.S_ISLNK(status.st_mode):
         return None
     message = "cannot be written: not a regular file"
@@ -250,7 +268,8 @@ def _keep_access(new: int, old: os.stat_result, target: str) -> None:
     """Give a new file the group and the permissions of the old one.
 
     The permissions of the group are left out if they would be those of another group.
-    With an access control list, they are the most that the list grants to anybody.
+    With an access control list, they are the most that the list grants to anybody, so
+    the new file also loses the list that it has from its directory.
 
     :param new: a descriptor: a stranger may have put a link in place of the path.
     """
@@ -262,6 +281,8 @@ def _keep_access(new: int, old: os.stat_result, target: str) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             names = os.listxattr(target, follow_symlinks=False)
+        with contextlib.suppress(OSError):
+            os.removexattr(new, _ACCESS_LIST)
     is_same = os.fstat(new).st_gid == old.st_gid and _ACCESS_LIST not in names
     os.fchmod(new, old.st_mode & (0o777 if is_same else 0o707))
 
@@ -283,8 +304,37 @@ def replace_file(
 
 
 @contextlib.contextmanager
+def opened_below(root: str, folder: str) -> Iterator[int | None]:
+    """Make and open a directory, whose owner may exchange it for a link at any time.
+
+    The descriptor is ``None`` on Windows, where only few users can make links.
+
+    :raises OSError: the directory cannot be opened, or is not below ``root``.
+    """
+    if sys.platform == "win32":
+        os.makedirs(folder, exist_ok=True)
+        yield None
+        return
+    root = real_path(root)
+    parts = os.path.relpath(real_path(folder), root).split(os.sep)
+    if os.pardir in parts:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    # No part is a link now, so one that is a link when it is opened was exchanged.
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with contextlib.ExitStack() as stack:
+        place = os.open(root, flags)
+        stack.callback(os.close, place)
+        for part in parts:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=place)
+            place = os.open(part, flags, dir_fd=place)
+            stack.callback(os.close, place)
+        yield place
+
+
+@contextlib.contextmanager
 def replacing(
-    path: str | os.PathLike[str], *, follows: bool = True
+    path: str | os.PathLike[str], *, follows: bool = True, dir_fd: int | None = None
 ) -> Iterator[IO[bytes]]:
     """Open a new file that atomically replaces ``path`` at the end of the block.
 
@@ -293,28 +343,33 @@ def replacing(
 
     :param follows: whether the target of a symbolic link is replaced, not the link.
         The links in a directory may be those of a stranger, and lead to any file.
+    :param dir_fd: a descriptor of the directory of ``path``; see `opened_below`.
     :raises InputError: the file cannot be written; the old file has not changed.
     """
     name = str(path)
     try:
         target = _find_target(path) if follows else os.fspath(path)
+        if dir_fd is not None:
+            target = os.path.basename(path)
         # Do not use the process id: in containers, a killed process often had the same.
         part = os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.part")
-        old = _find_old(target, name)
+        old = _find_old(target, name, dir_fd)
         # Others must not open the file while it is empty, and read it later.
         mode = 0o666 if old is None else old.st_mode & 0o707
         try:
             # Mode "x" fails for an existing name, so no other file is lost.
-            with open(part, "xb", opener=partial(os.open, mode=mode)) as file:
+            opener = partial(os.open, mode=mode, dir_fd=dir_fd)
+            with open(part, "xb", opener=opener) as file:
                 if old is not None:
-                    _keep_access(file.fileno(), old, target)
+                    folder = "" if dir_fd is None else f"/proc/self/fd/{dir_fd}"
+                    _keep_access(file.fileno(), old, os.path.join(folder, target))
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(part, target)
+            os.replace(part, target, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(part)
+                os.unlink(part, dir_fd=dir_fd)
             raise
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):

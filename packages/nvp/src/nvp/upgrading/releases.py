@@ -23,7 +23,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
 
-from ..files import replace_file
+from ..files import real_path, replace_file
 from ..metadata.checking import to_text
 from ..signals import reading
 from ..wheels.archive import parse_wheel_name
@@ -32,6 +32,9 @@ from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
 from .upgrade import find_unread, upgrade
 
 logger = logging.getLogger(__name__)
+
+_READ = (SUFFIX, ".whl", ".whl.metadata", ".tar.gz", ".zip", "index.json", "index.html")
+"""The ends of the names of files whose content is published in an index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +117,7 @@ def upgrade_folder(
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise unreadable(error, folder) from None
+    check_links(os.path.join(folder, os.pardir), folder, names)
     files = upgrade_files(folder, names, for_uv)
     if not files:
         message = f"the directory has no file *{SUFFIX} and no wheel with a label"
@@ -123,6 +127,28 @@ def upgrade_folder(
             logger.info("writing %s", file.path)
             replace_file(file.path, file.text, follows=False)
     return files
+
+
+def check_links(root: str, folder: str, names: Iterable[str]) -> None:
+    """Check that neither a directory nor a file in it is a link out of an index.
+
+    The link may be that of a stranger, who cannot read the file.
+
+    :raises InputError: there is such a link.
+    """
+    try:
+        inside = os.path.join(real_path(root), "")
+        for name in ("", *filter(lambda name: name.endswith(_READ), names)):
+            path = os.path.join(folder, name) if name else folder
+            if name and not os.path.islink(path):
+                continue
+            if not os.path.join(real_path(path), "").startswith(inside):
+                kind = "file" if name else "directory"
+                message = f"it is a link to a {kind} outside of the index"
+                hint = f"move that {kind} into the index"
+                raise InputError(message, path=path, hint=hint)
+    except OSError as error:
+        raise unreadable(error, folder) from None
 
 
 def upgrade_files(

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from simple_repository import model
@@ -23,10 +22,10 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
-from ...files import list_folders, replacing
+from ...files import list_folders, opened_below, replacing
 from ...findings import Reported
 from ...signals import map_in_threads
-from ...upgrading.releases import UpgradedFile, upgrade_files
+from ...upgrading.releases import UpgradedFile, check_links, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
 from ..http.urls import METADATA
@@ -117,12 +116,8 @@ class _Old:
 def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
     folders = dict(list_folders(root))
-    for name in folders:
-        path = os.path.join(root, name)
-        if not Path(path).resolve().is_relative_to(Path(root).resolve()):
-            message = "it is a link to a directory outside of the index"
-            hint = "move that directory into the index, or make an index of it"
-            raise InputError(message, path=path, hint=hint)
+    for name, names in folders.items():
+        check_links(root, os.path.join(root, name), names)
     upgraded = [
         file
         for name, names in folders.items()
@@ -147,10 +142,10 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     if write:
         texts += [(f.path, f.text.encode()) for f in upgraded if f.changed and f.text]
         # Use threads, because each write waits for the disk.
-        map_in_threads(_THREADS, lambda text: _write(*text), texts)
+        map_in_threads(_THREADS, lambda text: _write(root, *text), texts)
         for path, data in pages.items():
-            _write(path, data)
-        _remove(stale)
+            _write(root, path, data)
+        _remove(root, stale)
     described = []
     for project in sorted({*entries, *gone}):
         paths = [os.path.join(root, project, name) for name in PAGES]
@@ -170,25 +165,28 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     )
 
 
-def _write(path: str, data: bytes) -> None:
+def _write(root: str, path: str, data: bytes) -> None:
     logger.info("writing %s", path)
     folder = os.path.dirname(path)
     try:
-        os.makedirs(folder or ".", exist_ok=True)
+        with (
+            opened_below(root, folder) as place,
+            replacing(path, follows=False, dir_fd=place) as file,
+        ):
+            file.write(data)
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
         raise InputError(message, path=folder, hint="check the path") from None
-    with replacing(path, follows=False) as file:
-        file.write(data)
 
 
-def _remove(paths: list[str]) -> None:
+def _remove(root: str, paths: list[str]) -> None:
     for path in paths:
         logger.info("removing %s", path)
-        with suppress(OSError):
-            os.unlink(path)
+        folder, name = os.path.split(path)
+        with suppress(OSError), opened_below(root, folder) as place:
+            os.unlink(path if place is None else name, dir_fd=place)
         with suppress(OSError):  # fails if there are other files
-            os.rmdir(os.path.dirname(path))
+            os.rmdir(folder)
 
 
 class _Index:
