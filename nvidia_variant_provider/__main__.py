@@ -105,7 +105,10 @@ def _labels(file: str, as_json: bool) -> tuple[list[str], int]:
     from .strict_json import read_bytes, read_stdin
 
     # Pass bytes: read_metadata() would treat a path that starts with "{" as JSON.
-    data, path = (read_stdin(), "stdin") if file == "-" else (read_bytes(file), file)
+    if file == "-":
+        data, path = read_stdin(), "stdin"
+    else:
+        data, path = read_bytes(file, given=True), file
     resolution = resolve(read_metadata(data, path=path))
     labels = list(resolution.compatible)
     notes = list(resolution.notes)

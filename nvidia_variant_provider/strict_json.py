@@ -41,10 +41,6 @@ _DEEPEST = 100
 """The maximum depth of a document. Deeper documents would exceed Python's limit for
 recursion in code that walks through them."""
 
-_OPENED = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Prefixes of paths that the shell has already opened. Searching a directory never
-finds such a path: the user gave it, so reading may wait for the pipe."""
-
 
 _NOT_METADATA = "this is not variant metadata"
 
@@ -90,31 +86,45 @@ class _Constant(float):
         return self._text
 
 
-def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
+def read_bytes(
+    path: str | os.PathLike[str], *, limit: int | None = None, given: bool = False
+) -> bytes:
     """Return the bytes of a file, at most ``limit`` (default: `MAX_BYTES`).
 
-    The file must be a regular file, or one opened by a shell: ``/dev/stdin``, or
-    ``/dev/fd/63`` for ``<(command)``.
-
+    :param given: as in `open_regular`.
     :raises InputError: the file cannot be read, or is too large.
     """
     name = str(path)
     try:
-        file = open_regular(path)
+        file = open_regular(path, given=given)
     except (OSError, ValueError) as error:
         raise unreadable(error, name) from None
     with file:
         return read_stream(file, name, limit=limit)
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def is_opened(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path names a file that the shell has opened.
+
+    Such a path is ``/dev/stdin``, or ``/dev/fd/63`` for ``<(command)``.
+    """
+    folder, _, name = str(path).rpartition("/")
+    is_number = name.isascii() and name.isdigit()
+    return str(path) == "/dev/stdin" or (
+        folder in ("/dev/fd", "/proc/self/fd") and is_number
+    )
+
+
+def open_regular(path: str | os.PathLike[str], *, given: bool = False) -> BinaryIO:
     """Open a regular file for reading; reject a file that makes readers wait.
 
+    :param given: whether the user gave the path as an argument. Then it may also be a
+        pipe that the shell has opened. A path that a file or a page names may not.
     :raises OSError: the file is not regular (such as a named pipe), cannot be opened,
         or has no data yet (such as ``/proc/kmsg``).
     :raises ValueError: the path has a NUL byte.
     """
-    if str(path).startswith(_OPENED):
+    if given and is_opened(path):
         return open(path, "rb")
     _check_regular(os.stat(path).st_mode)
     file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  # the caller closes it

@@ -106,7 +106,7 @@ def read_metadata(
     ):
         return read_parsed(parse_json(source, path), path=path)
     path = str(source)
-    return read_parsed(parse_json(read_bytes(source), path), path=path)
+    return read_parsed(parse_json(read_bytes(source, given=True), path), path=path)
 
 
 def read_parsed(document: object, *, path: str | None = None) -> VariantsMetadata:

@@ -172,7 +172,9 @@ class TestPipes:
         assert f"cannot be read: {reason}" in done.stderr.replace("Resource ", "")
 
     @pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
-    def test_pipe_that_a_shell_has_opened_is_read(self, folder: str) -> None:
+    def test_only_the_user_names_a_pipe_that_a_shell_has_opened(
+        self, folder: str, tmp_path: Path
+    ) -> None:
         """Read the file that ``resolve <(command)`` passes."""
         if not os.path.isdir(folder):
             pytest.skip("not on this system")
@@ -180,7 +182,12 @@ class TestPipes:
         os.write(there, b"{}")
         os.close(there)
         try:
-            assert read_bytes(f"{folder}/{here}") == b"{}"
+            with pytest.raises(InputError, match="not a regular file"):
+                read_bytes(f"{folder}/{here}")
+            os.mkfifo(tmp_path / "pipe")
+            with pytest.raises(InputError, match="cannot be read"):
+                read_bytes(f"{folder}/../../..{tmp_path}/pipe", given=True)
+            assert read_bytes(f"{folder}/{here}", given=True) == b"{}"
         finally:
             os.close(here)
 

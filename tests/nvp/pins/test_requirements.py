@@ -4,6 +4,7 @@ pin."""
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -314,3 +315,22 @@ def test_a_line_that_is_elsewhere_is_not_quoted(
     except InputError as error:
         said = repr(error.to_dict())
     assert "s3cret" not in said
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="/proc of Linux")
+def test_a_file_may_not_name_a_pipe_of_the_shell_or_quote_the_system(
+    tmp_path: Path,
+) -> None:
+    """A reader would wait for the pipe, and the system's files may have secrets."""
+    here, there = os.pipe()
+    with os.fdopen(there, "w") as writer:
+        writer.write("torch==2.9.1\n-r /proc/version\n")
+    try:
+        with pytest.raises(InputError, match="not a regular file"):
+            read(tmp_path, a_txt=f"-r /dev/fd/{here}\n")
+        for path in (str(tmp_path / "b.txt"), f"/dev/fd/{here}"):
+            (tmp_path / "b.txt").write_text("-r /proc/version\n")
+            with pytest.raises(InputError, match="/proc/version:1: is not a line"):
+                read_pins(path)
+    finally:
+        os.close(here)

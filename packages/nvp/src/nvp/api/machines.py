@@ -40,7 +40,7 @@ def read_environment(path: str | os.PathLike[str]) -> Environment:
 
     name = str(path)
     try:
-        environment = environment_of_snapshot(parse_json(read_bytes(path)))
+        environment = environment_of_snapshot(parse_json(read_bytes(path, given=True)))
     except InputError as error:
         error.path = name
         raise

@@ -45,7 +45,7 @@ def upgrade(
     if isinstance(source, bytes):
         return upgrade_text(name or "metadata", source, for_uv=for_uv)
     name = name or os.fspath(source)
-    return upgrade_text(name, read_bytes(source), for_uv=for_uv)
+    return upgrade_text(name, read_bytes(source, given=True), for_uv=for_uv)
 
 
 def upgrade_index(

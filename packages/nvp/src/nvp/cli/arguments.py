@@ -178,7 +178,7 @@ def read_release(file: str, environ: Mapping[str, str]) -> VariantsMetadata:
         body, file = read_stdin(), "stdin"
     else:
         file = _only_release(file) if os.path.isdir(file) else file
-        body = read_bytes(file)
+        body = read_bytes(file, given=True)
     count_input(file)
     return read_metadata(body, path=file)
 

@@ -144,7 +144,7 @@ def read_inventory(path: str) -> list[Machine]:
 
 def _open(path: str) -> BinaryIO:
     if path != "-":
-        return open_regular(path)
+        return open_regular(path, given=True)
     if sys.stdin is None:  # the shell closed stdin, with <&-
         raise InputError("cannot be read: closed", hint="name a file")
     # Close only a copy of the descriptor: the stream belongs to the process.

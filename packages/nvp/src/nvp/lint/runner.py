@@ -219,7 +219,7 @@ def _check(path: str, reading: Reading, connect: Connect) -> Iterator[Finding]:
         elif path.endswith(".whl"):
             yield from check_wheel_path(path, reading)
         else:
-            data = read_stdin() if path == "-" else read_bytes(path)
+            data = read_stdin() if path == "-" else read_bytes(path, given=True)
             with signals.reading(name):
                 if path.endswith(".toml"):
                     from .pyproject import check_pyproject

@@ -57,7 +57,7 @@ def read_pins(path: str) -> PinnedFile:
             path = "stdin"
             text = _decode(read_stdin(limit=LIMIT), path)
         else:
-            text = _read_text(path)
+            text = _read_text(path, given=True)
         count_input(path, len(text))
         file = _read(text, path)
     except InputError as error:
@@ -133,9 +133,9 @@ def _settings(path: str) -> Mapping[str, Any]:
         return {}
 
 
-def _read_text(path: str) -> str:
+def _read_text(path: str, *, given: bool = False) -> str:
     try:
-        return _decode(read_bytes(path, limit=LIMIT), path)
+        return _decode(read_bytes(path, limit=LIMIT, given=given), path)
     except InputError as error:
         if error.hint != _NOT_METADATA:
             raise

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from nvidia_variant_provider.errors import InputError, shown
+from nvidia_variant_provider.strict_json import is_opened
 
 from ..metadata.requirements import explain_requirement, parse_requirement
 from .documents import (
@@ -45,9 +46,6 @@ _SCRIPT = re.compile(
 
 _PATH = re.compile(r"[.~/\\]|[A-Za-z]:[/\\]|[^<>=!~;\[ ]+[/\\]")
 """Matches the beginning of a requirement that is a path."""
-
-_GIVEN = ("/proc/", "/dev/")
-"""Where ``/dev/stdin`` and ``/dev/fd/63`` lead, which the shell has opened."""
 
 _HINT = "correct the line"
 
@@ -168,8 +166,10 @@ def _read_text(
     root: str = "",
 ) -> None:
     here = os.path.realpath(path)
-    root = root or os.path.realpath(os.path.dirname(path))
-    if not here.startswith((os.path.join(root, ""), *_GIVEN)):
+    # No other file is in the directory of a pipe that the shell has opened.
+    beside = path if is_opened(path) else os.path.dirname(path)
+    root = root or os.path.realpath(beside)
+    if not os.path.join(here, "").startswith(os.path.join(root, "")):
         reading.outside.add(path)
     is_inside = path not in reading.outside
     if here in above:

@@ -348,7 +348,7 @@ def _read_local(path: str) -> bytes:
     """
     if _SCHEME.match(path) and not path.startswith("file:"):
         raise ValueError(path)
-    return read_bytes(local_path(path))
+    return read_bytes(local_path(path), given=True)  # as pip does
 
 
 def _is_pipe(path: str) -> bool:
