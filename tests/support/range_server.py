@@ -28,7 +28,8 @@ class Answer:
     :param parts: the body for range requests, if it differs from the whole body.
     :param accept: what the ``Accept`` header must contain; otherwise the status is 406.
     :param fault: ``hang`` (send nothing until the server stops), ``interim`` (send
-        interim responses until then), ``close`` (send nothing), ``cut`` (stop after
+        interim responses until then), ``close`` (send nothing), ``raw`` (send only the
+        body, which has a status and headers of its own), ``cut`` (stop after
         half of the body), ``drip`` (send a byte at a time, until the server stops),
         ``lie`` (send a shorter range than the requested one), ``other`` (send the range
         before the requested one, unless the request is for the end), ``whole`` (send
@@ -141,7 +142,8 @@ def serve_answers(
                 headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
                 body = body[start : end + (0 if answer.fault == "lie" else 1)]
                 status = 206
-            if answer.fault in ("hang", "interim", "close"):
+            if answer.fault in ("hang", "interim", "close", "raw"):
+                self.wfile.write(body if answer.fault == "raw" else b"")
                 self.say_nothing(answer.fault)
                 self.close_connection = True
                 return

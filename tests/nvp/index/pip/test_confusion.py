@@ -54,6 +54,11 @@ def odd_head(name: str, value: str) -> Answer:
     return Answer(body=json_page(INNER), kind=JSON, headers={name: value})
 
 
+def raw_page(status: str) -> Answer:
+    head = f"{status}\r\nContent-Type: {JSON}\r\n\r\n".encode()
+    return Answer(body=head + json_page(INNER), fault="raw")
+
+
 def html_page(version: str) -> bytes:
     link = (
         f'<a data-core-metadata="true" href="kern-{version}-py3-none-any.whl">kern</a>'
@@ -347,6 +352,12 @@ def test_uv_and_an_index_that_forbids_what_it_does_not_have(
     [
         odd_head("Transfer-Encoding", "gzip, chunked"),
         pytest.param(odd_head("A B", "c"), marks=pytest.mark.slow),
+        raw_page("HTTP/1.1  200 OK"),
+        pytest.param(raw_page("HTTP/1.1 0200 OK"), marks=pytest.mark.slow),
+        pytest.param(raw_page("HTTP/1.1 102 Processing"), marks=pytest.mark.slow),
+        Answer(
+            body=f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\n".encode(), fault="raw"
+        ),
         FAULTS["a local file"],
         pytest.param(FAULTS["a scheme that nobody reads"], marks=pytest.mark.slow),
     ],

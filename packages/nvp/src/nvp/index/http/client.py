@@ -29,7 +29,6 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from ...signals import count_input
 from .connecting import (
-    Cookies,
     NearnessFinder,
     basic,
     find_netrc,
@@ -38,6 +37,7 @@ from .connecting import (
     make_tls_context,
 )
 from .replies import (
+    Cookies,
     authorization_after,
     check_status,
     content_length,

@@ -12,8 +12,9 @@ import ssl
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from enum import IntEnum
-from http.cookiejar import Cookie, CookieJar
+from http.cookiejar import CookieJar
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
 from typing import Any
@@ -203,7 +204,7 @@ def make_connections(
     url: str,
     *,
     finder: NearnessFinder,
-    cookies: Cookies,
+    cookies: CookieJar,
 ) -> httpx.AsyncClient:
     """Create an HTTP client with its own pool of connections.
 
@@ -214,51 +215,19 @@ def make_connections(
     # A limit would let a server that hangs delay the requests to others. `Client`, and
     # the local index for its own clients, limit the number of requests.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE)
-    transport = None
-    if proxy is None and not settings.trusts_pages:
-        transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
-        # httpx has no option for the backend of its pool, so replace it. With a proxy,
-        # addresses cannot be checked, because the proxy resolves the names.
-        transport._pool._network_backend = _CheckedBackend(finder)
+    transport = httpx.AsyncHTTPTransport(
+        verify=tls, proxy=read_proxy(proxy, url), trust_env=False, limits=limits
+    )
+    # httpx has no option for the backend of its pool, so replace it. With a proxy,
+    # addresses cannot be checked, because the proxy resolves the names.
+    checks = proxy is None and not settings.trusts_pages
+    transport._pool._network_backend = _Backend(finder if checks else None)
     return httpx.AsyncClient(
         cookies=cookies,
         transport=transport,
-        verify=tls,
-        proxy=read_proxy(proxy, url),
         trust_env=False,
         timeout=settings.timeout,
-        limits=limits,
     )
-
-
-class Cookies(CookieJar):
-    """The cookies of all connections of a client.
-
-    :param keeps: keep cookies, as pip does. uv ignores them: a server could send
-        thousands, and a later request with all of them would be too long for other
-        servers of its domain.
-    """
-
-    def __init__(self, *, keeps: bool) -> None:
-        super().__init__()
-        self._keeps = keeps
-        self._domains: set[str] = set()
-
-    def extract_cookies(self, response: Any, request: Any) -> None:
-        """Keep the cookies of a response, if any are kept."""
-        if self._keeps:
-            super().extract_cookies(response, request)
-
-    def set_cookie(self, cookie: Cookie) -> None:
-        """Keep a cookie."""
-        super().set_cookie(cookie)
-        self._domains.add(f".{cookie.domain.lstrip('.')}")
-
-    def may_be_for(self, url: str) -> bool:
-        """Return whether the server of ``url`` may get cookies, whatever the path."""
-        host = f".{urlsplit(url).hostname or ''}"
-        hosts = host, f"{host}.local"  # the base class adds .local to short names
-        return any(host.endswith(tuple(self._domains)) for host in hosts)
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
@@ -284,13 +253,50 @@ def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     return context
 
 
-class _CheckedBackend(httpcore.AsyncNetworkBackend):
+has_replied: ContextVar[bool] = ContextVar("has_replied", default=False)
+"""Whether a server has sent bytes since the last request of this task."""
+
+
+class _Stream(httpcore.AsyncNetworkStream):
+    """A connection that sets `has_replied`, which errors of httpcore do not tell."""
+
+    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
+        self._inner = inner
+        self.aclose = inner.aclose  # type: ignore[method-assign]
+        self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read at most ``max_bytes``."""
+        data = await self._inner.read(max_bytes, timeout)
+        if data:
+            has_replied.set(True)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send a part of a request."""
+        has_replied.set(False)
+        await self._inner.write(buffer, timeout)
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """Return the encrypted connection."""
+        tls = await self._inner.start_tls(ssl_context, server_hostname, timeout)
+        return _Stream(tls)
+
+
+class _Backend(httpcore.AsyncNetworkBackend):
     """Connects only to the checked addresses of a server.
 
     If a name were resolved again, it could have other addresses (DNS rebinding).
+
+    :param finder: checks the addresses; ``None`` to connect to all.
     """
 
-    def __init__(self, finder: NearnessFinder) -> None:
+    def __init__(self, finder: NearnessFinder | None) -> None:
         self._finder = finder
         self._inner = httpcore.AnyIOBackend()
 
@@ -307,8 +313,10 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
         :raises ConnectError: no address accepts a connection, or the server has moved
             to a more local address.
         """
+        addresses: tuple[str, ...] = (host,)
         try:
-            addresses = await self._finder.addresses_of(host)
+            if self._finder is not None:
+                addresses = await self._finder.addresses_of(host)
         except (OSError, UnicodeError) as failure:
             raise httpcore.ConnectError(str(failure)) from failure
         error: Exception = httpcore.ConnectError("the name has no address")
@@ -316,9 +324,10 @@ class _CheckedBackend(httpcore.AsyncNetworkBackend):
             is_last = number == len(addresses)
             patience = timeout if is_last else min(timeout or _IMPATIENT, _IMPATIENT)
             try:
-                return await self._inner.connect_tcp(
+                stream = await self._inner.connect_tcp(
                     address, port, patience, local_address, socket_options
                 )
+                return _Stream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
         raise error
@@ -417,14 +426,3 @@ def find_netrc(path: str | None, url: str) -> tuple[str, str] | None:
         return None
     user, account, password = entry
     return user or account or "", password or ""
-
-
-def is_of_proxy(error: httpx.HTTPError) -> bool:
-    """Return whether the proxy caused an error, rather than the server behind it.
-
-    TLS errors and slow responses are attributed to the server.
-    """
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLError):
-        cause = cause.__context__
-    return cause is None and not isinstance(error, httpx.ReadTimeout)

@@ -6,10 +6,12 @@ import email.utils
 import random
 import re
 import secrets
+import ssl
 import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from http.cookiejar import Cookie, CookieJar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ import httpx
 
 from nvidia_variant_provider.errors import redacted
 
-from .connecting import CHECK_PROXY, is_of_proxy
+from .connecting import CHECK_PROXY, has_replied
 from .urls import (
     REFUSED,
     CompleteResponse,
@@ -39,10 +41,6 @@ it request pages from itself until it has no free connections."""
 
 _COMPRESSED = re.compile(r"\b(gzip|deflate|br|zstd)\b")
 """The compressions that pip or uv can undo, also in a list, such as ``gzip, gzip``."""
-
-_UNREADABLE = ("Server disconnected", "peer closed", "illegal status line")
-"""The start of the errors of httpcore and h11 about replies that pip cannot read
-either, because they are incomplete or not HTTP."""
 
 _ABSOLUTE = re.compile(
     r"https?://(?:[^\s/?#\\@]*@)?[a-z0-9_\[]", re.ASCII | re.IGNORECASE
@@ -76,6 +74,36 @@ async def send(
     # In this encoding, a server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
     return response
+
+
+class Cookies(CookieJar):
+    """The cookies of all connections of a client.
+
+    :param keeps: keep cookies, as pip does. uv ignores them: a server could send
+        thousands, and a later request with all of them would be too long for other
+        servers of its domain.
+    """
+
+    def __init__(self, *, keeps: bool) -> None:
+        super().__init__()
+        self._keeps = keeps
+        self._domains: set[str] = set()
+
+    def extract_cookies(self, response: Any, request: Any) -> None:
+        """Keep the cookies of a response, if any are kept."""
+        if self._keeps:
+            super().extract_cookies(response, request)
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        """Keep a cookie."""
+        super().set_cookie(cookie)
+        self._domains.add(f".{cookie.domain.lstrip('.')}")
+
+    def may_be_for(self, url: str) -> bool:
+        """Return whether the server of ``url`` may get cookies, whatever the path."""
+        host = f".{urlsplit(url).hostname or ''}"
+        hosts = host, f"{host}.local"  # the base class adds .local to short names
+        return any(host.endswith(tuple(self._domains)) for host in hosts)
 
 
 def authorization_after(response: httpx.Response | None, target: str) -> str | None:
@@ -234,19 +262,33 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         reason = f"no response within {timeout:g} s"
     places: dict[str, Any] = {}
-    if proxy is not None and is_of_proxy(error):
+    if proxy is not None and _is_of_proxy(error):
         reason = f"the proxy {redacted(proxy)} does not work: {reason}"
         places["hint"] = CHECK_PROXY
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # pip may be able to read a reply that h11 rejects. Then pip must not use the next
-    # index instead, as it does if an index cannot be reached.
+    # pip may be able to read a reply that h11 rejects, or that ends in its head. Then
+    # pip must not use the next index instead, as it does if it cannot reach an index.
+    known = (
+        "peer closed" if has_replied.get() else ("peer closed", "Server disconnected")
+    )
     is_rejected = isinstance(error, httpx.ProtocolError)
-    is_rejected = is_rejected and not str(error).startswith(_UNREADABLE)
+    is_rejected = is_rejected and not str(error).startswith(known)
     if isinstance(error, httpx.TransportError) and not is_rejected:
         return PassingError(message, url, status=502, **places)
     return UpstreamError(message, url, **places)
+
+
+def _is_of_proxy(error: httpx.HTTPError) -> bool:
+    """Return whether the proxy caused an error, rather than the server behind it.
+
+    TLS errors and slow responses are attributed to the server.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__context__
+    return cause is None and not isinstance(error, httpx.ReadTimeout)
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:
