@@ -56,7 +56,7 @@ _WRITE = 30.0
 _LEAST = 64 * 1024
 
 _PIECE = 256 * 1024
-"""The maximum size of a part of a response that is copied for a connection, in bytes."""
+"""The maximum size of the part of a response that a connection copies, in bytes."""
 
 _STALLED = 1.0
 """Seconds without reading after which a connection may be closed for a new one."""
