@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -389,3 +390,18 @@ def test_wrong_words_end_in_one_line(words: list[str], code: int, run: Run) -> N
     assert outcome.code == code
     assert outcome.out == ""
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows reserves the colon in names")
+def test_the_name_of_a_file_is_no_annotation(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull request could name a file so that ``nvp check *.txt`` annotates code."""
+    monkeypatch.chdir(tmp_path)
+    names = ["::error file=app.py,line=1::a.txt", "::notice file=b.py::b.txt"]
+    for name in names:
+        Path(name).write_text("torch==2.9.1\n")
+    outcome = run(*names, *LINUX, *NEW)
+    assert r"\u003a:error file=app.py" in outcome.out
+    lines = (outcome.out + outcome.err).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("::")]

@@ -140,6 +140,7 @@ def execute(options: argparse.Namespace, environ: Mapping[str, str]) -> Result:
         data=report.to_dict(),
         text=text,
         verbatim=True,
+        annotations=options.format == "github",
         as_json=options.format == "json",
         notes=[*report.notes, *map(str, errors)],
         following=following if options.format == "text" else None,

@@ -40,9 +40,6 @@ _COMMAND = re.compile(
 )
 """Matches a line that is a command, maybe after ``#`` or the name of what it is for."""
 
-_ANNOTATIONS = ("::error file=", "::warning file=", "::notice file=")
-"""The starts of the lines that ``--format github`` prints as commands."""
-
 _GAP = 2
 """Columns between two cells of a table."""
 
@@ -69,6 +66,8 @@ class Result(Frozen):
     :param text: lines and tables, in order.
     :param verbatim: whether the text is a document, such as HTML or a script. Its lines
         are not wrapped on a terminal, because users copy them.
+    :param annotations: whether the text is that of `as_github`. All lines of other
+        texts that begin with ``::`` are escaped, because GitHub would run them.
     :param notes: sentences for stderr, also printed with a JSON report.
     :param asides: lines for stderr that accompany a document on stdout. They are not
         wrapped, and not printed with a JSON report, whose data has them.
@@ -86,6 +85,7 @@ class Result(Frozen):
     data: Mapping[str, object] | None = None
     text: Sequence[str | Table] = ()
     verbatim: bool = False
+    annotations: bool = False
     notes: Sequence[str] = ()
     asides: Sequence[str] = ()
     following: str | None = None
@@ -121,8 +121,7 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             _print_table(block, width)
         else:
             wrapped = None if result.verbatim else width
-            is_ours = result.verbatim and block.startswith(_ANNOTATIONS)
-            line = harmless(printable(block)) if is_ours else _safe(block)
+            line = harmless(printable(block)) if result.annotations else _safe(block)
             print("\n".join(_lines(line, wrapped)))
     if result.following is not None:
         line = _safe(f"Next: {result.following}")

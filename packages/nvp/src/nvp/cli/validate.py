@@ -85,6 +85,7 @@ def execute(
         },
         text=render(findings) if render and not as_json else [],
         verbatim=options.format != "text",
+        annotations=options.format == "github",
         as_json=render is None,
     )
 
