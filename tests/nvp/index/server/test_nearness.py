@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -265,6 +266,7 @@ def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:
         ("[::ffff:10.0.0.1]", Nearness.NETWORK),
         ("[fec0::1]", Nearness.NETWORK),
         ("[4000::1]", Nearness.NETWORK),
+        ("[3fff::1]", Nearness.NETWORK),
         ("[64:ff9b:1::127.0.0.1]", Nearness.NETWORK),
         ("168.63.129.16", Nearness.MACHINE),
         ("[64:ff9b::168.63.129.16]", Nearness.MACHINE),
@@ -284,6 +286,19 @@ def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:
 )
 def test_nearness(host: str, nearness: Nearness) -> None:
     assert asyncio.run(NearnessFinder().find(f"https://{host}:8443/a")) is nearness
+
+
+@pytest.mark.parametrize("given", ["192.0.2.1", "2001:db8::1"])
+def test_every_address_of_this_machine_is_local(given: str) -> None:
+    family = socket.AF_INET6 if ":" in given else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect((given, 9))  # sends nothing
+        except OSError:
+            pytest.skip("this machine has no such address")
+        own = one.getsockname()[0]
+    url = f"http://[{own}]/" if ":" in own else f"http://{own}/"
+    assert asyncio.run(NearnessFinder().find(url)) is Nearness.MACHINE
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,9 @@ _EMBEDDING = (0x0064FF9B << 64, 0, 0xFFFF, 0xFFFF << 16)
 (RFC 6052), ``::/96`` and ``::ffff:0:0/96`` (RFC 4291), ``::ffff:0:0:0/96`` (RFC 2765).
 """
 
+_EXAMPLES = ipaddress.IPv6Network("3fff::/20")
+"""Addresses for documentation (RFC 9637), which Python treats as global."""
+
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """The global IPv6 addresses; all others are local or unassigned."""
 
@@ -183,18 +186,28 @@ def _of_address(text: str) -> Nearness:
     address = ipaddress.ip_address(text)
     if address.is_loopback or address.is_unspecified or address.is_link_local:
         return Nearness.MACHINE
+    # A firewall may protect the servers of this machine at its public address too.
+    if address in _CLOUD or _is_own(address):
+        return Nearness.MACHINE
+    is_far = address.is_global
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.sixtofour
         if int(address) >> 32 in _EMBEDDING:
             inner = ipaddress.IPv4Address(int(address) % 2**32)
         if inner is not None:  # a gateway or the system connects to ``inner``
             return _of_address(str(inner))
-        is_far = address.is_global and address in _UNICAST
-    else:
-        is_far = address.is_global
-    if address in _CLOUD:
-        return Nearness.MACHINE
+        is_far = is_far and address in _UNICAST and address not in _EXAMPLES
     return Nearness.ELSEWHERE if is_far else Nearness.NETWORK
+
+
+def _is_own(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Return whether an address is that of this machine, without sending anything."""
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((str(address), 9))
+        # The system chooses the address from which it would send.
+        return ipaddress.ip_address(probe.getsockname()[0]) == address
+    return False
 
 
 def make_connections(
