@@ -224,6 +224,18 @@ def test_a_signal_of_the_timer_from_elsewhere() -> None:
         signal.raise_signal(signal.SIGALRM)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
+def test_a_second_signal_before_a_lock_is_taken_again() -> None:
+    """`Condition.wait` releases its lock, and takes it again after an exception."""
+    lock = threading.Lock()
+    with pytest.raises(KeyboardInterrupt), signals.ending(), lock:
+        try:
+            lock.release()
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "_SECONDS", 1e-6)
     stack = make_stack(tmp_path, Installed(), environment=machine("13.4", "9.0"))

@@ -60,9 +60,11 @@ def handling(
         yield
     except RuntimeError as error:
         # Before 3.12, Python wraps what a signal raises in `__set_name__`, which runs
-        # while dataclasses are imported.
-        if isinstance(error.__cause__, _RAISED):
-            raise error.__cause__ from None
+        # while dataclasses are imported. A second signal may be raised before a lock is
+        # taken again, which Python then fails to release.
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, _RAISED):
+            raise cause from None
         raise
     finally:
         for number, handler in before.items():
