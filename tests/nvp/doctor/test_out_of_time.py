@@ -228,12 +228,16 @@ def test_a_signal_of_the_timer_from_elsewhere() -> None:
 def test_a_second_signal_before_a_lock_is_taken_again() -> None:
     """`Condition.wait` releases its lock, and takes it again after an exception."""
     lock = threading.Lock()
-    with pytest.raises(KeyboardInterrupt), signals.ending(), lock:
+
+    def wait() -> None:
         try:
             lock.release()
             signal.raise_signal(signal.SIGTERM)
         finally:
             signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), signals.ending(), lock:
+        wait()
 
 
 def test_a_thread_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
