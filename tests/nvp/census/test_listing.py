@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time as clock
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,39 @@ def test_a_page_does_not_name_files_of_this_machine(folder: Path) -> None:
     with serve_answers(answers) as server:
         (project,) = listed(server.url, "demo-kernels")
     assert not project.wheels
+
+
+def test_a_page_in_a_directory_names_files_below_its_parent(tmp_path: Path) -> None:
+    """A stranger's copy of a mirror may link to private files, as for `serve`."""
+    root = tmp_path / "mirror" / ".simple"
+    own = stub_wheel(root / "demo", "demo", "1.4")
+    fine = stub_wheel(tmp_path / "mirror" / "files", "demo", "1.0")
+    hidden = stub_wheel(tmp_path / "mirror" / ".private", "demo", "1.1")
+    outside = stub_wheel(tmp_path, "demo", "1.2")
+    pipe = f"file:///proc/self/fd/../../..{tmp_path}/demo-1.3-py3-none-any.whl"
+    links = [own.name, fine.as_uri(), hidden.as_uri(), outside.as_uri(), pipe]
+    page = "".join(f'<a href="{link}">x</a>' for link in links)
+    (root / "demo" / "index.html").write_text(page)
+    (project,) = listed(root)
+    assert [wheel.url for wheel in project.wheels] == [str(own), str(fine)]
+    assert "its page names files outside of the index" in str(project.error)
+
+
+def test_a_page_in_a_directory_names_no_user_of_a_server(tmp_path: Path) -> None:
+    wheel = stub_wheel(tmp_path / "files", "demo", "1.0")
+    answers = {f"/{wheel.name}": Answer(body=wheel.read_bytes())}
+    with (
+        serve_answers(answers, credentials="user:secret") as server,
+        closing(BlockingClient()) as client,
+    ):
+        client.add_credentials(server.url, ("user", "secret"))
+        url = f"{server.url}/{wheel.name}".replace("://", "://x:y@")
+        (tmp_path / "simple" / "demo").mkdir(parents=True)
+        page = tmp_path / "simple" / "demo" / "index.html"
+        page.write_text(f'<a href="{url}">x</a>')
+        ((found,),) = (project.wheels for project in listed(tmp_path / "simple"))
+        with client.provide(found.file, whole=True, most=1 << 20) as (_, digest):
+            assert digest == hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def test_a_project_that_cannot_be_read_is_one_of_several(url: str) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TypeAlias
 
 from packaging.utils import InvalidName, canonicalize_name
@@ -173,34 +174,45 @@ def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
         error = InputError(message, path=root, hint="check the name")
     try:
         for folder in folders:
-            files += _files_in(folder, name)
+            listed = _files_in(folder, name, root)
+            files += filter(None, listed)
+            if None in listed:
+                message = "its page names files outside of the index"
+                hint = "put them below the directory that contains the index"
+                error = InputError(message, path=folder, hint=hint)
     except InputError as unreadable:
         error = unreadable
     return name, files, error
 
 
-def _files_in(folder: str, project: str) -> list[IndexFile]:
+def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
+    """Return the wheels in a directory, or on its page.
+
+    ``None`` replaces a file of this machine that the page must not name.
+    """
     page = os.path.join(folder, HTML_PAGE)
     if not os.path.isfile(page):
         names = [name for name in list_names(folder) if name.endswith(".whl")]
         return [local_file(os.path.join(folder, name)) for name in names]
-    from pathlib import Path
-
     from ..index.http.pages import parse_page
+    from ..index.server.static_files import is_of_index
 
     body = read_bytes(page, limit=LARGE_BYTES)
     detail = parse_page(body, "text/html", Path(page).as_uri(), project)
-    return [
-        IndexFile(
-            name=file.filename,
-            url=file.url,
-            sha256=file.hashes.get("sha256"),
-        )
-        if is_http(file.url)
-        else local_file(_local_path(file.url) or file.url, file.hashes.get("sha256"))
-        for file in detail.files
-        if file.filename.endswith(".whl")
-    ]
+    found: list[IndexFile | None] = []
+    for file in detail.files:
+        if not file.filename.endswith(".whl"):
+            continue
+        url, sha256 = file.url, file.hashes.get("sha256")
+        if is_http(url):
+            # The page may name each server, but no user for other files of the server.
+            link = IndexFile(name=file.filename, url=url, page=url, sha256=sha256)
+            found.append(link)
+            continue
+        path = _local_path(url) or url
+        is_ours = is_of_index(Path(path), Path(root))
+        found.append(local_file(path, sha256) if is_ours else None)
+    return found
 
 
 def _of_files(

@@ -45,6 +45,7 @@ from ..http.urls import (
 from ..selection.component import VariantRepository
 from ..selection.kept import METADATA_KEY, mark_of
 from .kept_pages import KeptPages
+from .static_files import is_of_index
 from .upstream import LinksUpstream, local_path
 
 if TYPE_CHECKING:
@@ -315,11 +316,6 @@ ANY_HOST = ("*",)
 NO_LABEL = "-"
 """The placeholder for a label in the path of files that are not variants."""
 
-_NAME = re.compile(
-    r"(?i)\w.*-v?\d.*(\.(whl|zip|egg|gz|bz2|xz|tgz)(\.metadata)?|-variants\.json)"
-)
-"""The names of the files that an index may serve, all with a version."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
@@ -382,18 +378,8 @@ class Source:
         return not self.client.has_credentials(url)
 
     def may_send(self, path: Path) -> bool:
-        """Return whether a local file belongs to the index.
-
-        A copied mirror is untrusted, and its pages may link to any local file. Mirrors
-        often have files in sibling directories, beside which may be private files.
-        """
-        if self.access.local:
-            return True
-        root, target = local_path(self.url).resolve().parent, path.resolve()
-        names = path.name, target.name  # a link may have another name
-        if not (target.is_relative_to(root) and all(map(_NAME.fullmatch, names))):
-            return False
-        return "/." not in f"/{target.relative_to(root).as_posix()}"
+        """Return whether the installer may read a local file."""
+        return self.access.local or is_of_index(path, local_path(self.url))
 
 
 def link(
