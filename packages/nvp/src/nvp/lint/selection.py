@@ -34,6 +34,9 @@ namespaces. Each try orders the labels for every machine; more tries rarely help
 _MAX_COMPARED = 5_000_000
 """Maximum number of values that all tries compare; releases of torch need 80,000."""
 
+_LABEL = 10
+"""The number of values that take as much time as a label with few values."""
+
 _MAX_NAMED = 5
 """Maximum number of preferred labels in a message."""
 
@@ -151,7 +154,7 @@ def find_shadowed(metadata: VariantsMetadata) -> dict[str, tuple[str, ...]]:
     select(every_value(metadata))
     shadowed: list[str] = []
     tries = 0
-    compared = count_values(metadata) * len(machines)
+    compared = (count_values(metadata) + _LABEL * len(variants)) * len(machines)
     most = min(_MAX_TRIES, _MAX_COMPARED // (1 + compared))
     for label, properties in variants.items():
         own = {n: f for n, f in properties.items() if n != NAMESPACE}
