@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
 import signal
@@ -96,14 +97,15 @@ class Run:
         return self.process.returncode, said
 
 
-def sdist(name: str) -> bytes:
-    """Return a source distribution that needs ``drip`` for its build."""
+def sdist(name: str, settings: str, backend: str = "") -> bytes:
+    """Return a source distribution."""
     out = io.BytesIO()
-    text = '[build-system]\nrequires = ["drip"]\nbuild-backend = "x"\n'
+    text = f'[build-system]\nbuild-backend = "x"\n{settings}\n'
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        info = tarfile.TarInfo(f"{name}-1.0/pyproject.toml")
-        info.size = len(text)
-        archive.addfile(info, io.BytesIO(text.encode()))
+        for file, content in (("pyproject.toml", text), ("x.py", backend)):
+            info = tarfile.TarInfo(f"{name}-1.0/{file}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content.encode()))
     return out.getvalue()
 
 
@@ -115,7 +117,7 @@ def slow_index() -> Iterator[tuple[str, Callable[[str], None]]]:
         "/drip/": Answer(body=PAGE.format(wheel).encode(), kind="text/html"),
         f"/drip/{wheel}": Answer(body=b"x" * 10_000, fault="drip"),
         "/built/": Answer(body=PAGE.format(source).encode(), kind="text/html"),
-        f"/built/{source}": Answer(body=sdist("built")),
+        f"/built/{source}": Answer(body=sdist("built", 'requires = ["drip"]')),
     }
     with serve_answers(answers) as server:
         yield server.url, server.requests.wait_for
@@ -162,6 +164,52 @@ def test_pip_ends_before_its_index(
     assert "onnection" not in said
     # pip itself leaves files if it is terminated.
     assert list(run.temporary.glob("nvidia*")) == []
+
+
+BACKEND = """
+import pathlib, time
+
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    place = pathlib.Path(folder, "built-1.dist-info")
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\\nName: built\\nVersion: 1")
+    return place.name
+
+def build_wheel(folder, settings=None, metadata=None):
+    pathlib.Path({!r}).touch()
+    time.sleep(300)
+"""
+
+
+def test_a_report_has_the_urls_of_the_index_after_a_signal(
+    pip: Pip, tmp_path: Path
+) -> None:
+    wheel = stub_wheel(tmp_path / "wheels", "plain", "1.0")
+    begun, report = tmp_path / "begun", tmp_path / "report.json"
+    source = sdist(
+        "built", 'requires = []\nbackend-path = ["."]', BACKEND.format(str(begun))
+    )
+    files = {wheel.name: wheel.read_bytes(), "built-1.0.tar.gz": source}
+    answers = {}
+    for name, content in files.items():
+        project = name.partition("-")[0]
+        page = PAGE.format(name).encode()
+        answers[f"/{project}/"] = Answer(body=page, kind="text/html")
+        answers[f"/{project}/{name}"] = Answer(body=content)
+    with serve_answers(answers) as server:
+        url = server.url.replace("://", "://user:secret@")
+        words = ["--python", pip.python, "install", "-i", url]
+        words += ["--report", str(report), "--target", str(tmp_path / "it")]
+        run = Run("pip", *words, "built", "plain", folder=tmp_path)
+        while not begun.exists():
+            assert run.process.poll() is None
+            time.sleep(0.05)
+        run.process.send_signal(signal.SIGTERM)
+        status, said = run.end()
+    assert status == 128 + signal.SIGTERM, said
+    items = json.loads(report.read_text())["install"]
+    urls = sorted(item["download_info"]["url"] for item in items)
+    assert urls == sorted(f"{server.url}/{n.partition('-')[0]}/{n}" for n in files)
 
 
 def test_an_interpreter_that_hangs_does_not_delay_the_end(tmp_path: Path) -> None:

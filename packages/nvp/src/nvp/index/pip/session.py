@@ -165,8 +165,13 @@ def run(
         with session.local_index.serve():
             if refusal := session.refuse():
                 return Outcome(status=1, failures=(refusal,))
-            done = session.run(prepared)
-            outcome = session.explain(done, prepared)
+            try:
+                done = session.run(prepared)
+                outcome = session.explain(done, prepared)
+            except (KeyboardInterrupt, SystemExit):
+                if prepared.written is not None:
+                    prepared.written.restore_urls()
+                raise
     if sum("+" in item.version for item in outcome.installed) > 1:
         from .explain import find_mixed
 

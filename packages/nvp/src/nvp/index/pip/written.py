@@ -133,6 +133,12 @@ class Written:
         else:
             self._change(Path(self._lock), self._complete)
 
+    def restore_urls(self) -> None:
+        """Correct only the URLs in pip's files, after a signal that ended pip."""
+        for path in filter(None, (self._wanted, self._lock)):
+            if os.path.isfile(path):  # opening a pipe could wait for its reader
+                self._change(Path(path), self._put_back)
+
     def flush(self) -> None:
         """Print the lines that were collected but not written."""
         self._print("".join(self._printed))
