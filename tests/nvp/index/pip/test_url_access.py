@@ -1,4 +1,4 @@
-"""``validate URL`` and ``inspect URL`` connect as the user's pip does."""
+"""``validate URL``, ``inspect URL`` and ``pip`` connect as the user's pip does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from support.authority import HOST, Authority
 from support.index_server import serve
 from support.keyring_program import write_keyring
 from support.processes import PIPS, Done, Environment, provider
+from support.processes import Pip as PipCommandLine
 from support.proxy import serve_proxy
+from support.wheels import write_index
 
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
@@ -211,3 +213,25 @@ def test_the_netrc_file_is_the_one_that_requests_reads(
     assert make_settings(PipCommand(command=None), environ).netrc == str(file)
     environ["NETRC"] = ""
     assert make_settings(PipCommand(command=None), environ).netrc is None
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+)
+def test_pip_reads_a_page_itself_if_only_pip_trusts_the_host(
+    version: str, pip_of: Callable[[str], PipCommandLine], tmp_path: Path
+) -> None:
+    """Otherwise, pip would install the file of the next index."""
+    inner, outer = (write_index(tmp_path / v, "kern", v) for v in ("2.0", "1.0"))
+    (Path(outer) / "needs.txt").write_text("--trusted-host 127.0.0.1\nkern\n")
+    context = Authority(tmp_path).context
+    with (
+        serve(Path(inner), tls=context, credentials=PAIR) as first,
+        serve(Path(outer)) as second,
+    ):
+        words = ("-i", with_credentials(first, QUOTED), "--extra-index-url", second)
+        more = ("-r", f"{second}needs.txt", "--platform", "manylinux_2_17_x86_64")
+        dest = ("--retries", "0", "--no-deps", "--dest", tmp_path / "it")
+        done = pip_of(version)("download", *words, *more, *dest)
+    assert done.code == 0, done.text
+    assert [path.name.split("-")[1] for path in (tmp_path / "it").iterdir()] == ["2.0"]

@@ -43,6 +43,7 @@ from .replies import (
     content_length,
     decode,
     find_target,
+    is_of_tls,
     make_reply,
     not_allowed,
     pause_before,
@@ -295,7 +296,10 @@ class Client:
         except httpx.HTTPError as error:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
-            raise translate_error(error, url, timeout, proxy) from None
+            failure = translate_error(error, url, timeout, proxy)
+            if is_of_tls(error):
+                failure.reply = self._leave_to_installer(url)
+            raise failure from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -426,10 +430,17 @@ class Client:
             reason = f"{' or '.join(files)}: {error.strerror or error}"
             message = f"the certificates cannot be loaded: {reason}"
             hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
-            reply = None
-            if self.trusts_pages:
-                # pip has the same certificates, and fails as without this server.
-                url = split_credentials(url)[0]
-                headers = {"location": url}
-                reply = CompleteResponse(status=302, url=url, headers=headers, body=b"")
+            reply = self._leave_to_installer(url)
             raise UpstreamError(message, url, hint=hint, reply=reply) from None
+
+    def _leave_to_installer(self, url: str) -> CompleteResponse | None:
+        """Return a redirect to the server, as the reply for an installer.
+
+        The installer may have other certificates, ciphers or trusted hosts than this
+        program. It then reads the page itself, or fails as without this program.
+        """
+        if not self.trusts_pages:
+            return None
+        url = split_credentials(url)[0]
+        headers = {"location": url}
+        return CompleteResponse(status=302, url=url, headers=headers, body=b"")

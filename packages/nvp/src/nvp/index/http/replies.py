@@ -262,7 +262,9 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         reason = f"no response within {timeout:g} s"
     places: dict[str, Any] = {}
-    if proxy is not None and _is_of_proxy(error):
+    # Attribute errors of TLS, and slow responses, to the server behind the proxy.
+    is_of_server = is_of_tls(error) or isinstance(error, httpx.ReadTimeout)
+    if proxy is not None and not is_of_server:
         reason = f"the proxy {redacted(proxy)} does not work: {reason}"
         places["hint"] = CHECK_PROXY
     if isinstance(error, httpx.TimeoutException):
@@ -280,15 +282,12 @@ def translate_error(
     return UpstreamError(message, url, **places)
 
 
-def _is_of_proxy(error: httpx.HTTPError) -> bool:
-    """Return whether the proxy caused an error, rather than the server behind it.
-
-    TLS errors and slow responses are attributed to the server.
-    """
+def is_of_tls(error: httpx.HTTPError) -> bool:
+    """Return whether a certificate or another part of TLS caused an error."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__
-    return cause is None and not isinstance(error, httpx.ReadTimeout)
+    return cause is not None
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:
