@@ -38,6 +38,9 @@ at the end, so their files cannot replace a standard module.
 """
 
 PARENT_OF_PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
+_LONGEST = 512 * 1024
+"""The maximum length of a document, in bytes: 1,024 GPUs have up to 400 kB."""
+
 _PENDING = "pending"
 _PRECISE = (
     reasons.COMPAT_NOT_SUPPORTED,
@@ -132,23 +135,27 @@ def _run_child(library: str, variables: Mapping[str, str], end: float) -> Enviro
     except (OSError, ValueError) as error:
         _logger.info("the child process cannot be started: %s", error)
         return Environment(reason=reasons.PROBE_FAILED)
-    return _read_output(output.decode("ascii", "replace"), in_time=in_time)
+    return _read_output(output, in_time=in_time)
 
 
-def _read_output(output: str, *, in_time: bool) -> Environment:
+def _read_output(output: bytes, *, in_time: bool) -> Environment:
     """Return the last complete document in the output of `child.main`."""
-    # Drop the text after the last line end: an unfinished line.
-    *lines, _ = output.split("\n")
-    ended = lines[-1:] == ["end"]
+    # Drop the text after the last line end: an unfinished line. The other lines are
+    # not split: a driver can write millions of them.
+    lines = output[: max(0, output.rfind(b"\n"))]
+    ended = lines.endswith(b"\nend")
     if ended:
-        lines.pop()
+        lines = lines[:-4]
     broken = None if ended else reasons.CRASHED if in_time else reasons.TIMEOUT
-    if in_time and lines[:1] != ["ready"]:
+    if in_time and lines[:6] not in (b"ready", b"ready\n"):
         return Environment(reason=reasons.PROBE_FAILED)
-    if len(lines) < 2:
+    start = lines.rfind(b"\n") + 1
+    if not start or len(lines) - start > _LONGEST:
         return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     try:
-        environment = Environment.from_dict(loads(lines[-1]))
+        environment = Environment.from_dict(
+            loads(lines[start:].decode("ascii", "replace"))
+        )
     except ValueError:
         return Environment(reason=broken or reasons.UNKNOWN_ERROR)
     gpus = tuple(

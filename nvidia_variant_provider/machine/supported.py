@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from ..errors import printable
 from ..light import Frozen
 from . import reasons
 from .environment import (
@@ -124,7 +125,8 @@ def supported_features(
     returned by get_all_configs()"). The best values come first, and features without
     values are left out. ``notes`` are sentences on facts that features cannot express.
     """
-    notes = _notes(environment)
+    # The driver's library may write any text.
+    notes = list(map(printable, _notes(environment)))
     driver = environment.cuda_driver_version
     if driver is None or driver < OLDEST:
         return [], notes

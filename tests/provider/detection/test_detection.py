@@ -10,13 +10,14 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from support.native import Scenario, machine, needs_compiler
 from support.native import environment as with_libraries
 
-from nvidia_variant_provider.detection import detect
+from nvidia_variant_provider.detection import detect, probe
 from nvidia_variant_provider.detection.presence import find_traces
 from nvidia_variant_provider.errors import OverrideError
 from nvidia_variant_provider.machine.environment import (
@@ -230,3 +231,31 @@ class TestNvml:
         fails = {"error.cuInit": 999}
         scenario = machine("9.0").but(nvml=crash, cuda=fails)
         assert detect(self.variables(scenario)).reason == "crashed"
+
+
+@linux
+@pytest.mark.parametrize(
+    "text", [b"[],", b'{"a":0},', b"\n", b"[", b" ", b'"\\u0000",']
+)
+def test_a_library_that_writes_for_the_child(
+    text: bytes, sysroot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library of `LD_LIBRARY_PATH` can write to the pipe, at most 8 MiB."""
+    output = b"ready\n[" + text * (8_000_000 // len(text)) + b"0]\nend\n"
+    monkeypatch.setattr(probe, "run", lambda *_, **__: (output, True))
+    tracemalloc.start()
+    reason = detect({SYSROOT: str(sysroot), "HOME": ""}).reason
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert reason == "unknown-error"
+    assert peak < 24 << 20
+
+
+@linux
+def test_1024_gpus_are_read(sysroot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = '{{"index": {}, "name": "{}", "compute_capability": "9.0", "reason": null}}'
+    gpus = ", ".join(gpu.format(index, "x" * 256) for index in range(1024))
+    document = f'{{"cuda_driver_version": "12.9", "gpus": [{gpus}]}}'
+    output = f"ready\n{document}\nend\n".encode()
+    monkeypatch.setattr(probe, "run", lambda *_, **__: (output, True))
+    assert len(detect({SYSROOT: str(sysroot), "HOME": ""}).gpus) == 1024

@@ -104,6 +104,17 @@ def test_newest_nameable_driver_has_no_upper_bound() -> None:
     assert "cuda_version_upper_bound" not in answer(machine("15.20", "9.0"))
 
 
+def test_a_note_is_one_printable_line() -> None:
+    """Texts of the driver's library reach the log of an installer."""
+    text = "450.57.\x1b[31m\n##vso[x]\n::error::x"
+    unread = Gpu(index=1, compute_capability=None, reason=text)
+    described = machine("12.8", "9.0", kernel=text)
+    described = described.replace(reason=text, gpus=(*described.gpus, unread))
+    _, notes = supported_features(described)
+    assert len(notes) >= 2
+    assert all(note.isprintable() for note in notes)
+
+
 def test_the_highest_of_several_gpus_decides() -> None:
     mixed = answer(machine("12.9", "7.5", "9.0", "8.9"))
     assert mixed == answer(machine("12.9", "9.0"))
