@@ -35,7 +35,6 @@ def run(
     variables: Mapping[str, str],
     seconds: float,
     *,
-    group: bool = False,
     last: bytes | None = None,
 ) -> tuple[bytes, bool]:
     """Run a child; return its stdout, and whether it closed its stdout in time.
@@ -44,8 +43,6 @@ def run(
     the deadline or after 8 MiB of output, and its output so far is returned.
 
     :param seconds: the deadline.
-    :param group: start the child in its own process group, and kill the whole group
-        at the end. Without ``posix_spawn``, only the child is killed.
     :param last: the end of the last output, after which the result is returned. A
         thread that forks at the same time passes the pipe on, so without ``last``, its
         child could keep the stdout open until the deadline.
@@ -55,7 +52,7 @@ def run(
     if sys.platform == "win32" or not hasattr(os, "posix_spawn"):
         return _run_with_subprocess(command, variables, seconds)
     else:  # noqa: RET505  # type checkers for Windows skip this branch
-        return _run_with_posix_spawn(command, variables, seconds, group, last)
+        return _run_with_posix_spawn(command, variables, seconds, last)
 
 
 # Type checkers for Windows skip this block, because Windows lacks its `os` functions.
@@ -65,7 +62,6 @@ if sys.platform != "win32":
         command: Sequence[str],
         variables: Mapping[str, str],
         seconds: float,
-        group: bool = False,
         last: bytes | None = None,
     ) -> tuple[bytes, bool]:
         import select
@@ -76,7 +72,7 @@ if sys.platform != "win32":
         size = 0
         waiting = select.poll()
         in_time = False
-        pid, reader = _start(command, variables, group)
+        pid, reader = _start(command, variables)
         try:
             waiting.register(reader, select.POLLIN)
             while (left := end - time.monotonic()) > 0 and waiting.poll(left * 1000):
@@ -94,8 +90,8 @@ if sys.platform != "win32":
             # it first, because a second Ctrl-C may interrupt each call below. The child
             # has not been reaped yet, so its process id cannot be reused.
             try:
-                if group or not in_time:
-                    os.kill(-pid if group else pid, _SIGKILL)
+                if not in_time:
+                    os.kill(pid, _SIGKILL)
             except OSError:  # the child has already ended
                 pass
             _left.add(pid)
@@ -109,9 +105,7 @@ if sys.platform != "win32":
                 time.sleep(0.001)
         return b"".join(chunks), in_time
 
-    def _start(
-        command: Sequence[str], variables: Mapping[str, str], group: bool
-    ) -> tuple[int, int]:
+    def _start(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, int]:
         """Start a child; return its process id, and a descriptor for its stdout."""
         reader, writer = os.pipe()
         try:
@@ -123,12 +117,7 @@ if sys.platform != "win32":
                 (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
             ]
             words = tuple(command)
-            if group:  # start a new group, whose id is the child's process id
-                pid = os.posix_spawn(
-                    words[0], words, variables, file_actions=actions, setpgroup=0
-                )
-            else:
-                pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
+            pid = os.posix_spawn(words[0], words, variables, file_actions=actions)
         except BaseException:
             os.close(reader)
             raise

@@ -119,9 +119,12 @@ if MODE == "exits":
 if MODE == "prints":
     os.write(1, b'{"end": "import"}\n' * 1000)
     print("noise", flush=True)
-if MODE == "starts":
+if MODE.startswith("starts"):
     import subprocess
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    program = "import time; time.sleep(1000)"
+    if "daemon" in MODE:
+        program = f"import os; os.setsid(); os.closerange(0, 3); {program}"
+    child = subprocess.Popen([sys.executable, "-c", program])
     with open(os.environ["TORCH_CHILD"], "w") as file:
         file.write(str(child.pid))
     import time

@@ -21,7 +21,6 @@ from support.live import LiveMachine
 from support.native import Scenario, machine, needs_compiler
 from support.stacks import Installed
 
-from nvidia_variant_provider.detection import spawn
 from nvp.doctor.live import processes
 from nvp.doctor.live.proof import isa_versions
 
@@ -357,11 +356,20 @@ def test_a_child_that_prints_garbage_is_a_crash(
     live: LiveMachine, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     monkeypatch.setattr(processes, "_BOOTSTRAP", code)
-    monkeypatch.setattr(spawn, "_MOST", 1 << 20)
     outcome = live.doctor(ONE, "--json")
     (finding,) = findings(outcome)
     assert finding["code"] == "ND601"
     assert "crashed" in finding["message"]
+
+
+def test_a_long_line_of_a_child_is_not_read() -> None:
+    """A stranger's torch had a list of 2,000,000 targets in the report."""
+    begun = b'{"begin": "arch_list"}'
+    end = b'{"end": "arch_list", "arch_list": [%s]}'
+    lines = [begun, end % b", ".join([b'"sm_90"'] * 1_000)]
+    assert processes._parse(b"\n".join(lines), "crashed").ends == {}
+    lines[1] = end % b", ".join([b'"sm_90"'] * 100)
+    assert list(processes._parse(b"\n".join(lines), "crashed").ends) == ["arch_list"]
 
 
 _LINES = st.sampled_from(

@@ -110,10 +110,11 @@ def test_noise_of_torch_is_not_read(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["starts", "starts a daemon"])
 def test_programs_that_torch_has_started_are_ended(
-    live: LiveMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    mode: str, live: LiveMachine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TORCH_MODE", "starts")
+    monkeypatch.setenv("TORCH_MODE", mode)
     monkeypatch.setenv("TORCH_CHILD", str(tmp_path / "child"))
     live.install(torch())
     live.doctor(ONE, "--live-timeout", HANG)

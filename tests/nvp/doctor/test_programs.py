@@ -216,13 +216,13 @@ def test_programs_that_hang_share_one_deadline(tmp_path: Path) -> None:
 def test_an_interrupt_ends_all_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wait = programs._Run.wait
+    wait = programs.Run.wait
 
     def interrupt(*_: object) -> None:
-        monkeypatch.setattr(programs._Run, "wait", wait)
+        monkeypatch.setattr(programs.Run, "wait", wait)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(programs._Run, "wait", interrupt)
+    monkeypatch.setattr(programs.Run, "wait", interrupt)
     with held_by(tmp_path) as held:
         hangs = f"#!/bin/sh\nexec 9> {held}\nsleep 1000 &\nwait\n".encode()
         paths = [script(tmp_path, hangs, name) for name in ("one", "two")]

@@ -93,9 +93,8 @@ def test_a_crash_ends_the_output_in_time(run: Run) -> None:
 
 @posix
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("group", [False, True])
 def test_an_interrupt_kills_the_child(
-    again: bool, group: bool, monkeypatch: pytest.MonkeyPatch
+    again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[int] = []
 
@@ -122,7 +121,7 @@ def test_an_interrupt_kills_the_child(
     monkeypatch.setattr("select.poll", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         spawn._run_with_posix_spawn(
-            python("import time; time.sleep(1000)"), os.environ, 60, group=group
+            python("import time; time.sleep(1000)"), os.environ, 60
         )
     monkeypatch.undo()
     (pid,) = started
@@ -133,27 +132,6 @@ def test_an_interrupt_kills_the_child(
         time.sleep(0.01)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-
-
-@posix
-@pytest.mark.parametrize("seconds", [3, 60])
-def test_a_group_ends_with_its_child(seconds: float) -> None:
-    # The first child ends at once, and the second one is late. A grandchild inherits
-    # the process group, and the end of its pipe shows that the grandchild has ended.
-    reader, writer = os.pipe()
-    os.set_inheritable(writer, True)
-    late = "time.sleep(1000)" if seconds < 60 else ""
-    code = (
-        "import subprocess, sys, time\n"
-        "wait = [sys.executable, '-c', 'import time; time.sleep(1000)']\n"
-        f"subprocess.Popen(wait, stdout=-3, pass_fds=[{writer}])\n"
-        f"print('started', flush=True)\n{late}"
-    )
-    output, in_time = spawn.run(python(code), os.environ, seconds, group=True)
-    os.close(writer)
-    assert (output, in_time) == (b"started\n", seconds == 60)
-    assert os.read(reader, 1) == b""
-    os.close(reader)
 
 
 @posix

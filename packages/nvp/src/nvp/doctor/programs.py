@@ -280,7 +280,7 @@ twentieth of a second, but more on a slow file system."""
 _MOST = 64 * 1024
 """The maximum output to read, in bytes; five lines are usual."""
 
-_LINGER = 1.0
+LINGER = 1.0
 """Seconds to wait for the output of ended programs before it is abandoned."""
 
 _RELEASE = re.compile(rb"release ([0-9]{1,3}\.[0-9]{1,3})(?:, V([0-9][0-9.]{0,30}))?")
@@ -335,7 +335,7 @@ def ask_versions(
         the program cannot be run, hangs, or has unexpected output.
     """
     asked: dict[Program, Program] = {}
-    runs: dict[Program, _Run] = {}
+    runs: dict[Program, Run] = {}
     mark, pipes = uuid.uuid4().hex, set[str]()
     with contextlib.ExitStack() as stack:
         # Close the outputs last, after all programs have ended.
@@ -352,14 +352,16 @@ def ask_versions(
                 try:
                     # The first program is ended last, with the daemons of all.
                     end = partial(end_family, pipes=pipes, searches=not runs)
-                    run = _running(path, pipes, end=end, env=environ, mark=mark)
+                    words, own = [path, "--version"], {"env": environ, "mark": mark}
+                    run = running(words, pipes, end=end, **own)
                     runs[program] = stack.enter_context(run)
                 except OSError as error:
                     asked[program] = _refused(program, error)
         latest = time.monotonic() + deadline
         for program, one in runs.items():
             one.wait(latest)
-            asked[program] = _parse(program, one.output(), deadline)
+            output = None if one.thread.is_alive() else bytes(one.output)
+            asked[program] = _parse(program, output, deadline)
     return asked
 
 
@@ -392,54 +394,56 @@ def _failed(program: Program, failure: Failure, problem: str) -> Program:
     return replace(program, problem=problem, failure=failure)
 
 
-class _Run:
+class Run:
     """The output of a program, read by a thread.
 
     On Windows, only a thread can wait for output with a deadline.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream = stream
-        self._pieces: list[bytes] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._most = most
+        self.output = bytearray()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
 
     def _read(self) -> None:
-        self._pieces.append(self._stream.read(_MOST))
+        piece = b"-"
+        while piece and (left := self._most - len(self.output)):
+            piece = os.read(self._stream.fileno(), min(left, _MOST))
+            self.output += piece
 
     def wait(self, latest: float) -> None:
         """Wait until all or enough output has been read, or until ``latest``."""
-        self._reader.join(max(0.0, latest - time.monotonic()))
-
-    def output(self) -> bytes | None:
-        """Return the first bytes of the output; ``None`` if the program hangs."""
-        return None if self._reader.is_alive() else b"".join(self._pieces)
+        self.thread.join(max(0.0, latest - time.monotonic()))
 
     def close(self, latest: float) -> None:
+        """Wait as `wait` does, and close the stream if all output has been read."""
         self.wait(latest)
-        if not self._reader.is_alive():
+        if not self.thread.is_alive():
             # If the thread still reads, a process outside the session has the pipe
             # open, and closing the stream would wait for that process.
             self._stream.close()
 
 
 @contextlib.contextmanager
-def _running(path: str, pipes: set[str], **options: Any) -> Iterator[_Run]:
+def running(
+    words: Sequence[str], pipes: set[str], most: int = _MOST, **options: Any
+) -> Iterator[Run]:
     """Start a program, and end it after the block.
 
     :param pipes: the pipes of all programs that are ended together; extended.
-    :param options: arguments of `started`.
-    :raises OSError: the program cannot be started.
+    :param most: the maximum output to read, in bytes.
+    :param options: arguments of `started`; by default, stderr is read too.
     """
-    with started(
-        [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options
-    ) as process:
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **options}
+    with started(words, **options) as process:
         stream = cast("IO[bytes]", process.stdout)
         pipes.add(pipe_name(stream))
-        yield _Run(stream)
+        yield Run(stream, most)
 
 
-def _close(runs: Iterable[_Run]) -> None:
-    latest = time.monotonic() + _LINGER
+def _close(runs: Iterable[Run]) -> None:
+    latest = time.monotonic() + LINGER
     for run in runs:
         run.close(latest)

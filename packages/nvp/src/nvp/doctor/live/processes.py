@@ -17,12 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from typing import IO, Any, Literal
 
 from nvidia_variant_provider.detection.presence import child_variables
 from nvidia_variant_provider.detection.probe import bindings_folder
-from nvidia_variant_provider.detection.spawn import run
 from nvidia_variant_provider.errors import (
     DetectionError,
     MissingExtraError,
@@ -33,7 +33,7 @@ from nvidia_variant_provider.machine.environment import Environment
 from nvidia_variant_provider.strict_json import as_integer, parse_json
 
 from ..installation import Installation
-from ..programs import end_family, started
+from ..programs import LINGER, end_family, running, started
 
 logger = logging.getLogger(__name__)
 
@@ -188,18 +188,35 @@ def ask_torch(
     return _ask(command, variables, seconds)
 
 
+_LONGEST_LINE = 8 * 1024
+"""The maximum length of a line, in bytes. An error has 500 characters, each with up to
+12 bytes."""
+
+_MOST = 1024 * 1024
+"""The maximum output of a child, in bytes. A library needs up to 600."""
+
+
 def _ask(
     command: list[str], variables: Mapping[str, str], seconds: float
 ) -> ChildReport:
-    end = time.monotonic() + seconds
+    end, pipes = time.monotonic() + seconds, set[str]()
     try:
-        # End the whole process group, because torch's compilers start programs.
-        output, in_time = run(command, variables, seconds, group=True)
+        # End all programs, because torch's compilers start some.
+        with running(
+            command,
+            pipes,
+            _MOST,
+            end=partial(end_family, pipes=pipes),
+            env=variables,
+            stderr=subprocess.DEVNULL,
+        ) as child:
+            child.wait(end)
+            is_late = child.thread.is_alive()
     except (OSError, ValueError) as error:
         logger.info("the child process cannot be started: %s", error)
         return ChildReport(stopped="crashed", done=False)
-    late = not in_time and time.monotonic() >= end
-    return _parse(output, "timeout" if late else "crashed")
+    child.close(time.monotonic() + LINGER)
+    return _parse(bytes(child.output), "timeout" if is_late else "crashed")
 
 
 def _parse(output: bytes, stopped: Stop) -> ChildReport:
@@ -212,7 +229,7 @@ def _parse(output: bytes, stopped: Stop) -> ChildReport:
     begun: str | None = None
     for text in output.split(b"\n"):
         # Skip other lines quickly: parsing each line of endless output takes a minute.
-        if not text.startswith(b"{"):
+        if not text.startswith(b"{") or len(text) > _LONGEST_LINE:
             continue
         try:
             line: Any = json.loads(text)
