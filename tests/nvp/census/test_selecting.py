@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nvp.census.listing import select_wheels
-from nvp.census.model import Options, Wheel
+from nvp.census.model import Options, Outcome, Wheel
+from nvp.census.store import Store
 from nvp.index.http.urls import IndexFile
 
 PLATFORM = "manylinux_2_28_x86_64"
+NAME = f"demo-1.0-cp312-cp312-{PLATFORM}.whl"
 
 
 def listed(*names: str) -> list[IndexFile]:
@@ -142,3 +145,32 @@ def test_secret_parts_of_a_url_identify_a_wheel(path: str) -> None:
     }
     assert len(keys) == 4
     assert not any("=a" in key for key in keys)
+
+
+def test_without_a_hash_the_query_distinguishes_files(tmp_path: Path) -> None:
+    """Two tenants of a server may have files of the same name."""
+    bare = Wheel(
+        project="demo",
+        version="1.0",
+        filename=NAME,
+        tags=f"cp312-cp312-{PLATFORM}",
+        url=f"https://example.com/{NAME}",
+    )
+    one, two = (replace(bare, url=f"{bare.url}?repo={name}") for name in "ab")
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        store.add(Outcome(wheel=one, status="inspected"))
+        assert not store.is_known(two)
+        store.add(Outcome(wheel=two, status="skipped"))
+        assert {row["status"] for row in store.wheels()} == {"inspected", "skipped"}
+        assert not any("repo=b" in str(tuple(row)) for row in store.wheels())
+        # Earlier versions wrote this key for all queries.
+        old = f"{bare.url}?repo=****#{NAME}"
+        list(store.rows("UPDATE wheels SET key = ? WHERE id = 1", [old]))
+        assert not store.is_known(one)
+        store.add(Outcome(wheel=one, status="inspected"))
+        assert store.is_known(one)
+        assert len(list(store.wheels())) == 2
+        # With a hash, the query may be a signature.
+        signed = replace(bare, url=f"{bare.url}?signature=1", sha256="a" * 64)
+        store.add(Outcome(wheel=signed, status="inspected"))
+        assert store.is_known(replace(signed, url=f"{bare.url}?signature=2"))

@@ -97,11 +97,12 @@ class Wheel:
     def key(self) -> str:
         """The store key of a wheel whose bytes were not hashed: its location.
 
-        The location excludes credentials and signatures, which vary. The hash on the
-        page is added to it, but is no key of its own, because a page can list any hash.
-        So is the file name, because a page can give any name to a file.
+        The location excludes credentials, and the values of signatures, which vary. The
+        hash on the page is added to it, but is no key of its own, because a page can
+        list any hash. So is the file name, because a page can give any name to a file.
+        Without a hash, a query distinguishes the files of a server.
         """
-        query = identifying_query(self.url, self.filename)
+        query = identifying_query(self.url, self.filename if self.hash else None)
         place = "#".join(filter(None, (redacted(self.url), query, self.filename)))
         return place if self.hash is None else f"{place}#sha256={self.hash}"
 

@@ -278,11 +278,13 @@ class Store:
 
         A temporary failure does not replace an earlier result.
         """
-        wheel = outcome.wheel
-        keys = [outcome.key, wheel.key, wheel.hash_key, redacted(wheel.url)]
+        wheel, report = outcome.wheel, outcome.report
+        url = redacted(wheel.url)
+        # Earlier versions left the query out of the key of a wheel without a hash.
+        keys = [outcome.key, wheel.key, f"{url}#{wheel.filename}", wheel.hash_key, url]
         # Keep a row whose key is the hash if it comes from another URL, unless the key
         # of this outcome is also the hash.
-        same = "(key IN (?, ?) OR (key = ? AND url = ?))"
+        same = "(key IN (?, ?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
                 sql = f"SELECT count(*) FROM wheels WHERE {same} AND status != 'failed'"  # noqa: S608
@@ -295,7 +297,6 @@ class Store:
             number = self._insert(
                 "wheels", [wheel_row(outcome, f"{READER} {__version__}")]
             )
-            report = outcome.report
             if report is not None:
                 for copy, library in with_copies(report.libraries):
                     self._insert("libraries", [library_row(number, copy, library)])
