@@ -85,7 +85,12 @@ def test_the_index_of_the_lines(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x'; touch y; '-1.0-variants.json", "x\nRUN touch y\n-1.0-variants.json"]
+    "name",
+    [
+        "x'; touch y; '-1.0-variants.json",
+        "x\nRUN touch y\n-1.0-variants.json",
+        "torch @ https:__touch.example-1.0-variants.json",
+    ],
 )
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
 def test_the_name_of_a_file_is_no_command(run: Run, tmp_path: Path, name: str) -> None:

@@ -28,6 +28,7 @@ from ..matrix.style import (
     markdown_table,
     tone_classes,
 )
+from ..metadata.requirements import parse_requirement
 from .serving import Fleet, Served
 
 Rows = Sequence[Sequence[str]]
@@ -166,14 +167,12 @@ def dockerfile_lines(
     :raises InputError: the requirement is invalid, for example because it was made from
         the name of a renamed release file.
     """
-    from packaging.requirements import Requirement
-
-    try:
-        wanted = shlex.quote(str(Requirement(requirement)))
-    except ValueError:
+    parsed = parse_requirement(requirement)
+    if parsed is None or parsed.url is not None:  # the file's name chooses no server
         message = f"{shown(requirement)} is not a name with a version"
         hint = "give the file its name again: NAME-VERSION-variants.json"
-        raise InputError(message, hint=hint) from None
+        raise InputError(message, hint=hint)
+    wanted = shlex.quote(str(parsed))
     lines = [
         "# Select for these machines, whatever machine builds the image.",
         *(f"ARG {line}" for line in env_lines(environment)),
