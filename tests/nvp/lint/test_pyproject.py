@@ -11,6 +11,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 from support.gpu_wheels import PLAIN_SO, Wheel
+from support.memory import MIB, peak_of_reading
 
 from nvidia_variant_provider.errors import join
 from nvp import api
@@ -109,6 +110,20 @@ HOSTILE = {
     "digits of ff": b"[variant]\nrequires = 0x" + b"f" * 20_000,
     "parts of a key": b"a" + b".a" * 30_000 + b" = 1",
 }
+
+
+def test_many_comments_take_little_memory(tmp_path: Path) -> None:
+    """A pattern that repeats a group takes memory for each repetition."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[variant]\nx = [\n" + "#\n" * 500_000 + "]\n")
+    prepare = """
+from nvp import api
+def read(path):
+    return api.validate([path])[-1].code
+"""
+    peak, code = peak_of_reading(path, prepare)
+    assert code == "NV109"
+    assert peak < 60 * MIB
 
 
 def test_a_limit_is_not_called_a_syntax_error(tmp_path: Path) -> None:

@@ -87,8 +87,8 @@ def _without_build(provider: object) -> object:
     }
 
 
-# An alternative for each character would take 120 bytes for each character of a text.
-_BLANKS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
+# Each repetition takes memory until the end of the match: 180 bytes for a comment.
+_BLANKS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*){1,1000}")
 _QUOTED = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"' + r"|'[^'\n]*'"
 _LONG = r'"""[^\\]*?(?:\\.[^\\]*?)*?"{3,5}(?!")' + r"|'''.*?'{3,5}(?!')"
 _KEY = re.compile(rf"[ \t]*(?:[A-Za-z0-9_-]+|{_QUOTED})[ \t]*")
@@ -153,8 +153,8 @@ class _Walk:
                     yield table, start, start
 
     def _skip(self) -> int:
-        match = _BLANKS.match(self._text, self._at)
-        self._at = match.end() if match else self._at
+        while match := _BLANKS.match(self._text, self._at):
+            self._at = match.end()
         return self._at
 
     def _keys(self) -> Iterator[str]:
