@@ -307,7 +307,7 @@ class _Hostile(dict[str, str]):
     def __contains__(self, name: object) -> bool:
         return True
 
-    def get(self, name: str, _: object = None) -> str:  # type: ignore[override]
+    def get(self, name: str, _: object = None) -> str:
         return self[name]
 
 

@@ -352,8 +352,8 @@ def ask_versions(
                 try:
                     # The first program is ended last, with the daemons of all.
                     end = partial(end_family, pipes=pipes, searches=not runs)
-                    words, own = [path, "--version"], {"env": environ, "mark": mark}
-                    run = running(words, pipes, end=end, **own)
+                    words = [path, "--version"]
+                    run = running(words, pipes, end=end, env=environ, mark=mark)
                     runs[program] = stack.enter_context(run)
                 except OSError as error:
                     asked[program] = _refused(program, error)
