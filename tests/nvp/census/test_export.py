@@ -197,7 +197,7 @@ def test_a_file_is_replaced_completely_or_not_at_all(
     path = tmp_path / "rows.csv"
     path.write_text("old")
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
