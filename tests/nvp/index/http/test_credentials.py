@@ -64,7 +64,7 @@ def record(
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_only_pip_keeps_cookies(keeps: bool) -> None:
-    settings = Settings(plain_http=True, keeps_cookies=keeps)
+    settings = Settings(plain_http=True, pip="25.0" if keeps else None)
     with (
         record({"/a": "/b"}) as (url, seen),
         BlockingClient(lambda: Client(settings)) as reader,

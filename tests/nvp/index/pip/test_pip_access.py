@@ -194,7 +194,7 @@ def test_an_empty_password_is_a_password(pip: Pip, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_file_that_needs_the_cookie_of_its_page(
+def test_an_index_that_serves_only_requests_like_those_of_pip(
     host: str, pip: Pip, tmp_path: Path
 ) -> None:
     wheel = stub_wheel(tmp_path, "kern", "1.0")
@@ -205,18 +205,18 @@ def test_a_file_that_needs_the_cookie_of_its_page(
 
         def do_GET(self) -> None:
             is_page = self.path == "/kern/"
-            sends = is_page or self.headers.get("Cookie") == "name=value"
+            sent = self.headers["Cache-Control" if is_page else "Cookie"]
+            is_pip = self.headers["User-Agent"].startswith("pip/2")
+            sends = is_pip and sent in ("max-age=0", "name=value")
             self.send_response(200 if sends else 403)
             self.send_header("Content-Type", "text/html")
             self.send_header("Set-Cookie", "name=value; Path=/")
             self.end_headers()
-            page = f'<!DOCTYPE html><a href="/{wheel.name}">kern</a>'.encode()
-            self.wfile.write(page if is_page else wheel.read_bytes() if sends else b"")
+            page = f'<a href="/{wheel.name}">kern</a>'.encode()
+            self.wfile.write(page if is_page else wheel.read_bytes())
 
     with start_server(Handler) as url:
-        index = url.replace("127.0.0.1", host)
-        words = ("--index-url", index, "--target", tmp_path / "it")
-        done = pip("install", *words, "kern")
+        done = pip("lock", "-i", url.replace("127.0.0.1", host), "kern", cwd=tmp_path)
     assert done.code == 0, done.text
 
 

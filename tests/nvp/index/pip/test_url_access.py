@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from support.processes import Pip as PipCommandLine
 from support.proxy import serve_proxy
 from support.wheels import write_index
 
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
 from nvp.index.pip.settings import make_settings
@@ -167,6 +170,26 @@ def test_the_pips_that_accept_the_certificates_of_the_system(
     assert pip.understand(["list"]).options.trusts_system == (version != PIPS[0])
     words = ["list", "--use-feature", "truststore"]
     assert pip.understand(words).options.trusts_system
+
+
+def test_certificates_that_a_distribution_gives_to_its_pip(
+    environ: dict[str, str],
+    pips: dict[str, Environment],
+    published: Path,
+    authority: Authority,
+) -> None:
+    """Debian and Fedora replace the certificates of the pip that they include."""
+    found = pips[PIPS[0]]
+    command = Pip(str(found.python), environ).understand(["list"])
+    path = found.packages / "pip" / "_vendor" / "certifi" / "cacert.pem"
+    assert path.samefile(command.options.bundle or "")
+    options = replace(command.options, bundle=authority.bundle)
+    settings = make_settings(replace(command, options=options), environ)
+    with (
+        serve(published, tls=authority.context) as url,
+        BlockingClient(lambda: Client(settings)) as reader,
+    ):
+        assert reader.read_page(f"{url}torch/").files
 
 
 @pytest.mark.slow

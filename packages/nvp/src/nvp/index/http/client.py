@@ -110,7 +110,7 @@ class Client:
         # or ``None`` for plain HTTP.
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
-        self._cookies = Cookies(keeps=self._settings.keeps_cookies)
+        self._cookies = Cookies(keeps=bool(self._settings.pip))
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
@@ -348,6 +348,8 @@ class Client:
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
+        if self._settings.pip and "Accept" in headers:  # pip does so for pages
+            headers = {**headers, "Cache-Control": "max-age=0"}
         response = await send(client, url, headers, sent)
         if response.status_code == 401 and own is None:
             pair = await self._find_kept_credentials(url)

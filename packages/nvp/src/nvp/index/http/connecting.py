@@ -235,26 +235,31 @@ def make_connections(
     # addresses cannot be checked, because the proxy resolves the names.
     checks = proxy is None and not settings.trusts_pages
     transport._pool._network_backend = _Backend(finder if checks else None)
-    return httpx.AsyncClient(
+    client = httpx.AsyncClient(
         cookies=cookies,
         transport=transport,
         trust_env=False,
         timeout=settings.timeout,
     )
+    if settings.pip:
+        agent = f"pip/{settings.pip} {client.headers['User-Agent']}"
+        client.headers["User-Agent"] = agent
+    return client
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     """Return a TLS context; without ``verify``, it accepts any certificate."""
     import certifi  # imported here, like truststore, since most indexes are local
 
-    places = [settings.cert or certifi.where()]
+    bundle = settings.bundle or certifi.where()
+    places = [settings.cert or bundle]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.trusts_system:
         import truststore
 
         # Like pip since version 24.2, add these certificates to those of the system.
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        places.append(certifi.where())
+        places.append(bundle)
     for place in places:
         kind = "capath" if os.path.isdir(place) else "cafile"
         context.load_verify_locations(**{kind: place})

@@ -39,6 +39,7 @@ class PipOptions:
     proxy: str | None = None
     trusted_hosts: Sequence[str] = ()
     cert: str | None = None
+    bundle: str | None = None
     trusts_system: bool = True
     client_cert: str | None = None
     timeout: float | None = None
@@ -55,6 +56,7 @@ class PipOptions:
     dependency_groups: Sequence[Sequence[str]] = ()
     isolated_mode: bool = False
     output_file: str | None = None
+    version: str | None = None
 
     @property
     def ignores_environment(self) -> bool:

@@ -1,8 +1,7 @@
 """Let a pip interpret its arguments and configuration.
 
-The interpreter of that pip runs this file. The interpreter may be as old as Python 3.7
-and does not have the modules of this package, so the file imports only the standard
-library and pip. The program reads a JSON object from stdin and prints another.
+The interpreter of that pip, from Python 3.7 on, runs this file without the modules of
+this package. The program reads a JSON object from stdin and prints another.
 """
 
 # ruff: noqa: E402
@@ -51,8 +50,10 @@ LIFELINE = "NVP_LIFELINE"
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     """Return the parsed arguments: command, words, and the options in ``names``."""
+    import pip
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
+    from pip._vendor import certifi
 
     general, rest = create_main_parser().parse_args(list(arguments))
     if not rest or rest[0] not in commands_dict:
@@ -79,6 +80,9 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     is_new = sys.version_info >= (3, 10) and old in option.choices
     is_new = is_new or "truststore" in options.features_enabled  # before 24.2
     options.trusts_system = is_new and old not in options.deprecated_features_enabled
+    options.version = pip.__version__
+    if os.path.isfile(pip.__file__):  # in a wheel, the path would be temporary
+        options.bundle = certifi.where()
     # pip changes this object for each option in a file, and also shared lists.
     finder = command._build_package_finder(copy.deepcopy(options), Offline())
     found = find_requirements(options, positional, finder)
@@ -105,8 +109,7 @@ def find_configured(parser: Any) -> dict[str, str]:
         # Since pip 25.3, the values are grouped by file.
         found.update(value if isinstance(value, dict) else {key: value})
     files = {key: found[key] for key in found if not key.startswith(":env:.")}
-    names = {key.partition(".")[2] for key in files}
-    return files if names & REPLACED else {}
+    return files if {key.partition(".")[2] for key in files} & REPLACED else {}
 
 
 def find_target(options: Any, finder: Any) -> dict[str, Any]:
@@ -150,9 +153,8 @@ def record(parser: Any) -> list[list[str]]:
 
         option.process = noted
 
-    for group in [parser, *parser.option_groups]:
-        for option in group.option_list:
-            wrap(option)
+    for option in parser.option_list_all:
+        wrap(option)
     return seen
 
 
@@ -208,8 +210,7 @@ def read_file(
 
     pip reports the invalid line when it runs.
 
-    :param finder: receives the options of the file.
-    :param trusted: receives the hosts that the file trusts.
+    :param finder, trusted: receive the options of the file, and the trusted hosts.
     """
     from pip._internal.req import req_file
 
@@ -284,8 +285,7 @@ def ask_for_credentials(
     auth.prompting = not no_input
     # pip kills the program of the keyring when an exception ends its wait.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    # On Windows, pip looks for the program of the keyring in the current directory
-    # first, where a stranger may have put one.
+    # On Windows, a stranger may have put a keyring program into the current directory.
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     find = auth._get_new_credentials
     user, password = find(url, allow_netrc=False, allow_keyring=auth.use_keyring)

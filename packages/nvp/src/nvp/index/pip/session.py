@@ -190,7 +190,7 @@ def _make_index(
     """Create the local index that replaces pip's indexes."""
     options = command.options
     settings = make_settings(command, environ, trusts_pages=True)
-    settings = replace(settings, keeps_cookies=True)
+    settings = replace(settings, pip=options.version)
     host = find_host(settings)
     return LocalIndex(
         Client(
