@@ -290,3 +290,10 @@ def test_a_client_is_told_that_a_page_takes_long(
 def test_a_host_that_is_no_name(host: str) -> None:
     with pytest.raises(InputError, match="cannot listen on "):
         server.Server(host)
+
+
+def test_no_other_program_gets_the_socket() -> None:
+    """A process that hangs, such as that of the driver, would hold the port."""
+    one = server.Server()
+    assert not one._socket.get_inheritable()
+    one.close()

@@ -233,6 +233,7 @@ def _in_pieces(app: ASGIApp) -> ASGIApp:
             while len(body) - start > _PIECE:
                 piece = body[start : start + _PIECE]
                 await send({**message, "body": piece, "more_body": True})
+                await asyncio.sleep(0)  # lets the loop notice a closed connection
                 start += _PIECE
             await send({**message, "body": body[start:]} if start else message)
 
@@ -445,6 +446,5 @@ def _bind(host: str, port: int) -> socket.socket:
         known = isinstance(error, socket.gaierror | TypeError)
         hint = "check --host" if known else "choose another --port"
         raise InputError(message, hint=hint) from None
-    bound.set_inheritable(True)
     logger.info("listening on %s port %d", host, bound.getsockname()[1])
     return bound
