@@ -29,6 +29,7 @@ from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
 from nvp.files import resource_file
+from nvp.index.pip import process
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc shows what runs")
 
@@ -164,6 +165,26 @@ def test_pip_ends_before_its_index(
     assert "onnection" not in said
     # pip itself leaves files if it is terminated.
     assert list(run.temporary.glob("nvidia*")) == []
+
+
+def test_an_interrupted_pip_ends_the_command(
+    pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An explanation would wait for the driver, which may hang."""
+    monkeypatch.setattr(process, "_GRACE", 0.1)
+
+    def interrupt() -> None:
+        wait_for(".whl")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with slow_index() as (url, wait_for), ThreadPoolExecutor(1) as executor:
+        environ = clean_environ(tmp_path)
+        words = ["download", "-i", url, "--dest", str(tmp_path), "drip"]
+        sent = executor.submit(interrupt)
+        with pytest.raises(SystemExit) as raised:
+            process.Pip(str(pip.python), environ).run(words, environ, quiet=True)
+        sent.result()
+    assert raised.value.code == 1
 
 
 BACKEND = """

@@ -134,7 +134,7 @@ class Pip:
     ) -> int:
         """Run pip to completion, and return its exit status.
 
-        Signals to terminate are sent to pip; `SystemExit` is raised when pip has ended.
+        Signals are sent to pip; `SystemExit` is raised when pip has ended by one.
 
         :param quiet: send pip's stdout to stderr.
         :param take: called with each line of pip's stdout, instead of printing it.
@@ -147,7 +147,7 @@ class Pip:
             # The stdout of a warm process cannot be read, so start another process.
             self.close()
         warm, self._warm = self._warm, None
-        told: list[int] = []
+        told, interrupts = list[int](), list[int]()
         process: subprocess.Popen[bytes] | None = None
 
         def send(number: int) -> None:
@@ -155,7 +155,7 @@ class Pip:
                 process.send_signal(number)
 
         with ExitStack() as stack:
-            stack.enter_context(_passing_signals_on(send, told))
+            stack.enter_context(_passing_signals_on(send, told, interrupts))
             if warm is not None:
                 stack.callback(warm.close)
                 process = warm.process
@@ -182,9 +182,10 @@ class Pip:
                 # End the children of pip too: the index ends next, and without it a
                 # build or the pip of --python would report a missing package.
                 end_strays(mark)
-        if told:
-            raise SystemExit(128 + told[0])
-        return status if status >= 0 else 128 - status
+        status = status if status >= 0 else 128 - status
+        if told or (interrupts and status):
+            raise SystemExit(128 + told[0] if told else status)
+        return status
 
     def close(self) -> None:
         """End a warm process that has not run pip."""
@@ -293,12 +294,11 @@ def _lifeline(environ: Mapping[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def _not_run(path: str, error: OSError) -> InputError:
-    message = f"cannot be run: {error.strerror}"
+    return _no_pip(path, f"cannot be run: {error.strerror}")
+
+
+def _no_pip(path: str, message: str = "is not a Python with a pip") -> InputError:
     return InputError(message, path=path, hint="see --python")
-
-
-def _no_pip(path: str) -> InputError:
-    return InputError("is not a Python with a pip", path=path, hint="see --python")
 
 
 def _find_bundled_pip() -> str | None:
@@ -416,20 +416,20 @@ class _WarmPip:
 
 
 def _passing_signals_on(
-    send: Callable[[int], object], told: list[int]
+    send: Callable[[int], object], told: list[int], interrupts: list[int]
 ) -> AbstractContextManager[None]:
     """Forward to pip the signals that end this process, so pip ends first.
 
     :param send: sends a signal to pip.
-    :param told: receives the signals that end this process.
+    :param told: receives the signals that end this process; ``interrupts``, SIGINT.
     """
 
-    def interrupt(*_: object) -> None:
+    def interrupt(number: int, _: object) -> None:
+        interrupts.append(number)
         # Ctrl-C reaches pip directly, and a second SIGINT would interrupt its rollback.
-        # Other senders, such as CI systems, may signal the group or only this process.
-        # These cases cannot be distinguished, so give pip some time first.
+        # Others, such as CI systems, may signal only this process: wait for pip first.
         if not _is_foreground():
-            timer = threading.Timer(_GRACE, send, [signal.SIGINT])
+            timer = threading.Timer(_GRACE, send, [number])
             timer.daemon = True
             timer.start()
 
