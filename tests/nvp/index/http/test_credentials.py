@@ -73,6 +73,15 @@ def test_only_pip_keeps_cookies(keeps: bool) -> None:
     assert seen == [("/a", "", ""), ("/b", "", "name=value" if keeps else "")]
 
 
+@pytest.mark.parametrize("read", [BlockingClient.read, BlockingClient.open])
+def test_a_password_that_ends_the_server_of_a_url(read: Any) -> None:
+    """httpx quotes the start of the password as an invalid port."""
+    client = BlockingClient(lambda: Client(Settings(trusts_pages=True)))
+    with client, pytest.raises(UpstreamError, match="its URL is invalid") as caught:
+        read(client, "https://usr:S3cret/word@index.example/")
+    assert "S3cret" not in str(caught.value)
+
+
 @pytest.fixture
 def netrc(tmp_path: Path) -> str:
     path = tmp_path / "netrc"

@@ -303,8 +303,10 @@ class Client:
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            message = f"cannot be read: {redacted(str(error))}"
-            raise UpstreamError(message, url) from None
+            # The other errors may quote a password with a slash in it as a port.
+            is_safe = isinstance(error, OSError)
+            reason = redacted(str(error)) if is_safe else "its URL is invalid"
+            raise UpstreamError(f"cannot be read: {reason}", url) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
         start, places, moved = url, [url], None

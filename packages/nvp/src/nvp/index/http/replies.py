@@ -69,7 +69,7 @@ async def send(
         headers = {**headers, "Authorization": authorization}
     request = client.build_request("GET", url, headers={**headers, **OWN})
     if (request.url.port or 0) not in range(2**16):
-        raise ValueError(f"no server has the port {request.url.port}")
+        raise UpstreamError(f"no server has the port {request.url.port}", url)
     response = await client.send(request, stream=True, follow_redirects=False)
     # In this encoding, a server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
