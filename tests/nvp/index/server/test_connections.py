@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 from support.documents import TORCH
 from support.loopback import Reply, Running, answers_of, start
 from support.pages import JSON
@@ -179,6 +180,32 @@ def test_a_page_is_not_copied_for_a_client_that_does_not_read(
         assert len(reply.body) > len(CONTENT)
         assert waiting
         assert max(waiting) < len(CONTENT) // 16
+
+
+def test_a_closed_connection_gets_no_further_pieces() -> None:
+    """asyncio warns of each write after the fifth one."""
+    sizes: list[int] = []
+    seen: list[int] = []
+
+    async def app(_: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(3 * server._PIECE + 1)})
+
+    async def send(message: Message) -> None:
+        seen.append(len(sizes))
+        size = len(message.get("body", b""))
+        asyncio.get_running_loop().call_soon(sizes.append, size)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def main() -> None:
+        await server._in_pieces(app)({"type": "http"}, receive, send)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert sizes == [0, *3 * [server._PIECE], 1]
+    assert seen == [0, 0, 2, 3, 4]
 
 
 def test_pages_do_not_wait_for_streams(private: str) -> None:
