@@ -170,6 +170,10 @@ def test_without_a_hash_the_query_distinguishes_files(tmp_path: Path) -> None:
         store.add(Outcome(wheel=one, status="inspected"))
         assert store.is_known(one)
         assert len(list(store.wheels())) == 2
+        # Another page may claim any hash for the same file.
+        store.add(Outcome(wheel=bare, status="inspected"))
+        store.add(Outcome(wheel=replace(bare, sha256="b" * 64), status="skipped"))
+        assert store.is_known(bare)
         # With a hash, the query may be a signature.
         signed = replace(bare, url=f"{bare.url}?signature=1", sha256="a" * 64)
         store.add(Outcome(wheel=signed, status="inspected"))

@@ -107,6 +107,11 @@ class Wheel:
         return place if self.hash is None else f"{place}#sha256={self.hash}"
 
     @property
+    def old_key(self) -> str:
+        """The key of earlier versions, without a query if there is no hash."""
+        return self.key if self.hash else f"{redacted(self.url)}#{self.filename}"
+
+    @property
     def hash_key(self) -> str | None:
         """The store key of a wheel whose bytes have the hash on the page."""
         return self.hash and f"sha256:{self.hash}#{self.filename}"

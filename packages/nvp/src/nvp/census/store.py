@@ -280,8 +280,7 @@ class Store:
         """
         wheel, report = outcome.wheel, outcome.report
         url = redacted(wheel.url)
-        # Earlier versions left the query out of the key of a wheel without a hash.
-        keys = [outcome.key, wheel.key, f"{url}#{wheel.filename}", wheel.hash_key, url]
+        keys = [outcome.key, wheel.key, wheel.old_key, wheel.hash_key, url]
         # Keep a row whose key is the hash if it comes from another URL, unless the key
         # of this outcome is also the hash.
         same = "(key IN (?, ?, ?) OR (key = ? AND url = ?))"
