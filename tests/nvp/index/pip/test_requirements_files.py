@@ -342,7 +342,7 @@ class TestIncludes:
     "data",
     [
         f"\ufeffcaf\u00e9\n-i {URL}\n".encode(),
-        f"\ufeff-i {URL}\n".encode(),
+        f"#\n# coding: utf-7\na +AFw-\n-c b\n+AC0-i {URL}\n".encode(),
         f"\ufeff# caf\u00e9\n-i {URL}\na\n".encode("utf-16-le"),
         f"\ufeff-i {URL}\na\n".encode("utf-16-be"),
         f"# -*- coding: latin-1 -*-\n# caf\u00e9\n-i {URL}\na\n".encode("latin-1"),

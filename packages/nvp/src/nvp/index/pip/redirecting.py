@@ -22,6 +22,7 @@ from urllib.parse import urljoin
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import read_bytes
 
+from ...files import real_path
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
@@ -69,7 +70,9 @@ _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
 )
+_CODING = re.compile(rb"#.*?coding[:=]\s*([-\w.]+)")  # PEP 263
 
 
 def redirect(
@@ -250,7 +253,7 @@ class FileCopies:
         if path not in self._lines:
             try:
                 text, is_marked = _decode(_read_local(path))
-            except (InputError, ValueError):
+            except (InputError, LookupError, ValueError):
                 text, is_marked = "", False
                 self._unread.add(path)
             self._lines[path] = list(_join_lines(text))
@@ -293,7 +296,11 @@ class FileCopies:
             return text
         joined = os.path.join(os.path.dirname(path), text)
         plain = os.path.abspath(joined)
-        if "\0" in joined or os.path.realpath(plain) == os.path.realpath(joined):
+        try:
+            is_same = "\0" in joined or real_path(plain) == real_path(joined)
+        except OSError:  # reported when the file is read
+            is_same = True
+        if is_same:
             return plain
         # Only old versions of pip follow a link before "..". Let pip read the file.
         joined = os.path.join(os.getcwd(), joined)
@@ -387,13 +394,16 @@ def _split(word: str) -> tuple[str, str | None]:
 
 
 def _decode(data: bytes) -> tuple[str, bool]:
-    """Return the text of a file, and whether it starts with a byte order mark.
+    """Return the text of a file, and whether its copy needs a byte order mark.
 
     Bytes that are not UTF-8 become surrogate escapes, which can be written back.
     """
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             return data[len(mark) :].decode(encoding), True
+    for line in data.split(b"\n", 2)[:2]:
+        if found := _CODING.match(line):
+            return data.decode(found[1].decode("ascii")), True
     return data.decode("utf-8", "surrogateescape"), False
 
 
