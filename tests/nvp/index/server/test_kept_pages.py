@@ -4,11 +4,14 @@ once."""
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import math
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +20,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simple_repository import model
 from support.loopback import Running, start
+from support.pages import HTML, JSON, SHA
 from support.processes import clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 
+from nvp.index.http.kept_keys import weigh
+from nvp.index.http.pages import parse_page
 from nvp.index.http.urls import CompleteResponse
-from nvp.index.server import kept_pages
-from nvp.index.server.kept_pages import KeptPage, KeptPages
+from nvp.index.selection import component
+from nvp.index.server import kept_pages, upstream
+from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 
 PATH = "/simple/p/"
 URL = "http://127.0.0.1/simple/p/"
@@ -122,23 +129,80 @@ def test_an_unchanged_page_is_not_sent_again(name: str, policy: str) -> None:
         assert it.versions(at=20) == ["2.0"]
 
 
-@pytest.mark.parametrize("size", [2, 4, 9])
+def json_page(*files: object, **keys: object) -> tuple[bytes, str]:
+    document = {"meta": {"api-version": "1.0"}, "files": files, **keys}
+    return json.dumps(document, separators=(",", ":")).encode(), JSON
+
+
+def entry(number: int, **keys: object) -> dict[str, object]:
+    return {"filename": f"p-{number}.zip", "url": f"p-{number}.zip", **keys}
+
+
+SIGNED = {"hashes": {"sha256": SHA}, "core-metadata": {"sha256": SHA}}
+REAL = {**SIGNED, "size": 10**6, "upload-time": "2024-01-01T00:00:00Z", "yanked": False}
+TEXTS = {
+    "real": json_page(*(entry(n, **REAL) for n in range(2000))),
+    "short entries": json_page(*map(entry, range(12_000))),
+    "small values": json_page(x=[{"a": 0}] * 30_000),
+    "small keys": json_page(x={str(n): 0 for n in range(50_000)}),
+    "keys of files": json_page(*(entry(n, x={}, y=[]) for n in range(5000))),
+    "versions": json_page(versions=[str(n) for n in range(50_000)]),
+    "wide text": json_page(x="x" * 1_000_000 + "\U0001f600"),
+    "links": (b"".join(b"<a href=p-%d.zip>p</a>" % n for n in range(12_000)), HTML),
+    "attributes": (b"<a href=p-1.zip data-a=1 data-b=2 data-c=3>p</a>" * 5000, HTML),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_page_weighs_what_it_takes(name: str) -> None:
+    body, kind = TEXTS[name]
+    headers = {"content-type": kind}
+    reply = CompleteResponse(status=200, url=URL, headers=headers, body=body, raw=body)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        page_ = parse_page(body, kind, URL, "p")
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * taken < weigh(mark(page_, reply, None)) < 4 * taken + 10_000
+
+
+@pytest.mark.parametrize("values", [800, 1200, 4000])
 def test_large_pages_leave_no_room_for_others(
-    size: int, monkeypatch: pytest.MonkeyPatch
+    values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A page takes several times its size in memory, and an index has many pages."""
-    monkeypatch.setattr(kept_pages, "PAGES", 8)
+    """A page of small values takes many times its size, and an index has many pages."""
+    monkeypatch.setattr(kept_pages, "PAGES", 700_000)
     monkeypatch.setattr(kept_pages, "_MADE", 1)
-    comments = (b"x" * 1017 + b"<!---->") * 1024 * size
+    body, kind = json_page(entry(1), x=[{"a": 0}] * values)
     with case() as it:
         for project in "pqp":
-            small = page(Cache_Control="max-age=600")
-            it.answers[f"/simple/{project}/"] = replace(
-                small, body=small.body + comments
-            )
-            assert it.versions(project) == ["1.0"]
-        assert it.versions() == ["1.0"]
-        assert it.asked() == (2 if size == 2 else 3)
+            headers = {"Cache-Control": "max-age=600"}
+            answer = Answer(body=body, kind=kind, headers=headers)
+            it.answers[f"/simple/{project}/"] = answer
+            assert it.running.page(project).status == 200
+        assert it.running.page("p").status == 200
+        assert it.asked() == (2 if values == 800 else 3)
+
+
+def test_the_pages_behind_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "PAGES", 1_000_000)
+    monkeypatch.setattr(component, "_PAGES", 1_000_000)
+    names, answers = [f"p{number}" for number in range(12)], {}
+    for name in names:
+        wheels = [f"{name}-{n}+cu126-py3-none-linux_x86_64.whl" for n in range(200)]
+        files = ({"filename": wheel, "url": wheel} for wheel in wheels)
+        body, kind = json_page(*files, x=[0] * 5000)
+        answers[f"/simple/{name}/"] = Answer(body=body, kind=kind)
+    with serve_answers(answers) as index, start(f"{index.url}/simple/") as running:
+        for name in names:
+            assert running.page(name).status == 200
+        (place,) = running.local_index._places
+        (repository,) = running.local_index._repositories
+    assert 0 < len(place.upstream._pages) < len(names)
+    assert 0 < len(repository.all_shown()) < len(names)
 
 
 def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> None:

@@ -81,7 +81,7 @@ file takes a kilobyte of memory, even if its link is short. The page of PyPI wit
 most files (ddtrace, November 2026) has 46,724 in 16.6 MB of HTML or 21.4 MB of JSON.
 """
 
-_LEAST_MEMORY, _TIMES = 32 * 1024 * 1024, 4
+_LEAST_MEMORY, _TIMES = 8 * 1024 * 1024, 4
 """The bytes of memory for the values of each JSON page, and for each of its bytes."""
 
 _BYTES_OF_NAME = 64

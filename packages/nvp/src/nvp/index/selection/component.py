@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 
 from packaging.utils import canonicalize_name
 from simple_repository import errors, model
@@ -24,10 +25,11 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
+from ..http.kept_keys import weigh
 from ..http.ranges import RangeSupport
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, Aging, is_named
+from .kept import FOREVER, Aging, Room, is_named
 from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
@@ -46,8 +48,9 @@ from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
 
-_PAGES = 512
-"""The maximum number of cached pages, which later requests for their files need."""
+_PAGES, _BUILD, _METADATA = 64 * 1024 * 1024, 1100, 10
+"""The maximum memory of cached pages, which later requests for their files need, and
+the memory of a verdict, and of a byte of variant metadata, in bytes."""
 
 Warn = Callable[[str], None]
 
@@ -152,7 +155,9 @@ class VariantRepository(RepositoryContainer):
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
-        self._pages: Aging[str, ShownPage] = Aging(_PAGES, FOREVER)
+        self._pages: Aging[str, ShownPage] = Aging(
+            _PAGES, FOREVER, weigh=attrgetter("memory")
+        )
 
     async def get_project_page(
         self,
@@ -179,6 +184,7 @@ class VariantRepository(RepositoryContainer):
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)
         shown_releases: dict[str, ShownRelease] = {}
+        room = Room()
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
@@ -188,6 +194,7 @@ class VariantRepository(RepositoryContainer):
                 project,
                 releases,
                 files,
+                room=room,
                 bases=find_highest_builds(others, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
@@ -210,6 +217,9 @@ class VariantRepository(RepositoryContainer):
                 refusal = explain_refused(pinned, judged, shown_releases.values())
                 if refusal is not None:
                     self._warn_once(refusal)
+        memory = _BUILD * (1 + len(judged.builds)) + _METADATA * room.total
+        if shown_releases or announced:
+            memory += 2 * weigh(page)
         shown = ShownPage(
             files=page.files,
             shown=changed.files,
@@ -217,6 +227,7 @@ class VariantRepository(RepositoryContainer):
             releases=shown_releases,
             announced=announced,
             labels=labels,
+            memory=memory,
         )
         # Do not cache the many files of a page without variants: they are not needed.
         self._pages.put(

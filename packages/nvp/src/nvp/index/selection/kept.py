@@ -77,23 +77,32 @@ class Room:
     """Limits the variant metadata of a page, which may be tiny when compressed.
 
     :param sizes: the size in bytes of each document that was read.
+    :param total: the size in bytes of all of them.
     """
 
     def __init__(self) -> None:
         self.turns = asyncio.Semaphore(_AT_ONCE)
         self.sizes: dict[str, int] = {}
-        self._total = 0
+        self.total = 0
 
     def add(self, document: str, size: int) -> None:
         """Count a document, unless it was counted before."""
-        self._total += size if document not in self.sizes else 0
+        self.total += size if document not in self.sizes else 0
         self.sizes[document] = size
 
     def check(self) -> None:
         """Raise `InputError` if the limit is reached."""
-        if self._total > _MOST_METADATA:
+        if self.total > _MOST_METADATA:
             message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
             raise InputError(message, hint="report it to the index")
+
+
+def weigh_text(known: tuple[object, int]) -> int:
+    """Return the weight of the metadata in a text of a size: 1 for each 16 KiB.
+
+    It takes ten times as much memory as the text.
+    """
+    return 1 + (known[1] >> 14)
 
 
 class Aging(Generic[K, V]):

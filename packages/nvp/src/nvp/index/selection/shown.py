@@ -67,6 +67,7 @@ class ShownPage:
         original name.
     :param labels: the project's labels on all indexes; ``None`` if the user did not
         request a label.
+    :param memory: the estimated memory of what is cached, in bytes.
     """
 
     files: Sequence[model.File] = ()
@@ -75,6 +76,7 @@ class ShownPage:
     releases: Mapping[str, ShownRelease] = field(default_factory=dict)
     announced: Mapping[str, model.File] = field(default_factory=dict)
     labels: frozenset[str] | None = None
+    memory: int = 0
 
     def find_offer(self, name: str) -> tuple[ShownRelease, Offer] | None:
         """Find the variant wheel that installers see as ``name``."""

@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
-from .kept import FOREVER, Aging, Room, key_of
+from .kept import FOREVER, Aging, Room, key_of, weigh_text
 from .options import Later, Selection
 from .reader import UNAVAILABLE, Reader
 from .renaming import Offer, Release, Wheel, make_offers
@@ -65,8 +65,9 @@ class ReleaseReader:
         self._index = index
         self._reader = reader
         self._documents: Aging[str, tuple[VariantsMetadata, int]]
-        self._documents = Aging(_REMEMBERED, FOREVER)
-        self._combined: Aging[str, tuple[VariantsMetadata, int]] = Aging(_REMEMBERED)
+        self._documents = Aging(_REMEMBERED, FOREVER, weigh=weigh_text)
+        self._combined: Aging[str, tuple[VariantsMetadata, int]]
+        self._combined = Aging(_REMEMBERED, weigh=weigh_text)
 
     async def read(
         self,
@@ -232,12 +233,14 @@ class VariantSelector:
         releases: Mapping[str, Release],
         page_files: Sequence[model.File],
         *,
+        room: Room,
         bases: Mapping[str, int],
         pinned: str | None = None,
         named: Collection[str] = (),
     ) -> dict[str, ShownRelease]:
         """Select the variants of each release.
 
+        :param room: limits the metadata of the page.
         :param bases: the number above which the ranks of each version start.
         :param pinned: the label that all wheels must have.
         :param named: the names of the regular wheels with the requested label.
@@ -248,7 +251,6 @@ class VariantSelector:
             for name, file in files.items()
         }
         read = {*sorted(releases, key=Version, reverse=True)[:_REMEMBERED]}
-        room = Room()
         shown_releases = await asyncio.gather(
             *(
                 self._choose(

@@ -20,6 +20,7 @@ from simple_repository import model
 
 from nvidia_variant_provider.errors import redacted
 
+from ..http.kept_keys import PAGES, SIZE_KEY, memory_of, weigh
 from ..http.urls import CompleteResponse, PassingError, server_of
 from ..selection.kept import FOREVER, Aging
 
@@ -39,14 +40,7 @@ CUT_KEY = "_nvidia_variant_provider_cut"
 HTML_KEY = "_nvidia_variant_provider_html"
 """The key that marks a page that its index sent in HTML."""
 
-SIZE_KEY = "_nvidia_variant_provider_size"
-"""The key for the size of a page in bytes, as its index sent it."""
-
 _JSON = "application/vnd.pypi.simple.v1+json"
-
-PAGES = 128
-"""The maximum number of cached pages, and their maximum size in MiB. A page takes up to
-six times its size in memory."""
 
 _PERIOD = 10.0
 """The lifetime in seconds of a page whose index sets none, and the longest lifetime of
@@ -60,8 +54,8 @@ _PATIENCE = 3.0
 """The seconds to wait for an index before its last page is sent instead. For as many
 seconds after that, the last page is sent without another request."""
 
-_MADE = 32
-"""The maximum number of results made from pages, and their maximum size in MiB."""
+_MADE, _RESULT = 32 * 1024 * 1024, 4096
+"""The maximum memory of results made from pages, and the memory of an empty one."""
 
 _DIRECTIVE = re.compile(r'([\w-]+)(?:\s*=\s*(?:"([^"]*)"|([^\s,"]*)))?')
 _LASTING = ("cache-control", "etag", "last-modified")
@@ -116,7 +110,7 @@ class KeptPages:
             PAGES, FOREVER, weigh=lambda kept: weigh(kept.page)
         )
         self._made: Aging[Hashable, tuple[float, Any]] = Aging(
-            _MADE, _PERIOD, clock, lambda made: _weigh_bytes(len(made[1].body))
+            _MADE, _PERIOD, clock, lambda made: _RESULT + len(made[1].body)
         )
         self._running: dict[Hashable, asyncio.Task[Any]] = {}
         # The failing servers that were reported to the user.
@@ -264,23 +258,13 @@ def mark(
 
     :param broken: the reason why the reply is not complete, if it is not.
     """
-    own: dict[str, Any] = {SIZE_KEY: len(reply.body)}
+    own: dict[str, Any] = {SIZE_KEY: memory_of(reply.body)}
     if not reply.headers.get("content-type", "").lower().startswith(_JSON):
         own[HTML_KEY] = True
     if broken is not None:
         has_length = "content-length" in reply.headers
         own[CUT_KEY] = {"why": str(broken), "has_length": has_length}
     return replace(page, private_metadata=page.private_metadata | own)
-
-
-def weigh(page: model.ProjectDetail) -> int:
-    """Return the share of a page in the maximum of the cache."""
-    size: Any = page.private_metadata.get(SIZE_KEY, 0)
-    return _weigh_bytes(size)
-
-
-def _weigh_bytes(size: int) -> int:
-    return 1 + (size >> 20)
 
 
 def note(until: float) -> None:

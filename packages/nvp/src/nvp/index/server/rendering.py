@@ -19,9 +19,16 @@ from starlette.responses import Response
 
 from nvidia_variant_provider.errors import InputError
 
-from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
+from ..http.kept_keys import (
+    KEPT_KEY,
+    SIZE_KEY,
+    api_version,
+    kept_keys,
+    write_metas,
+    write_time,
+)
 from ..http.urls import ALGORITHMS, is_text
-from .kept_pages import CUT_KEY, HTML_KEY, SIZE_KEY
+from .kept_pages import CUT_KEY, HTML_KEY
 from .responses import HEADERS, break_off
 
 _HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY, SIZE_KEY)

@@ -28,6 +28,7 @@ from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
+from ..http.kept_keys import PAGES, weigh
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.urls import (
     HTML_PAGE,
@@ -48,7 +49,7 @@ from ..selection.kept import FOREVER, Aging, is_named
 from ..selection.renaming import project_of
 from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
-from .kept_pages import PAGES, KeptPage, KeptPages, mark, note, weigh
+from .kept_pages import KeptPage, KeptPages, mark, note
 
 logger = logging.getLogger(__name__)
 
