@@ -3,12 +3,16 @@ step."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from support.command import Run
 
 from nvp.cli import main
+
+PIP = ("pip", "--python", sys.executable, "install")
 
 
 def stderr(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -133,3 +137,32 @@ def test_a_wrong_command_line(
     assert (
         len(outcome.err) - outcome.err.count(str(tmp_path)) * len(str(tmp_path)) < 200
     )
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links differ there")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("doctor", "--receipt", "0.json"), "cannot be written: there is no such dir"),
+        (("doctor", "--share", "--python", sys.executable), "doctor"),
+        (("pip", "list"), "which is activated, is neither"),
+        ((*PIP, "-r", "r.txt"), "Too many levels of symbolic links"),
+        ((*PIP, "-f", "0.json/..", "x"), "No matching distribution found for x"),
+    ],
+)
+def test_a_chain_of_links_that_is_too_long_for_python(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(1500):
+        (tmp_path / f"{number}.json").symlink_to(tmp_path / f"{number + 1}.json")
+    (tmp_path / "r.txt").write_text("-r 0.json\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "VIRTUAL_ENV"):
+        monkeypatch.setenv(name, str(tmp_path / "0.json"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    main([*words])
+    assert message in "".join(capfd.readouterr())

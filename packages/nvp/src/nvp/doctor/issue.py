@@ -65,7 +65,8 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     """Yield ``(pattern, replacement)`` for home directories and user and host names."""
     homes = {environ.get(name, "") for name in ("HOME", "USERPROFILE")}
     # A home may be a link, and paths in a diagnosis may contain its target.
-    homes |= {os.path.realpath(home) for home in homes if os.path.isabs(home)}
+    known = {home for home in homes if os.path.isabs(home) and os.path.isdir(home)}
+    homes |= set(map(os.path.realpath, known))
     for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
     yield _HOME, r"\1USER"

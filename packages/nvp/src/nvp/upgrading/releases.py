@@ -136,6 +136,7 @@ def check_links(root: str, folder: str, names: Iterable[str]) -> None:
 
     :raises InputError: there is such a link.
     """
+    path = folder
     try:
         inside = os.path.join(real_path(root), "")
         for name in ("", *filter(lambda name: name.endswith(_READ), names)):
@@ -148,7 +149,7 @@ def check_links(root: str, folder: str, names: Iterable[str]) -> None:
                 hint = f"move that {kind} into the index"
                 raise InputError(message, path=path, hint=hint)
     except OSError as error:
-        raise unreadable(error, folder) from None
+        raise unreadable(error, path) from None
 
 
 def upgrade_files(

@@ -10,6 +10,7 @@ from typing import Any
 from nvidia_variant_provider.errors import InputError, UsageError, printable
 from nvidia_variant_provider.machine.environment import Environment
 
+from ...files import real_path
 from ...matrix.style import as_code, as_markdown, markdown_table
 from .comparing import CHANGES, Comparison, Fact
 from .making import Receipt
@@ -34,8 +35,8 @@ def check_target(path: str) -> None:
         message = "cannot be written: not a file"
         raise InputError(message, path=printable(path), hint="name a file")
     try:
-        folder = os.path.dirname(os.path.realpath(path))
-    except FileNotFoundError:  # the current directory has been removed
+        folder = os.path.dirname(real_path(path))
+    except OSError:  # such as a current directory that has been removed
         folder = ""
     if not os.path.isdir(folder):
         message = "cannot be written: there is no such directory"

@@ -260,9 +260,8 @@ def find_activated(environ: Mapping[str, str]) -> str | None:
     active = environ.get("VIRTUAL_ENV")
     if not active and environ.get("CONDA_DEFAULT_ENV") != "base":
         active = environ.get("CONDA_PREFIX") if is_tool_environment() else None
-    if not active or os.path.realpath(active) == os.path.realpath(sys.prefix):
-        return None
-    return active
+    is_own = active and os.path.exists(active) and os.path.samefile(active, sys.prefix)
+    return None if is_own else active or None
 
 
 def is_tool_environment() -> bool:

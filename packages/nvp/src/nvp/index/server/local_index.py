@@ -429,7 +429,7 @@ def _find_links_path(location: str) -> Path | None:
         path = Path(os.path.abspath(text))
         is_file = path.is_file() and not _is_page(path)
         return path if path.is_dir() or is_file else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # a long chain of links, for example
         return None
 
 
