@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.documents import TORCH, of_one
@@ -14,6 +15,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
 from nvp import api
 from nvp.index.server import static_pages
+from nvp.upgrading import releases
 
 OLD = {**TORCH, "$schema": KNOWN[2].url}
 
@@ -108,22 +110,39 @@ def test_no_page_is_written_or_removed_through_a_link_made_meanwhile(
     assert (len(list(others.iterdir())), texts) == (3, {"of root"})
 
 
+@pytest.mark.parametrize("meanwhile", [True, False])
 @pytest.mark.parametrize("pages", [True, False])
 @pytest.mark.parametrize(
     "name", ["demo-1.0-py3-none-any.whl", "demo-1.0-variants.json"]
 )
 def test_no_file_outside_of_the_index_is_published(
-    name: str, pages: bool, tmp_path: Path
+    name: str,
+    pages: bool,
+    meanwhile: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     private, project = tmp_path / "private", tmp_path / "index" / "demo"
     stub_wheel(private, "demo", "1.0")
     (private / "demo-1.0-variants.json").write_text(json.dumps(OLD))
     stub_wheel(project, "demo", "2.0", "cu126", variant_json=of_one("cu126"))
-    (project / name).symlink_to(private / name)
+    link, upgrade_files = project / name, releases.upgrade_files
+    link.symlink_to(private / name)
+
+    def exchange(*arguments: Any) -> list[releases.UpgradedFile]:
+        link.unlink()
+        link.symlink_to(private / name)
+        return upgrade_files(*arguments)
+
+    if meanwhile:
+        link.unlink()
+        link.write_bytes((private / name).read_bytes())
+        for module in (static_pages, releases):
+            monkeypatch.setattr(module, "upgrade_files", exchange)
     before = sorted(os.listdir(project))
     with pytest.raises(InputError, match="a file outside of the index"):
         api.write_index(project.parent) if pages else api.upgrade_index(project)
-    assert (sorted(os.listdir(project)), (project / name).is_symlink()) == (before, 1)
+    assert (sorted(os.listdir(project)), link.is_symlink()) == (before, True)
 
 
 def test_links_inside_of_the_index_are_followed(tmp_path: Path) -> None:

@@ -117,8 +117,10 @@ def upgrade_folder(
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise unreadable(error, folder) from None
-    check_links(os.path.join(folder, os.pardir), folder, names)
+    above = os.path.join(folder, os.pardir)
+    check_links(above, folder, names)
     files = upgrade_files(folder, names, for_uv)
+    check_links(above, folder, names)  # a file may have been exchanged meanwhile
     if not files:
         message = f"the directory has no file *{SUFFIX} and no wheel with a label"
         raise InputError(message, path=folder, hint="name the directory of a project")

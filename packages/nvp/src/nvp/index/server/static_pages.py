@@ -116,8 +116,7 @@ class _Old:
 def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
     folders = dict(list_folders(root))
-    for name, names in folders.items():
-        check_links(root, os.path.join(root, name), names)
+    _check_links(root, folders)
     upgraded = [
         file
         for name, names in folders.items()
@@ -131,6 +130,7 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         message = f"the directory has no wheel, *{SUFFIX} or source distribution"
         raise InputError(message, path=root, hint="name the directory of an index")
     entries, texts = index.read(listed)
+    _check_links(root, folders)  # a file may have been exchanged for a link meanwhile
     if index.problems:
         problems = sorted(index.problems.values(), key=lambda file: file.path)
         return StaticIndex(files=tuple(problems))
@@ -163,6 +163,11 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         pages=tuple(described),
         notes=tuple(index.notes),
     )
+
+
+def _check_links(root: str, folders: Mapping[str, list[str]]) -> None:
+    for name, names in folders.items():
+        check_links(root, os.path.join(root, name), names)
 
 
 def _write(root: str, path: str, data: bytes) -> None:
