@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 from support.loopback import JSON, ask, start, start_with_limits
+from support.pages import URL, links_of_pip
 from support.range_server import Answer, serve_answers
 
+from nvp.index.http.pages import with_absolute_links
+from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection.component import VariantRepository
 from nvp.index.server import app
 
@@ -167,6 +170,32 @@ def test_a_page_that_cannot_be_read_is_passed_on(answer: Answer, word: str) -> N
         # No browser runs it as a page of this server.
         assert reply.headers["content-security-policy"] == "sandbox"
         assert word in running.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("start_", "is_passed_on"),
+    [
+        (b'<a b b><base href="https://a.example/">', False),
+        (b'<xmp><base href="https://a.example/"></xmp>', False),
+        (b'<iframe><base href="https://a.example/"></iframe>', False),
+        (b'<!---><base href="https://a.example/">-->', False),
+        (b'<base href="https://a.example/"><base href="https://b.example/">', False),
+        (b'<base href="https://a.example/">', True),
+        (b'<!DOCTYPE html><head><BASE HREF="https://a.example/">', True),
+    ],
+)
+def test_the_base_of_a_page_is_that_of_all_installers(
+    start_: bytes, is_passed_on: bool
+) -> None:
+    """Their parsers disagree about the elements in which a tag is text."""
+    body = start_ + b'<a href="torch-1.0.zip" a a>x</a>'
+    head = {"content-type": "text/html"}
+    page = with_absolute_links(
+        CompleteResponse(status=200, url=URL, headers=head, body=body, raw=body)
+    )
+    links = links_of_pip(page.raw, "text/html") if page.raw else []
+    expected = ["https://a.example/torch-1.0.zip"] if is_passed_on else []
+    assert [link.url for link in links] == expected
 
 
 @pytest.mark.parametrize("odd", [b"", b" a a"])

@@ -184,6 +184,21 @@ def find_base(body: bytes, content_type: str) -> str | None:
     return target.base
 
 
+def find_plain_base(body: bytes, content_type: str) -> str:
+    """Return the ``href`` of the only ``<base>`` of a page, or an empty text.
+
+    :raises ValueError: not all installers find the same one.
+    """
+    page = b"".join(_decode(body, content_type))
+    _, tag, rest = page.lower().partition(b"<base")
+    if not tag:
+        return ""
+    end = len(page) - len(rest.partition(b">")[2])
+    if tag in rest or not is_plain_page(page[:end], "text/html"):
+        raise ValueError("not all installers find the same <base> on it")
+    return find_base(page, "text/html") or ""
+
+
 def read_links(
     body: bytes, content_type: str, metas: list[tuple[str, str]] | None = None
 ) -> Iterator[Link]:

@@ -33,6 +33,7 @@ from .html_links import (
     TooMuchError,
     file_of_link,
     find_base,
+    find_plain_base,
     in_utf_8,
     is_plain_link,
     is_plain_page,
@@ -118,8 +119,8 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
 
     Otherwise, a link such as ``../f/`` could lead to a file of another index behind
     the local one. If this module cannot read the links, or the base is relative, which
-    pip does not resolve, no installer can read the page of the result: pip uses the
-    next index after an empty page.
+    pip does not resolve, or not the same for all installers, no installer can read the
+    page of the result: pip uses the next index after an empty page.
     """
     kind, body = reply.headers.get("content-type", ""), reply.body
     if not kind.lower().startswith(_TYPES):
@@ -138,7 +139,7 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
                     item["url"] = urljoin(url, item["url"])
             raw = json.dumps(page).encode()
         else:
-            given = find_base(body, kind) or ""
+            given = find_plain_base(body, kind)
             if given not in ("", base := urljoin(url, given)):
                 raise ValueError("its <base> is relative")
             raw = in_utf_8(f'<base href="{escape(base)}">', body, kind)
