@@ -14,7 +14,7 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
 from nvp import api
-from nvp.index.server import static_pages
+from nvp.index.server import rendering, static_pages
 from nvp.upgrading import releases
 
 OLD = {**TORCH, "$schema": KNOWN[2].url}
@@ -84,7 +84,7 @@ def test_no_page_is_written_or_removed_through_a_link_made_meanwhile(
     is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user can exchange an own directory of a shared index at any time."""
-    others, index, render = tmp_path / "others", tmp_path / "index", static_pages.render
+    others, index, render = tmp_path / "others", tmp_path / "index", rendering.render
     others.mkdir()
     wheel = stub_wheel(index / "demo", "demo", "1.0")
     stub_wheel(index / "other", "other", "1.0")
