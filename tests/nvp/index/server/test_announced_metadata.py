@@ -376,3 +376,28 @@ def test_pip_backtracks_without_a_wheel(
         # The oldest pip downloads the files also in a dry run.
         assert len(whole) == (2 if version == PIPS[0] else 0)
         assert not any("demo-2.0" in text for text in whole)
+
+
+@pytest.mark.parametrize(
+    "lie", ["Version: 1.1", "Version: 1.0+cu128", "Version: 1.0\nRequires-Python: >=99"]
+)
+def test_wrong_metadata_hides_no_wheel(
+    lie: str, tmp_path: Path, pip_of: Callable[[str], Pip]
+) -> None:
+    """pip alone would verify the wheel before it uses an older release."""
+    padding = {"demo.bin": os.urandom(SIZE)}
+    wheel = stub_wheel(tmp_path, "demo", "1.0", tag=TAG, members=padding)
+    older = stub_wheel(tmp_path, "demo", "0.9")
+    answers = upstream(wheel, older)
+    with zipfile.ZipFile(false := tmp_path / "lie.whl", "w") as archive:
+        archive.writestr("demo.bin", padding["demo.bin"])
+        text = f"Metadata-Version: 2.1\nName: demo\n{lie}\n"
+        archive.writestr("demo-1.0.dist-info/METADATA", text)
+    place = f"/files/{wheel.name}"
+    answers[place] = replace(answers[place], parts=false.read_bytes())
+    words = ("--cuda-driver", "12.8", "--sm-arch", "8.0", "--dry-run", "demo")
+    with serve_answers(answers) as server:
+        index = f"{server.url}/simple/"
+        done = pip_of(PIPS[-1])("install", "-i", index, *words, forced=False)
+        assert "Would install demo-1.0" in done.text
+        assert any("bytes=" in text for text in of_files(server))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from packaging.version import Version
 from simple_repository import model
@@ -71,7 +71,7 @@ def memory_of(body: bytes) -> int:
 
 def weigh(page: model.ProjectDetail) -> int:
     """Return the estimated memory of a page in bytes."""
-    size: Any = page.private_metadata.get(SIZE_KEY, 0)
+    size = cast(int, page.private_metadata.get(SIZE_KEY, 0))
     return _PAGE + 8 * len(page.name) + _FILE * len(page.files) + size
 
 

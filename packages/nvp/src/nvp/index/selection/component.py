@@ -89,7 +89,12 @@ def select(
             warn=warn,
         )
         if selection.announces:
-            announcer = Announcer(reader, RangeSupport(reader.client), judge.platform)
+            announcer = Announcer(
+                reader,
+                RangeSupport(reader.client),
+                judge.platform,
+                selection.target.version if selection.target else None,
+            )
     shared = _Shared(
         reader=reader,
         resolver=ReleaseResolver(selection),

@@ -24,15 +24,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name, canonicalize_version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from ...wheels.archive import parse_requires, platform_of
+from ...wheels.archive import first_header, parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
+from .options import allows_python
 from .pieces import ComparedWheel, CopiedWheel, Settle, find_own, location_of
 from .reader import UNAVAILABLE, Reader
 from .renaming import find_label
@@ -54,12 +56,20 @@ class Announcer:
     :param reader: reads METADATA.
     :param ranges: tests the range support of servers.
     :param platform: the platform of the wheels, such as ``linux_x86_64``.
+    :param python: the version of Python of the target; ``None`` if unknown.
     """
 
-    def __init__(self, reader: Reader, ranges: RangeSupport, platform: str) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        ranges: RangeSupport,
+        platform: str,
+        python: str | None = None,
+    ) -> None:
         self._reader = reader
         self._ranges = ranges
         self._platform = platform
+        self._python = python
         self._reading: dict[str, asyncio.Task[bytes]] = {}
 
     async def announce(
@@ -93,7 +103,9 @@ class Announcer:
             # An installer may have METADATA that an earlier page announced.
             if is_shown or known.is_noted(file):
                 announced[file.filename] = file
-            content = None if kept is None else kept.content
+            content = (
+                kept.content if kept and self._is_used(file, kept.content) else None
+            )
             shown.append(_with_metadata(file, content) if is_shown else file)
         return shown, announced
 
@@ -113,7 +125,7 @@ class Announcer:
                     index,
                     project,
                     file,
-                    without_ranges=lambda: self._ranges.deny(file.url),
+                    downloads=functools.partial(self._downloads, file),
                 )
             )
             self._reading[key] = work
@@ -121,6 +133,28 @@ class Announcer:
         content = await asyncio.shield(self._reading[key])
         self._reader.metadata.hand_out(file)
         return content.decode("utf-8", "replace")
+
+    def _downloads(self, file: model.File, content: bytes | None) -> bool:
+        if content is not None and self._is_used(file, content):
+            return False
+        self._ranges.deny(file.url)
+        return True
+
+    def _is_used(self, file: model.File, content: bytes) -> bool:
+        """Return whether pip does not pass over a wheel because of its METADATA.
+
+        METADATA that was read by ranges may be wrong. pip alone would verify the wheel
+        before it uses another release.
+        """
+        name, version, python = (
+            first_header(content, key) for key in ("Name", "Version", "Requires-Python")
+        )
+        own = file.filename.split("-")
+        return (
+            canonicalize_name(name) == canonicalize_name(own[0])
+            and _canonical(version) == _canonical(own[1])
+            and (self._python is None or allows_python(python, self._python))
+        )
 
     def _is_for_here(self, file: model.File) -> bool:
         """Return whether METADATA of a file is worth a request.
@@ -138,6 +172,10 @@ class Announcer:
         if tag == "any":
             return bool(file.size)
         return platform_of(tag) == self._platform
+
+
+def _canonical(version: str) -> str:
+    return canonicalize_version(version.replace("_", "-"))
 
 
 def _with_metadata(file: model.File, kept: bytes | None) -> model.File:

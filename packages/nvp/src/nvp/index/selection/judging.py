@@ -142,7 +142,7 @@ class PageJudge:
         self._patience = patience
         # Verdicts expire, because new releases appear while a server runs for weeks.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
-            _REMEMBERED, clock=clock
+            _REMEMBERED, clock=clock, weigh=lambda known: 1 + len(known) // 100
         )
 
     async def judge(

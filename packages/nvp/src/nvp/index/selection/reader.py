@@ -205,21 +205,24 @@ class Reader:
         project: str,
         file: model.File,
         *,
-        without_ranges: Callable[[], None] | None = None,
+        downloads: Callable[[bytes | None], bool] = lambda _: False,
     ) -> bytes:
         """Read METADATA to pass it on: installers refuse that of another release.
 
-        :param without_ranges: called before the download of a large wheel whose server
-            does not support ranges; if it is ``None``, an error is raised.
+        :param downloads: returns whether to download the whole wheel, given METADATA
+            that was read by ranges; ``None`` if the server does not support ranges, in
+            which case an error is raised otherwise.
         :raises InputError: METADATA cannot be read or differs from its hash on the
             page.
         """
         known = None
         if not _is_local(file):
             known = self.metadata.find(file) or self.metadata.read(file)
-        if known is not None and (self._ranges or known.parts is None):
+        if known is not None and (
+            known.parts is None or (self._ranges and not downloads(known.content))
+        ):
             return known.content
-        kept = await self._fetch_metadata(index, project, file, without_ranges)
+        kept = await self._fetch_metadata(index, project, file, downloads)
         return self._keep(file, kept)
 
     def _keep(self, file: model.File, kept: Kept) -> bytes:
@@ -266,7 +269,7 @@ class Reader:
         index: SimpleRepository,
         project: str,
         file: model.File,
-        without_ranges: Callable[[], None] | None,
+        downloads: Callable[[bytes | None], bool],
     ) -> Kept:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
@@ -289,12 +292,12 @@ class Reader:
             resource = await find_own(index, project, file)
             content = await self.open(resource, name, find, parts)
         except NoRangesError:
-            if without_ranges is None:
+            if not downloads(None):
                 raise
         else:
             settled = parts.are_all_of(digest) or not parts.hashes
-            return Kept(content, None if settled else parts)
-        without_ranges()
+            if settled or not downloads(content):
+                return Kept(content, None if settled else parts)
         logger.info("%s: downloading it to look into it", name)
         comparison = Comparison(file.hashes)
         try:
