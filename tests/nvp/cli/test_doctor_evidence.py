@@ -182,6 +182,7 @@ def test_the_deadline_of_the_receipt_counts(
     [
         (("--workload", ""), "is not a command"),
         (("--workload", "a 'b"), "no closing quotation"),
+        (("--workload", "a " + "b" * 40_000), "is longer than 32,768 characters"),
         (("--deadline", "5"), "--deadline: there is no workload"),
         (("--deadline", "0", "--workload", "x"), "is not a number of seconds"),
         (("--deadline", "nan", "--workload", "x"), "is not a number of seconds"),

@@ -33,6 +33,9 @@ _TAIL = 16 * 1024
 _DRAIN = 5.0
 """Seconds to read the rest of the pipes after all processes have ended."""
 
+_LONGEST_COMMAND = 32 * 1024
+"""The maximum length of a command line: splitting takes time with its square."""
+
 _TORCH_LOGS = ("graph_breaks", "recompiles")
 
 
@@ -60,9 +63,12 @@ def split_command(command: str, *, windows: bool = os.name == "nt") -> list[str]
     """Split a command line into words, without a shell.
 
     :param windows: treat a backslash as part of a path, not as an escape.
-    :raises UsageError: there are no words, or a quotation is not closed.
+    :raises UsageError: there are no words, or too many, or a quotation is not closed.
     """
     hint = "give one command line, such as --workload 'python train.py'"
+    if len(command) > _LONGEST_COMMAND:
+        message = f"--workload: {shown(command)} is longer than {_LONGEST_COMMAND:,}"
+        raise UsageError(f"{message} characters", hint="call a script")
     try:
         words = shlex.split(command, posix=not windows)
     except ValueError as error:
