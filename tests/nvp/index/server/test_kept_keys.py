@@ -377,3 +377,25 @@ def test_an_empty_hash_of_metadata_stays_empty() -> None:
     """pip refuses METADATA that has another hash."""
     page = f'<a href="{FILE["url"]}" data-core-metadata="sha256=">x</a>'
     assert 'data-core-metadata="sha256="' in read(HTML, page, HTML)
+
+
+@pytest.mark.parametrize(("length", "is_passed_on"), [(40, False), (400, True)])
+def test_requirements_on_python_that_take_long(length: int, is_passed_on: bool) -> None:
+    """Each is compared with every version of Python."""
+    files = [
+        {
+            "filename": f"torch-{number}-py3-none-any.whl",
+            "url": f"torch-{number}-py3-none-any.whl",
+            "requires-python": f"!=4.{number},{'!=3.9.99999,' * (length // 12)}>=3",
+        }
+        for number in range(1000)
+    ]
+    document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
+    page = Answer(body=json.dumps(document).encode(), kind=JSON)
+    with (
+        serve_answers({"/simple/torch/": page}) as server,
+        start(f"{server.url}/simple/") as running,
+    ):
+        reply = running.page()
+        assert reply.status == (302 if is_passed_on else 200)
+        assert any("on Python" in x for x in running.warnings) is is_passed_on

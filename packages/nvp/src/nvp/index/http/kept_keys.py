@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
+from urllib.parse import unquote
 
 from packaging.version import Version
 from simple_repository import model
 
-from nvidia_variant_provider.errors import printable
+from nvidia_variant_provider.errors import printable, shown
 
 from .urls import HASH, absolute_url, file_name, is_plain, is_text
 
@@ -41,6 +43,10 @@ _MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
 _PAGE, _FILE = 4096, 400
 """The memory of a value after each character of a page, of a page, and of a file, in
 bytes. These are measured: a page of many small values takes 35 times its size."""
+
+_MOST_PYTHON = 100_000
+"""The maximum length of all different requirements on Python of a page, each of which
+is compared with every version of Python. Real pages have some hundred characters."""
 
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
 """The prefixes of this program's own keys, which are ignored on upstream pages."""
@@ -260,3 +266,26 @@ def is_plain_entry(item: Mapping[str, Any], file: model.File) -> bool:
         and item.get("size") == file.size
         and isinstance(item.get("yanked"), bool | str | None)
     )
+
+
+def check_distinct(files: Collection[model.File]) -> None:
+    """Check that each file is only once on a page, or always the same.
+
+    Which of the entries with one URL counts depends on the installer and on the format.
+    The local index has one URL for the entries with one hash.
+
+    :raises ValueError: it is not, or the requirements on Python take long to parse.
+    """
+    if sum(map(len, {file.requires_python or "" for file in files})) > _MOST_PYTHON:
+        raise ValueError("it has too many requirements on Python")
+    known: dict[tuple[str, str], model.File] = {}
+    for file in files:
+        place = unquote(file.url.partition("?")[0])
+        digest = file.hashes.get("sha256", place)
+        for key in {place, digest}:
+            other = known.setdefault((file.filename, key), file)
+            if other is file:
+                continue
+            is_same = key != place or unquote(other.url) == unquote(file.url)
+            if not is_same or replace(other, url=file.url) != file:
+                raise ValueError(f"{shown(file.filename)} is there twice")

@@ -15,7 +15,7 @@ from dataclasses import replace
 from html import escape
 from itertools import count, islice
 from typing import Any
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import urldefrag, urljoin
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -41,6 +41,7 @@ from .html_links import (
 )
 from .kept_keys import (
     OF_PAGES,
+    check_distinct,
     fitting_meta,
     is_plain_entry,
     known_keys,
@@ -314,7 +315,7 @@ def _read_json(
     document = _load_page(body, make_file)
     files = tuple(_files_of(document["files"]))
     if exact:
-        _check_distinct(files)
+        check_distinct(files)
     version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
     if version.major != 1:
         raise ValueError(f"version {version} of the API is not supported")
@@ -398,7 +399,7 @@ def _read_html(
     if exact and not is_plain_page(body, content_type):
         raise ValueError("not all installers find the same links on it")
     if exact:
-        _check_distinct(files)
+        check_distinct(files)
     meta, kept = read_metas(metas)
     return model.ProjectDetail(
         meta=fitting_meta(meta, files, None),
@@ -428,22 +429,3 @@ def _most_files(body: bytes) -> Callable[[], None]:
             raise TooMuchError(f"it has more than {most} files")
 
     return few
-
-
-def _check_distinct(files: Iterable[model.File]) -> None:
-    """Check that each file is only once on a page, or always the same.
-
-    Which of the entries with one URL counts depends on the installer and on the format.
-    The local index has one URL for the entries with one hash.
-    """
-    known: dict[tuple[str, str], model.File] = {}
-    for file in files:
-        place = unquote(file.url.partition("?")[0])
-        digest = file.hashes.get("sha256", place)
-        for key in {place, digest}:
-            other = known.setdefault((file.filename, key), file)
-            if other is file:
-                continue
-            is_same = key != place or unquote(other.url) == unquote(file.url)
-            if not is_same or replace(other, url=file.url) != file:
-                raise ValueError(f"{shown(file.filename)} is there twice")
