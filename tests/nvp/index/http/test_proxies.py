@@ -57,6 +57,7 @@ def error_of(url: str, proxy: str | None = None) -> str:
         ("garbage.invalid", "the proxy http://garbage.invalid does not work: "),
         ("http://", "http:// is not the URL of a proxy"),
         ("ftp://me:secret@a", "ftp://****@a is not the URL of a proxy"),
+        ("me:secret@a", "me://****@a is not the URL of a proxy"),
         ("http://a:99999", "http://a:99999 is not the URL of a proxy"),
     ],
 )

@@ -370,7 +370,11 @@ def find_proxy(settings: Settings, url: str) -> str | None:
         hosts = settings.no_proxy or known.get("no") or ""
         if proxy and _is_bypassed(parts.hostname or "", parts.port, hosts):
             return None
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy or None
+    if not proxy or "://" in proxy:
+        return proxy or None
+    # pip takes the user in user:password@host for a scheme, and fails.
+    user, _, rest = proxy.partition(":")
+    return f"{user}://{rest}" if "@" in rest else f"http://{proxy}"
 
 
 def _is_bypassed(host: str, port: int | None, hosts: str) -> bool:
