@@ -238,23 +238,32 @@ def test_the_netrc_file_is_the_one_that_requests_reads(
     assert make_settings(PipCommand(command=None), environ).netrc is None
 
 
+@pytest.mark.parametrize("pair", [None, PAIR], ids=["open", "credentials"])
 @pytest.mark.parametrize(
     "version", [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
 )
 def test_pip_reads_a_page_itself_if_only_pip_trusts_the_host(
-    version: str, pip_of: Callable[[str], PipCommandLine], tmp_path: Path
+    version: str,
+    pair: str | None,
+    pip_of: Callable[[str], PipCommandLine],
+    tmp_path: Path,
 ) -> None:
-    """Otherwise, pip would install the file of the next index."""
+    """Otherwise, pip would install the file of the next index.
+
+    pip would ask for the page without the credentials of the index, and might then use
+    the next index, too. So it stops.
+    """
     inner, outer = (write_index(tmp_path / v, "kern", v) for v in ("2.0", "1.0"))
     (Path(outer) / "needs.txt").write_text("--trusted-host 127.0.0.1\nkern\n")
     context = Authority(tmp_path).context
     with (
-        serve(Path(inner), tls=context, credentials=PAIR) as first,
+        serve(Path(inner), tls=context, credentials=pair) as first,
         serve(Path(outer)) as second,
     ):
-        words = ("-i", with_credentials(first, QUOTED), "--extra-index-url", second)
+        own = with_credentials(first, QUOTED) if pair else first
+        words = ("-i", own, "--extra-index-url", second)
         more = ("-r", f"{second}needs.txt", "--platform", "manylinux_2_17_x86_64")
         dest = ("--retries", "0", "--no-deps", "--dest", tmp_path / "it")
         done = pip_of(version)("download", *words, *more, *dest)
-    assert done.code == 0, done.text
-    assert [path.name.split("-")[1] for path in (tmp_path / "it").iterdir()] == ["2.0"]
+    found = [path.name.split("-")[1] for path in (tmp_path / "it").glob("*")]
+    assert (done.code == 0, found) == (not pair, [] if pair else ["2.0"]), done.text

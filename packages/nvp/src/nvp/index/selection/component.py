@@ -48,7 +48,7 @@ from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
 
-_PAGES, _BUILD, _METADATA = 64 * 1024 * 1024, 1100, 10
+_PAGES, _BUILD, _METADATA = 256 * 1024 * 1024, 1100, 10
 """The maximum memory of cached pages, which later requests for their files need, and
 the memory of a verdict, and of a byte of variant metadata, in bytes."""
 

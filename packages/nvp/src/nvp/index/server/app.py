@@ -40,7 +40,7 @@ from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .rendering import find_forms, respond_with
+from .rendering import find_forms, leads_to_private, respond_with
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -218,9 +218,8 @@ class _Handlers:
             self._link_up(file, name, "../../", reads_parts=reads_parts)
             for file in page.files
         )
-        page = replace(page, files=files)
         logger.info("page of %s: %d files", name, len(files))
-        return respond_with(page, forms, self._failures.warn)
+        return respond_with(with_files(page, files), forms, self._failures.warn)
 
     async def links(self, request: Request) -> Response:
         """Send all files on one page, for pip's ``--find-links``."""
@@ -341,10 +340,9 @@ class _Handlers:
 
         :raises ResourceUnavailable: the file does not belong to the index.
         """
-        if isinstance(resource, model.LocalResource):
-            path = resource.path
-            if os.path.isfile(path) and self._source.may_send(path):
-                return path
+        path = getattr(resource, "path", None)
+        if path is not None and os.path.isfile(path) and self._source.may_send(path):
+            return Path(path)
         raise errors.ResourceUnavailable(name)
 
     def _tell_break(self, place: str, error: Exception) -> None:
@@ -388,6 +386,9 @@ class _Handlers:
             if reply and is_page and self._source.is_reachable(reply.url):
                 moved = {"location": reply.url}
                 error.reply = replace(reply, status=302, headers=moved)
+            if error.reply and leads_to_private(error.reply, client):
+                # An installer would go there without the credentials, so it must stop.
+                raise UpstreamError(error.message, error.reply.url) from None
             raise error from None
 
     def _report_plain(self, shown: ShownPage) -> None:
@@ -445,5 +446,5 @@ def _respond_renamed(
     if shown.labels:
         gets = f"variant {shown.labels[0]}"
     release = f"{shown.project} {shown.version}"
-    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
-    return PlainTextResponse(text, 404, headers=HEADERS)
+    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}"
+    return PlainTextResponse(f"{text}\n", 404, headers=HEADERS)
