@@ -25,10 +25,10 @@ from support.processes import clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 
-from nvp.index.http.kept_keys import weigh
 from nvp.index.http.pages import parse_page
 from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection import component
+from nvp.index.selection.kept import weigh
 from nvp.index.server import kept_pages, upstream
 from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 
@@ -189,7 +189,7 @@ def test_large_pages_leave_no_room_for_others(
 
 def test_the_pages_behind_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "PAGES", 1_000_000)
-    monkeypatch.setattr(component, "_PAGES", 1_000_000)
+    monkeypatch.setattr(component, "PAGES", 1_000_000)
     names, answers = [f"p{number}" for number in range(12)], {}
     for name in names:
         wheels = [f"{name}-{n}+cu126-py3-none-linux_x86_64.whl" for n in range(200)]

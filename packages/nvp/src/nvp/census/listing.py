@@ -201,17 +201,16 @@ def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
     detail = parse_page(body, "text/html", Path(page).as_uri(), project)
     found: list[IndexFile | None] = []
     for file in detail.files:
-        if not file.filename.endswith(".whl"):
+        name, url, sha256 = file.filename, file.url, file.hashes.get("sha256")
+        path = _local_path(url) or url
+        if not name.endswith(".whl"):
             continue
-        url, sha256 = file.url, file.hashes.get("sha256")
         if is_http(url):
             # The page may name each server, but no user for other files of the server.
-            link = IndexFile(name=file.filename, url=url, page=url, sha256=sha256)
-            found.append(link)
-            continue
-        path = _local_path(url) or url
-        is_ours = is_of_index(Path(path), Path(root))
-        found.append(local_file(path, sha256) if is_ours else None)
+            found.append(IndexFile(name=name, url=url, page=url, sha256=sha256))
+        else:
+            is_ours = is_of_index(Path(path), Path(root))
+            found.append(local_file(path, sha256) if is_ours else None)
     return found
 
 

@@ -357,6 +357,7 @@ def _size(value: object) -> int:
 
     :raises ValueError: a library has written something else.
     """
-    if not 0 <= as_integer(value, "") < 1 << 64:
+    number = as_integer(value, "")
+    if not 0 <= number < 1 << 64:
         raise ValueError(value)
-    return as_integer(value, "")
+    return number

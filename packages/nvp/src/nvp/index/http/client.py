@@ -103,8 +103,7 @@ class Client:
         # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
         self._kept: dict[str, tuple[str, str] | None] = {}
         self._lock = asyncio.Lock()
-        # The URLs for which the user named the user in `_credentials`, and whether with
-        # a password, which may be empty.
+        # For each URL given with a user: whether it has a password, perhaps empty.
         self._named: dict[str, bool] = {}
         # TLS contexts, created on demand; the key is whether they verify certificates,
         # or ``None`` for plain HTTP.
@@ -303,7 +302,7 @@ class Client:
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            # The other errors may quote a password with a slash in it as a port.
+            # httpx may quote a password as a port, if the password has a slash.
             is_safe = isinstance(error, OSError)
             reason = redacted(str(error)) if is_safe else "its URL is invalid"
             raise UpstreamError(f"cannot be read: {reason}", url) from None
@@ -345,7 +344,8 @@ class Client:
         if before is None:
             pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
-        # netrc file or in the keyring. requests reads that file for redirects.
+        # netrc file or in the keyring. pip without `trust_env` does not read the netrc
+        # file after a redirect.
         reads = before is None or self._settings.trust_env
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 from packaging.version import Version
@@ -33,17 +33,6 @@ KEPT_KEY = "_nvidia_variant_provider_kept"
 model of simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708)
 and ``project-status`` (PEP 792), and keys of future PEPs."""
 
-SIZE_KEY = "_nvidia_variant_provider_size"
-"""The key for the `memory_of` the text of a page."""
-
-PAGES = 256 * 1024 * 1024
-"""The maximum memory of the pages in a cache, in bytes."""
-
-_MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
-_PAGE, _FILE = 4096, 400
-"""The memory of a value after each character of a page, of a page, and of a file, in
-bytes. These are measured: a page of many small values takes 35 times its size."""
-
 _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
@@ -65,20 +54,6 @@ _NOTHING = model.PrivateMetadataMapping()
 _NOT_ATTESTED = {"provenance": None}
 _WITHOUT = model.PrivateMetadataMapping.from_any_mapping({KEPT_KEY: _NOT_ATTESTED})
 _JSON: Any = type(_WITHOUT[KEPT_KEY])
-
-
-def memory_of(body: bytes) -> int:
-    """Return the estimated memory of the values of a page in bytes, without files."""
-    # Text with other characters, perhaps escaped, takes up to four bytes for each.
-    is_wide = not body.isascii() or b"\\u" in body or b"&" in body
-    size = sum(each * body.count(sign) for sign, each in _MEMORY.items())
-    return size + len(body) * (4 if is_wide else 1)
-
-
-def weigh(page: model.ProjectDetail) -> int:
-    """Return the estimated memory of a page in bytes."""
-    size = cast(int, page.private_metadata.get(SIZE_KEY, 0))
-    return _PAGE + 8 * len(page.name) + _FILE * len(page.files) + size
 
 
 def private_keys(

@@ -134,8 +134,8 @@ def find_target(response: httpx.Response) -> str:
     target = "" if following is None else str(following.url)
     if not target or not is_plain(location) or split_credentials(target)[1]:
         message = "redirects to a URL that installers read differently"
-        # A relative URL is not the same for an installer behind the local index, and
-        # uv follows the first one of several headers.
+        # A relative URL is not the same for an installer behind the local index. If
+        # there are several headers, uv follows the first one.
         is_same = _ABSOLUTE.match(location) and location.isascii()
         is_same = is_same and len(response.headers.get_list("location")) == 1
         reply = make_reply(response) if is_same else None

@@ -75,7 +75,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
-    # Without this feature, pip also accepts the certificates of the system.
+    # Without the feature legacy-certs, pip also accepts the system's certificates.
     old, option = "legacy-certs", parser.get_option("--use-deprecated")
     is_new = sys.version_info >= (3, 10) and old in option.choices
     is_new = is_new or "truststore" in options.features_enabled  # before 24.2

@@ -147,7 +147,7 @@ class Pip:
             # The stdout of a warm process cannot be read, so start another process.
             self.close()
         warm, self._warm = self._warm, None
-        told, interrupts = list[int](), list[int]()
+        told: list[int] = []
         process: subprocess.Popen[bytes] | None = None
 
         def send(number: int) -> None:
@@ -155,7 +155,7 @@ class Pip:
                 process.send_signal(number)
 
         with ExitStack() as stack:
-            stack.enter_context(_passing_signals_on(send, told, interrupts))
+            stack.enter_context(_passing_signals_on(send, told))
             if warm is not None:
                 stack.callback(warm.close)
                 process = warm.process
@@ -183,8 +183,9 @@ class Pip:
                 # build or the pip of --python would report a missing package.
                 end_strays(mark)
         status = status if status >= 0 else 128 - status
-        if told or (interrupts and status):
-            raise SystemExit(128 + told[0] if told else status)
+        terminating = [number for number in told if number != signal.SIGINT]
+        if terminating or (told and status):
+            raise SystemExit(128 + terminating[0] if terminating else status)
         return status
 
     def close(self) -> None:
@@ -400,9 +401,8 @@ class _WarmPip:
         """
         self.close()
         try:
-            self.process.wait(patience)
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(patience)
         finally:  # a second signal may interrupt the wait
             self.process.kill()
         return self.process.wait()
@@ -416,16 +416,16 @@ class _WarmPip:
 
 
 def _passing_signals_on(
-    send: Callable[[int], object], told: list[int], interrupts: list[int]
+    send: Callable[[int], object], told: list[int]
 ) -> AbstractContextManager[None]:
     """Forward to pip the signals that end this process, so pip ends first.
 
     :param send: sends a signal to pip.
-    :param told: receives the signals that end this process; ``interrupts``, SIGINT.
+    :param told: receives the signals.
     """
 
     def interrupt(number: int, _: object) -> None:
-        interrupts.append(number)
+        told.append(number)
         # Ctrl-C reaches pip directly, and a second SIGINT would interrupt its rollback.
         # Others, such as CI systems, may signal only this process: wait for pip first.
         if not _is_foreground():

@@ -244,7 +244,7 @@ class FileCopies:
             self._used[path] = [
                 (option, self._resolve(path, option, text or ""))
                 for line in self._read(path)
-                for option, text in _find_used(self._options(line))
+                for option, text in _select_used(self._options(line))
             ]
         return self._used[path]
 
@@ -263,7 +263,7 @@ class FileCopies:
 
     def _line(self, line: str, path: str) -> str:
         options = self._options(line)
-        used = _find_used(options)
+        used = _select_used(options)
         if not used:
             return line
         words: list[str] = []
@@ -366,7 +366,7 @@ def _is_pipe(path: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _find_used(
+def _select_used(
     options: list[tuple[str, str | None]],
 ) -> list[tuple[str, str | None]]:
     """Return the options for indexes, links and files that pip uses, in a line.

@@ -34,8 +34,9 @@ logger = logging.getLogger(__name__)
 # A copy of INDEXES in probe.py: importing that module would run it.
 INDEXES = "NVP_REPLACED_INDEXES"
 
-# The options for proxies, and those that name files.
 PROXIES = {"proxy", "no_proxy_env"}
+"""pip's options for proxies."""
+
 GROUPS = "dependency_groups"
 FILES = {"requirement": "requirements", "constraint": "constraints"}
 """The attribute for the values of each option that names files. pip itself reads build

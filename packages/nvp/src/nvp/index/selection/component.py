@@ -25,11 +25,10 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
-from ..http.kept_keys import weigh
 from ..http.ranges import RangeSupport
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, Aging, Room, is_named
+from .kept import FOREVER, PAGES, Aging, Room, is_named, weigh
 from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
@@ -48,9 +47,8 @@ from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
 
-_PAGES, _BUILD, _METADATA = 256 * 1024 * 1024, 1100, 10
-"""The maximum memory of cached pages, which later requests for their files need, and
-the memory of a verdict, and of a byte of variant metadata, in bytes."""
+_BUILD, _METADATA = 1100, 10
+"""The memory of a verdict, and of a byte of variant metadata, in bytes."""
 
 Warn = Callable[[str], None]
 
@@ -160,8 +158,9 @@ class VariantRepository(RepositoryContainer):
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
         self._warned: set[str] = set()
+        # Later requests for the files of these pages need them.
         self._pages: Aging[str, ShownPage] = Aging(
-            _PAGES, FOREVER, weigh=attrgetter("memory")
+            PAGES, FOREVER, weigh=attrgetter("memory")
         )
 
     async def get_project_page(

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from simple_repository import model
 
@@ -60,6 +60,17 @@ METADATA_KEY = "_nvidia_variant_provider_metadata"
 MARK = "mark"
 """The key of the `mark_of` a file in the context of a request."""
 
+SIZE_KEY = "_nvidia_variant_provider_size"
+"""The key for the `memory_of` the text of a page."""
+
+PAGES = 256 * 1024 * 1024
+"""The maximum memory of the pages in a cache, in bytes."""
+
+_MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
+_PAGE, _FILE = 4096, 400
+"""The memory of a value after each character of a page, of a page, and of a file, in
+bytes. These are measured: a page of many small values takes 35 times its size."""
+
 _REMEMBERED = 256
 """The maximum number of wheels whose METADATA is cached in memory."""
 
@@ -95,6 +106,20 @@ class Room:
         if self.total > _MOST_METADATA:
             message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
             raise InputError(message, hint="report it to the index")
+
+
+def memory_of(body: bytes) -> int:
+    """Return the estimated memory of the values of a page in bytes, without files."""
+    # Text with other characters, perhaps escaped, takes up to four bytes for each.
+    is_wide = not body.isascii() or b"\\u" in body or b"&" in body
+    size = sum(each * body.count(sign) for sign, each in _MEMORY.items())
+    return size + len(body) * (4 if is_wide else 1)
+
+
+def weigh(page: model.ProjectDetail) -> int:
+    """Return the estimated memory of a page in bytes."""
+    size = cast(int, page.private_metadata.get(SIZE_KEY, 0))
+    return _PAGE + 8 * len(page.name) + _FILE * len(page.files) + size
 
 
 def weigh_text(known: tuple[object, int]) -> int:

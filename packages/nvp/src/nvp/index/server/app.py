@@ -32,7 +32,7 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import METADATA, UpstreamError, is_http, server_of
+from ..http.urls import METADATA, UpstreamError, server_of
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
@@ -40,7 +40,7 @@ from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .rendering import find_forms, leads_to_private, respond_with
+from .rendering import find_forms, respond_with
 from .responses import (
     FILE_HEADERS,
     HEADERS,
@@ -340,9 +340,10 @@ class _Handlers:
 
         :raises ResourceUnavailable: the file does not belong to the index.
         """
-        path = getattr(resource, "path", None)
-        if path is not None and os.path.isfile(path) and self._source.may_send(path):
-            return Path(path)
+        if isinstance(resource, model.LocalResource):
+            path = resource.path
+            if os.path.isfile(path) and self._source.may_send(path):
+                return path
         raise errors.ResourceUnavailable(name)
 
     def _tell_break(self, place: str, error: Exception) -> None:
@@ -379,17 +380,7 @@ class _Handlers:
                     error.reply = replace(error.reply, status=403)  # pip skips both
                 elif scheme:
                     error.reply = None  # otherwise pip would use the next index
-            # Redirect to an unreadable page, which an installer may be able to read.
-            reply = error.reply
-            is_page = reply and is_http(reply.url) and reply.status < 300
-            is_page = reply and is_page and reply.is_whole
-            if reply and is_page and self._source.is_reachable(reply.url):
-                moved = {"location": reply.url}
-                error.reply = replace(reply, status=302, headers=moved)
-            if error.reply and leads_to_private(error.reply, client):
-                # An installer would go there without the credentials, so it must stop.
-                raise UpstreamError(error.message, error.reply.url) from None
-            raise error from None
+            raise self._source.redirecting(error) from None
 
     def _report_plain(self, shown: ShownPage) -> None:
         """Report the non-variant wheel of the newest release, if no variant fits.
@@ -446,5 +437,5 @@ def _respond_renamed(
     if shown.labels:
         gets = f"variant {shown.labels[0]}"
     release = f"{shown.project} {shown.version}"
-    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}"
-    return PlainTextResponse(f"{text}\n", 404, headers=HEADERS)
+    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
+    return PlainTextResponse(text, 404, headers=HEADERS)

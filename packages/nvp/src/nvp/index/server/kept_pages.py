@@ -17,12 +17,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from simple_repository import model
+from simple_repository.content_negotiation import Format
 
 from nvidia_variant_provider.errors import redacted
 
-from ..http.kept_keys import PAGES, SIZE_KEY, memory_of, weigh
 from ..http.urls import CompleteResponse, PassingError, server_of
-from ..selection.kept import FOREVER, Aging
+from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, memory_of, weigh
 
 T = TypeVar("T")
 
@@ -39,8 +39,6 @@ CUT_KEY = "_nvidia_variant_provider_cut"
 
 HTML_KEY = "_nvidia_variant_provider_html"
 """The key that marks a page that its index sent in HTML."""
-
-_JSON = "application/vnd.pypi.simple.v1+json"
 
 _PERIOD = 10.0
 """The lifetime in seconds of a page whose index sets none, and the longest lifetime of
@@ -259,7 +257,11 @@ def mark(
     :param broken: the reason why the reply is not complete, if it is not.
     """
     own: dict[str, Any] = {SIZE_KEY: memory_of(reply.body)}
-    if not reply.headers.get("content-type", "").lower().startswith(_JSON):
+    if (
+        not reply.headers.get("content-type", "")
+        .lower()
+        .startswith(Format.JSON_V1.value)
+    ):
         own[HTML_KEY] = True
     if broken is not None:
         has_length = "content-length" in reply.headers

@@ -19,16 +19,9 @@ from starlette.responses import Response
 
 from nvidia_variant_provider.errors import InputError
 
-from ..http.client import Client
-from ..http.kept_keys import (
-    KEPT_KEY,
-    SIZE_KEY,
-    api_version,
-    kept_keys,
-    write_metas,
-    write_time,
-)
-from ..http.urls import ALGORITHMS, CompleteResponse, is_text
+from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
+from ..http.urls import ALGORITHMS, is_text
+from ..selection.kept import SIZE_KEY
 from .kept_pages import CUT_KEY, HTML_KEY
 from .responses import HEADERS, break_off
 
@@ -52,14 +45,6 @@ def find_forms(request: Request) -> tuple[Format, Format]:
         return form, Format.HTML_LEGACY if "html" in accept else form
     except ValueError:
         raise errors.UnsupportedSerialization(ascii(accept[:100])) from None
-
-
-def leads_to_private(reply: CompleteResponse, client: Client) -> bool:
-    """Return whether a redirect leads to a server for which there are credentials."""
-    try:
-        return client.has_credentials(reply.headers["location"])
-    except (KeyError, ValueError):
-        return False  # no redirect, or to no URL
 
 
 def respond_with(

@@ -13,7 +13,7 @@ from collections.abc import (
     Mapping,
     MutableMapping,
 )
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ from ..http.urls import (
     PassingError,
     TooSlowError,
     UpstreamError,
+    is_http,
     is_loopback,
 )
 from ..selection.component import VariantRepository
@@ -376,6 +377,21 @@ class Source:
             return False
         # Accept plain HTTP: installers have their own policy for it.
         return not self.client.has_credentials(url)
+
+    def redirecting(self, error: UpstreamError) -> UpstreamError:
+        """Return an error with which an installer reads an unreadable page itself.
+
+        It cannot if it would need credentials of the index: then the error stops it.
+        """
+        reply = error.reply
+        is_page = reply and is_http(reply.url) and reply.status < 300
+        if reply and is_page and reply.is_whole and self.is_reachable(reply.url):
+            reply = replace(reply, status=302, headers={"location": reply.url})
+            error.reply = reply
+        with suppress(KeyError, ValueError):  # no redirect, or to no URL
+            if reply and self.client.has_credentials(reply.headers["location"]):
+                return UpstreamError(error.message, reply.url)
+        return error
 
     def may_send(self, path: Path) -> bool:
         """Return whether the installer may read a local file."""

@@ -28,7 +28,6 @@ from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
-from ..http.kept_keys import PAGES, weigh
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.urls import (
     HTML_PAGE,
@@ -45,7 +44,7 @@ from ..http.urls import (
     split_credentials,
     with_suffix,
 )
-from ..selection.kept import FOREVER, Aging, is_named
+from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
 from ..selection.renaming import project_of
 from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
