@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from support.index_server import serve
-from support.processes import Pip
+from support.processes import Pip, installed_labels
+from support.wheels import stub_wheel
 
 from nvp.index.http.client import Client
 from nvp.index.pip.locks import parse_toml
@@ -152,3 +153,16 @@ def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None
         thread.join(20)
     assert not thread.is_alive()
     assert "the URLs could not be restored" in written.remarks[0]
+
+
+def test_a_variable_that_is_replaced_for_pip_has_its_value_in_files(
+    pip: Pip, tmp_path: Path
+) -> None:
+    wheel = stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    line = f"kern @ ${{PIP_INDEX_URL}}kern/{wheel.name}\n"
+    (tmp_path / "inner.txt").write_text(line)
+    (tmp_path / "outer.txt").write_text("-r inner.txt\n")
+    with serve(tmp_path / "index") as pip.environ["PIP_INDEX_URL"]:
+        done = pip("install", "--target", "it", "-r", "outer.txt", cwd=tmp_path)
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it") == {"kern": "1.0 None"}

@@ -63,6 +63,7 @@ _KNOWN = (*_HERE, *_EDITABLE, *_WITH_VALUES, *_FLAGS)
 """The options in requirements files; pip accepts unambiguous prefixes of long names."""
 
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_OWN_VARIABLE = re.compile(r"\$\{(PIP_[A-Z0-9_]+)\}")
 _SPECIAL = re.compile(r"(?<=\$)(?=\{)|(?<=\s)(?=#)")
 _COMMENT = re.compile(r"(^|(?<!\s)\s+)#.*$")  # in linear time
 _SCHEME = re.compile(r"(http|https|file):", re.IGNORECASE)
@@ -191,6 +192,7 @@ class FileCopies:
     _waiting: list[str] = field(default_factory=list)  # without a copy so far
     _unread: set[str] = field(default_factory=set)  # unreadable files
     _marked: set[str] = field(default_factory=set)  # files with a byte order mark
+    _expanded: set[str] = field(default_factory=set)  # files with variables of pip
 
     def replace(self, path: str) -> str:
         """Return the path for pip: ``path``, or the path of a changed copy.
@@ -225,7 +227,10 @@ class FileCopies:
         return str(copy)
 
     def find_places(self, paths: Sequence[str]) -> list[tuple[str, str]]:
-        """Return the options for indexes and links in files, and in included files."""
+        """Return the options for indexes and links in files, and in included files.
+
+        A file with variables of pip counts too, with an empty option.
+        """
         found: list[tuple[str, str]] = []
         waiting = [("-r", path) for path in reversed(paths)]
         seen: set[str] = set()
@@ -246,6 +251,7 @@ class FileCopies:
                 for line in self._read(path)
                 for option, text in _select_used(self._options(line))
             ]
+            self._used[path] += [("", path)] if path in self._expanded else []
         return self._used[path]
 
     def _read(self, path: str) -> list[str]:
@@ -256,10 +262,17 @@ class FileCopies:
             except (InputError, LookupError, ValueError):
                 text, is_marked = "", False
                 self._unread.add(path)
-            self._lines[path] = list(_join_lines(text))
+            lines = list(_join_lines(text))
+            # Some variables, such as PIP_INDEX_URL, have another value for pip.
+            self._lines[path] = [_OWN_VARIABLE.sub(self._expand, x) for x in lines]
+            if self._lines[path] != lines:
+                self._expanded.add(path)
             if is_marked:
                 self._marked.add(path)
         return self._lines[path]
+
+    def _expand(self, match: re.Match[str]) -> str:
+        return self.environ.get(match[1]) or match[0]
 
     def _line(self, line: str, path: str) -> str:
         options = self._options(line)
