@@ -61,10 +61,13 @@ class Nearness(IntEnum):
     MACHINE = 0
     """This machine, and link-local addresses, where clouds serve metadata."""
 
-    NETWORK = 1
+    OWN = 1
+    """Another address of this machine; its servers may not reach those on loopback."""
+
+    NETWORK = 2
     """A private network (RFC 1918, RFC 4193), or another address that is not global."""
 
-    ELSEWHERE = 2
+    ELSEWHERE = 3
 
 
 class NearnessFinder:
@@ -76,7 +79,6 @@ class NearnessFinder:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Nearness] = {}
         # The most public location that was accepted for each host. Later addresses of
         # the host, and servers to which its pages lead, must not be more local.
         self._accepted: dict[str, Nearness] = {}
@@ -97,9 +99,7 @@ class NearnessFinder:
             addresses = await self._resolve(host)
         except (OSError, UnicodeError):
             addresses = ()
-        near = max(map(_of_address, addresses), default=Nearness.ELSEWHERE)
-        self._known[host] = min(near, self._known.get(host, near))
-        return self._known[host]
+        return max(map(_of_address, addresses), default=Nearness.ELSEWHERE)
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the most public addresses of a host.
@@ -184,10 +184,8 @@ def _is_address(host: str) -> bool:
 
 def _of_address(text: str) -> Nearness:
     address = ipaddress.ip_address(text)
-    if address.is_loopback or address.is_unspecified or address.is_link_local:
-        return Nearness.MACHINE
-    # A firewall may protect the servers of this machine at its public address too.
-    if address in _CLOUD or _is_own(address):
+    is_local = address.is_loopback or address.is_unspecified or address.is_link_local
+    if is_local or address in _CLOUD:
         return Nearness.MACHINE
     is_far = address.is_global
     if isinstance(address, ipaddress.IPv6Address):
@@ -197,6 +195,8 @@ def _of_address(text: str) -> Nearness:
         if inner is not None:  # a gateway or the system connects to ``inner``
             return _of_address(str(inner))
         is_far = is_far and address in _UNICAST and address not in _EXAMPLES
+    if _is_own(address):  # a firewall may protect its servers
+        return Nearness.OWN
     return Nearness.ELSEWHERE if is_far else Nearness.NETWORK
 
 
