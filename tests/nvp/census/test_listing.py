@@ -130,6 +130,20 @@ def test_a_page_of_links() -> None:
         assert file_names(listed(f"{server.url}/all")) == WHEELS
 
 
+def test_each_wheel_names_its_index(url: str, folder: Path) -> None:
+    start, _, host = url.rstrip("/").partition("//")
+    with_user = f"{start}//user:secret@{host}"
+    for index in (url, with_user):
+        assert indexes_of(listed(index)) == {f"{start}//{host}/"}
+        assert indexes_of(listed(index, "other")) == {f"{start}//{host}/"}
+    for index in (str(folder), folder.as_uri()):
+        assert indexes_of(listed(index)) == {str(folder)}
+
+
+def indexes_of(projects: Sequence[Project]) -> set[str]:
+    return {wheel.index for project in projects for wheel in project.wheels}
+
+
 def test_a_page_does_not_name_files_of_this_machine(folder: Path) -> None:
     wheel = next(folder.rglob("*.whl"))
     body = f'<a href="{wheel.as_uri()}">{wheel.name}</a>'.encode()

@@ -96,23 +96,6 @@ def test_what_is_known_of_a_wheel() -> None:
     assert wheel.hash_key == f"sha256:{'ab' * 32}#{wheel.filename}"
 
 
-def test_files_that_only_their_queries_name() -> None:
-    """A page can give the hash of one file to another, so the key tells their URLs."""
-    (wheel,) = listed_from("https://example.com/get?file=1")
-    (other,) = listed_from("https://example.com/get?file=2")
-    assert wheel.key != other.key
-    name = wheel.filename
-    (wheel,) = listed_from(f"https://example.com/{name}?signature=1")
-    (other,) = listed_from(f"https://example.com/{name}?signature=2")
-    assert wheel.key == other.key
-
-
-def listed_from(url: str) -> list[Wheel]:
-    name = f"demo-1.0-cp312-cp312-{PLATFORM}.whl"
-    file = IndexFile(name=name, url=url, sha256="ab" * 32)
-    return [*select_wheels("demo", [file], Options())]
-
-
 @pytest.mark.parametrize(
     ("size", "kept"), [(5, 5), (0, 0), (None, None), (2**63 - 1, 2**63 - 1), (-1, None)]
 )
@@ -130,51 +113,36 @@ def test_a_size_that_no_store_has_room_for() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["repo;of=@/{}", "b;\udcff@/{}", "?id=@/{}", "{};of=@", "get;of=@?{}"],
+    ["repo;of=@/{}", "b;\udcff@/{}", "?id=@/{}", "{};of=@", "get;of=@?{}", "{}?for=@"],
 )
-def test_secret_parts_of_a_url_identify_a_wheel(path: str) -> None:
-    (wheel,) = select_wheels("demo", listed(WHEELS[0]), Options())
-    keys = {
-        replace(
-            wheel,
-            url=f"https://example.com/{path.format(wheel.filename).replace('@', part)}",
-            sha256=sha,
-        ).key
-        for part in "ab"
-        for sha in (None, "0" * 64)
-    }
-    assert len(keys) == 4
-    assert not any("=a" in key for key in keys)
-
-
-def test_without_a_hash_the_query_distinguishes_files(tmp_path: Path) -> None:
-    """Two tenants of a server may have files of the same name."""
-    bare = Wheel(
-        project="demo",
-        version="1.0",
-        filename=NAME,
-        tags=f"cp312-cp312-{PLATFORM}",
-        url=f"https://example.com/{NAME}",
-    )
-    one, two = (replace(bare, url=f"{bare.url}?repo={name}") for name in "ab")
+@pytest.mark.parametrize("sha256", [None, "0" * 64])
+def test_the_index_identifies_wheels_whose_urls_have_secrets(
+    path: str, sha256: str | None, tmp_path: Path
+) -> None:
+    """A part of a URL may be a signature, or the name of a tenant of the server."""
+    wheels = [
+        Wheel(
+            project="demo",
+            version="1.0",
+            filename=NAME,
+            tags=f"cp312-cp312-{PLATFORM}",
+            url=f"https://example.com/{path.format(NAME).replace('@', part)}",
+            sha256=sha256,
+            index=f"https://example.com/{tenant}/",
+        )
+        for tenant in ("a", "b")
+        for part in ("x1", "x2")
+    ]
     with Store(str(tmp_path / "census.sqlite")) as store:
-        store.add(Outcome(wheel=one, status="inspected"))
-        assert not store.is_known(two)
-        store.add(Outcome(wheel=two, status="skipped"))
-        assert {row["status"] for row in store.wheels()} == {"inspected", "skipped"}
-        assert not any("repo=b" in str(tuple(row)) for row in store.wheels())
-        # Earlier versions wrote this key for all queries.
-        old = f"{bare.url}?repo=****#{NAME}"
-        list(store.rows("UPDATE wheels SET key = ? WHERE id = 1", [old]))
-        assert not store.is_known(one)
-        store.add(Outcome(wheel=one, status="inspected"))
-        assert store.is_known(one)
-        assert len(list(store.wheels())) == 2
-        # Another page may claim any hash for the same file.
-        store.add(Outcome(wheel=bare, status="inspected"))
-        store.add(Outcome(wheel=replace(bare, sha256="b" * 64), status="skipped"))
-        assert store.is_known(bare)
-        # With a hash, the query may be a signature.
-        signed = replace(bare, url=f"{bare.url}?signature=1", sha256="a" * 64)
-        store.add(Outcome(wheel=signed, status="inspected"))
-        assert store.is_known(replace(signed, url=f"{bare.url}?signature=2"))
+        for wheel, status in zip(wheels, ["failed", "skipped"] * 2, strict=True):
+            store.add(Outcome(wheel=wheel, status=status))
+        rows = [tuple(row) for row in store.wheels()]
+        assert len(rows) == 2
+        assert all(map(store.is_known, wheels))
+    assert not any(part in str(rows) for part in ("x1", "x2"))
+
+
+def test_the_urls_of_two_indexes_are_the_same_without_secrets() -> None:
+    (wheel,) = select_wheels("demo", listed(NAME), Options())
+    one, two = (replace(wheel, index=f"https://example.com/{x}/") for x in "ab")
+    assert one.key == two.key

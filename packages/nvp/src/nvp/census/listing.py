@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,7 @@ from ..index.http.urls import (
     is_http,
     local_file,
     path_of_file_url,
+    split_credentials,
     why_no_index,
 )
 from ..wheels.archive import WheelName, parse_wheel_name
@@ -80,12 +81,22 @@ def list_projects(index: str, options: Options, connect: Connect) -> Iterator[Pr
     """
     names = [_normalized(name) for name in dict.fromkeys(options.projects)]
     if is_http(index):
-        return _of_server(f"{index.rstrip('/')}/", names, options, connect)
-    path = _local_path(index)
-    if path is None or not os.path.isdir(path):
-        message, hint = why_no_index(index)
-        raise UsageError(message, path=redacted(index), hint=hint)
-    return _of_folder(os.path.abspath(path), names, options)
+        root = f"{index.rstrip('/')}/"
+        projects = _of_server(root, names, options, connect)
+        root, _ = split_credentials(root)
+    else:
+        path = _local_path(index)
+        if path is None or not os.path.isdir(path):
+            message, hint = why_no_index(index)
+            raise UsageError(message, path=redacted(index), hint=hint)
+        root = os.path.abspath(path)
+        projects = _of_folder(root, names, options)
+    return (_with_index(project, root) for project in projects)
+
+
+def _with_index(project: Project, index: str) -> Project:
+    wheels = [replace(wheel, index=index) for wheel in project.wheels]
+    return replace(project, wheels=wheels)
 
 
 def _local_path(location: str) -> str | None:

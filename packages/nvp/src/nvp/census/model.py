@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,7 @@ from packaging.version import Version
 from nvidia_variant_provider.errors import redacted
 
 from ..gpu_code.report import WheelReport, target_key
-from ..index.http.urls import IndexFile, identifying_query
+from ..index.http.urls import IndexFile
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
@@ -58,6 +59,7 @@ class Wheel:
         time of a local file.
     :param page: the URL of the page that lists the wheel.
     :param near: the location of the server of the page, as in `IndexFile`.
+    :param index: the URL of the index without credentials, or its path.
     """
 
     project: str
@@ -71,6 +73,7 @@ class Wheel:
     upload_time: str | None = None
     page: str | None = field(default=None, compare=False, repr=False)
     near: int = field(default=0, compare=False, repr=False)
+    index: str = field(default="", compare=False, repr=False)
 
     @property
     def file(self) -> IndexFile:
@@ -97,19 +100,16 @@ class Wheel:
     def key(self) -> str:
         """The store key of a wheel whose bytes were not hashed: its location.
 
-        The location excludes credentials, and the values of signatures, which vary. The
-        hash on the page is added to it, but is no key of its own, because a page can
-        list any hash. So is the file name, because a page can give any name to a file.
-        Without a hash, a query distinguishes the files of a server.
+        The location excludes secrets: signatures vary. But a secret may also name one
+        of several tenants of a server, so the index identifies a URL with secrets. The
+        hash on the page is added, but is no key of its own, because a page can list any
+        hash. So is the file name, because a page can give any name to a file.
         """
-        query = identifying_query(self.url, self.filename if self.hash else None)
-        place = "#".join(filter(None, (redacted(self.url), query, self.filename)))
-        return place if self.hash is None else f"{place}#sha256={self.hash}"
-
-    @property
-    def old_key(self) -> str:
-        """The key of earlier versions, without a query if there is no hash."""
-        return self.key if self.hash else f"{redacted(self.url)}#{self.filename}"
+        place = [redacted(self.url), self.filename]
+        if place[0] != self.url:
+            index = self.index.encode("utf-8", "surrogatepass")
+            place.append(hashlib.sha256(index).hexdigest()[:16])
+        return "#".join([*place, f"sha256={self.hash}"] if self.hash else place)
 
     @property
     def hash_key(self) -> str | None:

@@ -280,10 +280,10 @@ class Store:
         """
         wheel, report = outcome.wheel, outcome.report
         url = redacted(wheel.url)
-        keys = [outcome.key, wheel.key, wheel.old_key, wheel.hash_key, url]
+        keys = [outcome.key, wheel.key, wheel.hash_key, url]
         # Keep a row whose key is the hash if it comes from another URL, unless the key
         # of this outcome is also the hash.
-        same = "(key IN (?, ?, ?) OR (key = ? AND url = ?))"
+        same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
                 sql = f"SELECT count(*) FROM wheels WHERE {same} AND status != 'failed'"  # noqa: S608

@@ -180,13 +180,12 @@ def file_name(url: str) -> str:
         return ""
 
 
-def identifying_query(url: str, name: str | None) -> str:
+def identifying_query(url: str, name: str) -> str:
     """Return a hash of the parts of a URL that identify a file and may be secret.
 
     These are the parameters in the path, and the query, unless the path ends with the
     file name: then the query may be a signature that differs between pages.
 
-    :param name: the file name, or ``None`` to count every query.
     :returns: ``""`` without such parts.
     """
     place, _, query = url.partition("#")[0].partition("?")
