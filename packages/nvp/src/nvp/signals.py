@@ -14,7 +14,7 @@ from typing import TypeVar
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from types import FrameType
+    from types import CodeType, FrameType
     from typing import Any
 
 if sys.platform != "win32":
@@ -71,18 +71,22 @@ def handling(
             signal.signal(number, handler)
 
 
-def _is_delicate(frame: FrameType | None) -> bool:
+def _is_delicate(frame: FrameType | None, *codes: CodeType) -> bool:
     """Return whether an exception would leave a lock of ``import``, or a child process.
 
-    The child process has started, but has no object yet.
+    The child process has started, but has no object yet. Windows has no timer for
+    `_raise_soon`.
+
+    :param codes: other code in which an exception would be ignored.
     """
-    if frame is not None and "importlib._bootstrap" in frame.f_code.co_filename:
+    if frame is None or sys.platform == "win32":
+        return False
+    if frame.f_code in codes or "importlib._bootstrap" in frame.f_code.co_filename:
         return True
-    callers = [frame, frame and frame.f_back]
     return any(
         caller.f_code.co_name in ("__init__", "_execute_child")
         and os.path.basename(caller.f_code.co_filename) == "subprocess.py"
-        for caller in callers
+        for caller in (frame, frame.f_back)
         if caller
     )
 
@@ -108,8 +112,7 @@ def ending() -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal until
         told.append(number)
-        is_note = frame is not None and frame.f_code is note.__code__
-        if sys.platform != "win32" and (is_note or _is_delicate(frame)):
+        if _is_delicate(frame, note.__code__):
             _raise_soon()
         elif number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -125,21 +128,18 @@ def ending() -> Iterator[None]:
             until = 0.0
             _raise_soon()
 
-    handlers: dict[signal.Signals, Callable[[int, Any], None]]
     handlers = dict.fromkeys(ENDING, end)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         handlers[signal.SIGINT] = end
     if sys.platform != "win32":
         handlers[signal.SIGALRM] = lambda number, frame: end([*told, number][0], frame)
-    report, sys.unraisablehook = sys.unraisablehook, note
-    try:
-        with handling(handlers):
-            try:
-                yield
-            finally:
-                _raise_soon(0)
-    finally:
-        sys.unraisablehook = report
+    with handling(handlers):
+        report, sys.unraisablehook = sys.unraisablehook, note
+        try:
+            yield
+        finally:
+            _raise_soon(0)
+            sys.unraisablehook = report
     if told:
         until = 0.0
         end(told[0], None)
