@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +26,7 @@ __all__ = [
     "Environment",
     "Pip",
     "clean_environ",
+    "ends_soon",
     "installed_labels",
     "make_environment",
     "provider",
@@ -39,6 +42,19 @@ _OWN = (
     *("PIP_", "UV_", "POETRY_", "PYTHON", "NV_VARIANT_PROVIDER_FORCE"),
     *("REQUESTS_CA", "CURL_CA", "SSL_CERT", "NETRC", "VIRTUAL_ENV", "XDG_DATA"),
 )
+
+
+def ends_soon(pid: int) -> bool:
+    """Return whether a process ends within ten seconds, and kill it otherwise."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    ended, _, _ = select.select([process], [], [], 10)
+    os.close(process)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    return bool(ended)
 
 
 class Done(NamedTuple):

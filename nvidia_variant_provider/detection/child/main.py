@@ -12,6 +12,7 @@ directories that it imports from. Its stdout is a sequence of lines:
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -48,11 +49,8 @@ def main(library: str, seconds: int) -> None:
         # A driver that crashes must leave no core file in the current directory.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
-        import ctypes  # which the bindings import anyway
-
-        # A driver can ignore SIGALRM, but not that Linux kills this process with the
-        # thread that has started it. If it has ended already, writing fails below.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # A driver can ignore SIGALRM. If the parent has ended already, writing fails.
+        end_with_parent()
     # Native libraries print to descriptor 1. Keep the pipe to the parent under
     # another number, and let descriptor 1 point to stderr, which is discarded.
     pipe = os.dup(1)
@@ -67,6 +65,11 @@ def main(library: str, seconds: int) -> None:
     _write(pipe, "end\n")
     # Skip the exit handlers and the driver's threads: they are known to crash at exit.
     os._exit(0)
+
+
+def end_with_parent() -> None:
+    """Let Linux kill this process with the thread that has started it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _write(descriptor: int, text: str) -> None:

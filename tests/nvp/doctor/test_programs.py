@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import ends_soon
 from support.toolchains import NVCC_BANNER, banner, needs_programs, program
 
 from nvidia_variant_provider.machine.environment import CudaVersion
@@ -87,6 +88,31 @@ def test_a_daemon_that_a_program_starts_is_ended(
         lines = f"exec 9> {held}\nsetsid {daemon} &\necho release 12.9,\n"
         asked = ask(script(tmp_path, f"#!/bin/sh\n{lines}".encode()), 0.5)
     assert (asked.failure == "hangs") is hangs
+
+
+KILLED = """
+import os, signal, sys, threading
+from nvp.doctor.programs import Program, ask_versions
+def kill():
+    with open(sys.argv[2]) as file:
+        print(file.read(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+threading.Thread(target=kill).start()
+ask_versions([Program(path=sys.argv[1], named_by="PATH")], os.environ)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_a_program_ends_with_its_killed_parent(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    lines = f"#!/bin/sh\necho $$ > {started}\nexec sleep 1000\n"
+    words = [sys.executable, "-c", KILLED, script(tmp_path, lines.encode())]
+    done = subprocess.run(
+        [*words, str(started)], stdout=subprocess.PIPE, check=False, timeout=60
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert ends_soon(int(done.stdout))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any, Literal, TypeAlias, cast
 
+from nvidia_variant_provider.detection.child.main import end_with_parent
 from nvidia_variant_provider.errors import shown
 from nvidia_variant_provider.machine.environment import CudaVersion
 
@@ -110,20 +111,20 @@ def started(
     valid[_MARK] = mark
     waiting: list[int] = []
     later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
-    process: subprocess.Popen[bytes] | None = None
+    process: Any = None
     is_known = False
     try:
         # A signal could raise an exception after the program has started but before its
         # process id is known, so delay signals.
         with handling(later):
-            made: Any = subprocess.Popen(  # noqa: S603  # a program of the user's stack
+            process = subprocess.Popen(  # noqa: S603  # a program of the user's stack
                 list(words),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env=valid,
+                preexec_fn=end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
                 **options,
             )
-            process = cast("subprocess.Popen[bytes]", made)
         while waiting:
             signal.raise_signal(waiting.pop())
         is_known = True

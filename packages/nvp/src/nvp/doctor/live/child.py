@@ -19,8 +19,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -49,19 +47,13 @@ class _BrokenContextError(_CudaError):
     """A kernel has failed, so this process cannot run further tasks."""
 
 
-def main(index: int, seconds: int, file: str) -> None:
+def main(index: int, file: str) -> None:
     """Run the tasks in a file on a GPU, and end the process.
 
     :param index: the number of the GPU.
-    :param seconds: the time limit of this process, slightly longer than the parent's.
     :param file: a JSON list of objects with ``name``, ``kind`` (``ptx``, ``link`` or
         ``load``) and ``path``.
     """
-    if sys.platform != "win32":
-        # A process inherits signals that its parent ignores or blocks.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.alarm(seconds)
     # Native libraries print to descriptor 1. Keep the pipe to the parent under another
     # number, and let descriptor 1 point to stderr, which is discarded.
     pipe = os.dup(1)

@@ -2,7 +2,7 @@
 
 `processes.watch_memory` starts the child. The child prints a line of JSON at the start
 and whenever a peak has grown; the parent reads the last complete line. The child ends
-with its parent, or after its time limit.
+after its time limit, or on Linux with its parent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def main(seconds: float) -> None:
     If NVML cannot report the memory of any GPU, the error code is printed instead.
     """
     # NVML may hang in any call, so a thread ends the process.
-    watch = threading.Thread(target=_end_in_time, args=(seconds,), daemon=True)
+    watch = threading.Timer(seconds, os._exit, (0,))
+    watch.daemon = True
     watch.start()
     try:
         pynvml.nvmlInit()
@@ -45,15 +46,6 @@ def main(seconds: float) -> None:
         # Sample every GPU: any() would stop at the first new peak.
         if sum(_grows(gpu, handle) for gpu, handle in gpus):
             _print({"gpus": documents})
-
-
-def _end_in_time(seconds: float) -> None:
-    """End this process with its parent, or after its time limit."""
-    parent = os.getppid()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and os.getppid() == parent:
-        time.sleep(_INTERVAL)
-    os._exit(0)
 
 
 def _readable_gpus(count: int) -> Iterator[tuple[dict[str, int], object]]:

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 _BOOTSTRAP = """\
 import sys
-sys.path += sys.argv[4:]
+sys.path += sys.argv[3:]
 from nvp.doctor.live.child import main
-main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+main(int(sys.argv[1]), sys.argv[2])
 """
 """The program of the child that calls the driver; see `detection.probe.BOOTSTRAP`."""
 
@@ -157,8 +157,7 @@ def ask_driver(
         "CUDA_MODULE_LOADING": "EAGER",
     }
     command = [sys.executable, "-I", "-S", "-c", _BOOTSTRAP]
-    command += [str(index), str(int(seconds) + 2), path]
-    command += [_PARENT_OF_PACKAGE, *bindings_folders()]
+    command += [str(index), path, _PARENT_OF_PACKAGE, *bindings_folders()]
     logger.info("GPU %d: %d tasks in a child process", index, len(tasks))
     return _ask(command, variables, seconds)
 
@@ -183,7 +182,7 @@ def ask_torch(
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
     }
     python = installation.python or ""
-    command = [python, "-B", _TORCH_PROGRAM, str(int(seconds) + 2)]
+    command = [python, "-B", _TORCH_PROGRAM]
     logger.info("torch of %s in a child process", python)
     return _ask(command, variables, seconds)
 

@@ -16,18 +16,11 @@ from typing import Any
 _SIZE = 64
 
 
-def main(seconds: int) -> None:
+def main() -> None:
     """Run the steps, and end the process."""
     # Remove the directory of this program from the path: torch must not import from it.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [item for item in sys.path if os.path.abspath(item or ".") != here]
-    if sys.platform != "win32":
-        import signal
-
-        # A process inherits signals that its parent ignores or blocks.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-        signal.alarm(seconds)
     # Libraries print to descriptor 1; see `child`.
     pipe = os.dup(1)
     os.dup2(2, 1)
@@ -128,4 +121,4 @@ def _compile() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main()
