@@ -19,16 +19,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from simple_repository import model
+from support.builds import gpu_build, metadata
 from support.loopback import Running, start
 from support.pages import HTML, JSON, SHA
 from support.processes import clean_environ
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
+from support.wheels import publish
 
 from nvp.index.http.pages import parse_page
 from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection import component
 from nvp.index.selection.kept import weigh
+from nvp.index.selection.options import parse_pins
 from nvp.index.server import kept_pages, upstream
 from nvp.index.server.kept_pages import KeptPage, KeptPages, mark
 
@@ -203,6 +206,27 @@ def test_the_pages_behind_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) ->
         (repository,) = running.local_index._repositories
     assert 0 < len(place.upstream._pages) < len(names)
     assert 0 < len(repository.all_shown()) < len(names)
+
+
+def test_a_lock_file_gets_all_builds_of_a_page_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large page of one index must not lose the builds of another one."""
+    monkeypatch.setattr(component, "PAGES", 1)
+    for name in ("one", "two"):
+        publish(tmp_path, metadata({"cu126": gpu_build("12.6")}), name, "1.0")
+    with start(str(tmp_path), pins=parse_pins(["cu126"]), secret=True) as running:
+        agent = f"pip/26.0 {running.local_index.token}"
+        for name in ("one", "two"):
+            found = running.page(name, User_Agent=agent).files.items()
+            url = next(url for file, url in found if "cu126" in file)
+            assert running.page("two", User_Agent=agent).status == 200
+            release = running.local_index.read_lockable(url)
+            assert release is not None
+            assert len(release.wheels) == 2
+            assert running.local_index.find_shown_releases(name)
+        assert running.local_index.requested == {"one", "two"}
+        assert running.local_index.asked_labels().keys() == {"one", "two"}
 
 
 def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> None:

@@ -50,6 +50,9 @@ logger = logging.getLogger(__name__)
 _BUILD, _METADATA = 1100, 10
 """The memory of a verdict, and of a byte of variant metadata, in bytes."""
 
+_PROJECTS = 16 * 1024 * 1024
+"""The maximum length of the names and the labels of all projects."""
+
 Warn = Callable[[str], None]
 
 
@@ -162,6 +165,10 @@ class VariantRepository(RepositoryContainer):
         self._pages: Aging[str, ShownPage] = Aging(
             PAGES, FOREVER, weigh=attrgetter("memory")
         )
+        # The projects with their labels, also of pages that there is no room for.
+        self._projects: Aging[str, tuple[str, frozenset[str] | None]] = Aging(
+            _PROJECTS, FOREVER, weigh=lambda known: len(repr(known))
+        )
 
     async def get_project_page(
         self,
@@ -230,9 +237,9 @@ class VariantRepository(RepositoryContainer):
             judged=judged,
             releases=shown_releases,
             announced=announced,
-            labels=labels,
             memory=memory,
         )
+        self._projects.put(project, (project, labels))
         # Do not cache the many files of a page without variants: they are not needed.
         self._pages.put(
             project, shown if shown_releases else replace(shown, files=(), shown=())
@@ -321,9 +328,29 @@ class VariantRepository(RepositoryContainer):
         name = canonicalize_name(project)
         return self._pages.get(name) or ShownPage(judged=PageVerdicts(project=name))
 
+    async def recall(self, project: str) -> ShownPage:
+        """Return the last shown page of a project, which is shown again if necessary.
+
+        :raises InputError: the index fails now.
+        """
+        try:
+            found = self._pages.get(canonicalize_name(project))
+            return found or (await self.show(project))[1]
+        except UNAVAILABLE:
+            message = f"{project}: the index no longer has its page"
+            raise InputError(message) from None
+
     def all_shown(self) -> list[ShownPage]:
-        """Return the last shown page of each project, as `last` does."""
+        """Return the last shown pages that there was room for, as `last` does."""
         return self._pages.values()
+
+    @property
+    def requested(self) -> Mapping[str, frozenset[str] | None]:
+        """The projects of all shown pages, and their labels on all indexes.
+
+        The labels are ``None`` if the user did not request a label.
+        """
+        return dict(self._projects.values())
 
     async def inspect(
         self, project: str, file: model.File, progress: Progress | None = None

@@ -65,8 +65,6 @@ class ShownPage:
     :param releases: the shown releases with variants, keyed by version.
     :param announced: the files whose METADATA this server sends or has sent, by
         original name.
-    :param labels: the project's labels on all indexes; ``None`` if the user did not
-        request a label.
     :param memory: the estimated memory of what is cached, in bytes.
     """
 
@@ -75,7 +73,6 @@ class ShownPage:
     judged: PageVerdicts
     releases: Mapping[str, ShownRelease] = field(default_factory=dict)
     announced: Mapping[str, model.File] = field(default_factory=dict)
-    labels: frozenset[str] | None = None
     memory: int = 0
 
     def find_offer(self, name: str) -> tuple[ShownRelease, Offer] | None:

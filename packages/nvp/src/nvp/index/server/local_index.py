@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from mimetypes import guess_type
 from pathlib import Path
@@ -373,10 +373,9 @@ class LocalIndex:
         """Return the labels of each project for which the user requested a label."""
         asked: dict[str, frozenset[str]] = {}
         for item in self._repositories:
-            for page in item.all_shown():
-                if page.labels is not None:
-                    project = page.judged.project
-                    asked[project] = asked.get(project, frozenset()) | page.labels
+            for project, labels in item.requested.items():
+                if labels is not None:
+                    asked[project] = asked.get(project, frozenset()) | labels
         return asked
 
     def all_judged(self) -> list[PageVerdicts]:
@@ -387,8 +386,7 @@ class LocalIndex:
     @property
     def requested(self) -> frozenset[str]:
         """The projects whose pages were requested, and could be read."""
-        pages = (page for item in self._repositories for page in item.all_shown())
-        return frozenset(page.judged.project for page in pages)
+        return frozenset().union(*(item.requested for item in self._repositories))
 
     def find_judged(self, project: str) -> list[PageVerdicts]:
         """Return the verdicts on a project's page in each index that has it."""
@@ -412,10 +410,11 @@ class LocalIndex:
 
     def find_shown_releases(self, project: str) -> Mapping[str, ShownRelease]:
         """Return the shown releases of a project in the first index that has it."""
-        known = [repository.last(project) for repository in self._repositories]
-        if not any(page.releases for page in known):
-            known = self.find_shown(project)
-        return next((page.releases for page in known if page.releases), {})
+        for repository in self._repositories:
+            with suppress(InputError):
+                if found := self._server.call(repository.recall(project)).releases:
+                    return found
+        return {}
 
 
 def _find_links_path(location: str) -> Path | None:

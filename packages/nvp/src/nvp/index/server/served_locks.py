@@ -255,8 +255,9 @@ async def read_lockable(
 
     :param name: the name on the page.
     :returns: ``None`` for a wheel that is not a variant.
+    :raises InputError: the page of the wheel can no longer be read.
     """
-    page = repository.last(project)
+    page = await repository.recall(project)
     found = page.find_offer(name)
     if found is None or found[0].resolution is None:
         return None
