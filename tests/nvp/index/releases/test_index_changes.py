@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ COMMAND = "diff"
 GPU = nvidia("12.6", sm=["75_real"])
 NEWER = nvidia("12.9", sm=["75_real", "90_real"])
 LINUX = "py3-none-manylinux_2_17_x86_64"
+WHEEL = "demo-1.0-py3-none-any-cu126.whl"
 DRIVERS = ("11.8", "12.8", "13.2")
 
 
@@ -207,6 +209,38 @@ class TestSavedPages:
         outcome = run(root / "index.html", root / "index.html")
         assert (outcome.code, outcome.err) == (0, "")
         assert "0 projects change and 1 stay the same" in outcome.out
+
+
+@pytest.mark.usefixtures("few_machines")
+@pytest.mark.parametrize("has_page", [True, False])
+@pytest.mark.parametrize("name", ["demo-1.0-variants.json", WHEEL, f"{WHEEL}.metadata"])
+def test_a_copied_index_names_no_file_outside(
+    tmp_path: Path, run: Run, name: str, has_page: bool
+) -> None:
+    """The pages and links of a copied mirror may be those of a stranger."""
+    root, private = tmp_path / "mirrors" / "new", tmp_path / "private"
+    publish(private / "index", "demo", "1.0", cu126=GPU)
+    api.write_index(private / "index")
+    shutil.copytree(private / "index", root)
+    file = root / "demo" / name
+    file.rename(private / name)
+    if has_page and not name.endswith(".metadata"):
+        page = root / "demo" / "index.html"
+        outside = (private / name).as_uri()
+        text = re.sub("#sha256=[0-9a-f]+", "", page.read_text())
+        assert f'"{name}"' in text
+        page.write_text(text.replace(f'"{name}"', f'"{outside}"'))
+    else:
+        file.symlink_to(private / name)
+        if not has_page:
+            for page in root.rglob("index.*"):
+                page.unlink()
+    (files,) = read_index(str(root)).values()
+    refused = [file.filename for file in files if file.url.startswith("refused:file:")]
+    assert refused == [name.removesuffix(".metadata")]
+    outcome = run(private / "index", root)
+    assert outcome.code in (0, 1), outcome.err
+    assert ("must not be named by its index" in outcome.err) == ("json" in name)
 
 
 @pytest.mark.usefixtures("few_machines")

@@ -47,8 +47,8 @@ from ..http.urls import (
     HTML_PAGE,
     JSON_PAGE,
     METADATA,
+    REFUSED,
     is_file_name,
-    is_http,
     path_of_file_url,
 )
 
@@ -311,10 +311,13 @@ def read_index(path: str) -> dict[str, list[model.File]]:
                 listed += filter(os.path.isfile, paths)
         if not pages and not listed:
             return {}
-        files = [file for page in pages for file in _read_page(page)]
-        files += map(_local_file, listed)
+        files = [file for page in pages for file in _read_page(page, path)]
+        for place in map(Path, map(os.path.abspath, listed)):
+            size = place.stat().st_size
+            file = model.File(place.name, place.as_uri(), hashes={}, size=size)
+            files.append(_found(file, path))
     else:
-        files = _read_page(path)
+        files = _read_page(path, os.path.dirname(os.path.abspath(path)))
     projects: dict[str, dict[str, model.File]] = {}
     for file in files:
         with suppress(InputError):
@@ -363,7 +366,7 @@ def _metadata_of(name: str) -> str | None:
     return None
 
 
-def _read_page(path: str) -> list[model.File]:
+def _read_page(path: str, index: str) -> list[model.File]:
     data = read_bytes(path, limit=LARGE_BYTES)
     is_html = data.lstrip()[:1] == b"<"
     form = Format.HTML_V1 if is_html else Format.JSON_V1
@@ -378,26 +381,26 @@ def _read_page(path: str) -> list[model.File]:
                 return []  # The list of projects has no files.
         message = "is not a project page"
         raise InputError(message, path=path, hint="save the page again") from error
-    return [_beside(file, os.path.dirname(place)) for file in page.files]
+    folder, files = Path(place).parent, []
+    for file in page.files:
+        beside = folder / os.path.basename(file.filename)
+        url = beside.as_uri() if os.path.isfile(beside) else file.url
+        files.append(_found(replace(file, url=url), index))
+    return files
 
 
-def _beside(file: model.File, folder: str) -> model.File:
-    """Return a file of a saved page, with the URL of its saved copy, if any."""
-    path = os.path.join(folder, os.path.basename(file.filename))
-    if not os.path.isfile(path):
-        if is_http(file.url) or not os.path.isfile(path_of_file_url(file.url)):
-            return file
-        path = path_of_file_url(file.url)
-    found = _local_file(path)
-    return replace(file, url=found.url, hashes=file.hashes or found.hashes)
+def _found(file: model.File, index: str) -> model.File:
+    """Mark a local file that the index must not name with `REFUSED`.
 
-
-def _local_file(path: str) -> model.File:
-    place = Path(os.path.abspath(path))
-    hashes = {"sha256": _digest(path)} if path.endswith(SUFFIX) else {}
-    return model.File(
-        filename=place.name,
-        url=place.as_uri(),
-        hashes=hashes,
-        size=place.stat().st_size,
-    )
+    Other metadata files get their hash, to be compared.
+    """
+    if not file.url.startswith("file:"):
+        return file
+    path = path_of_file_url(file.url)
+    ends = ("", METADATA) if path.endswith(".whl") else ("",)
+    found = [path + end for end in ends if os.path.isfile(path + end)]
+    if not all(is_of_index(Path(each), Path(index)) for each in found):
+        return replace(file, url=REFUSED + file.url)
+    if found and path.endswith(SUFFIX) and not file.hashes:
+        return replace(file, hashes={"sha256": _digest(path)})
+    return file
