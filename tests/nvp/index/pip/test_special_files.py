@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -166,3 +167,25 @@ def test_a_variable_that_is_replaced_for_pip_has_its_value_in_files(
         done = pip("install", "--target", "it", "-r", "outer.txt", cwd=tmp_path)
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it") == {"kern": "1.0 None"}
+
+
+def test_a_reader_that_has_gone_does_not_hide_that_pip_failed(
+    pip: Pip, folder: Path
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with serve(folder) as index, open(writing, "wb") as out:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "nvp", "pip", "--python", str(pip.python)),
+                *("lock", "-i", index, "--output", "-", "no-such-project"),
+            ],
+            env=pip.environ,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 1, done.stderr
+    assert "No matching distribution found for no-such-project" in done.stderr

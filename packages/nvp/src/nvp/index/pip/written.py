@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -175,9 +176,10 @@ class Written:
     def _print(self, text: str) -> None:
         # Write bytes, because pip's output may be invalid in the stream's encoding.
         buffer = self._stream.buffer
-        self._stream.flush()
-        buffer.write(text.encode("utf-8", "surrogateescape"))
-        buffer.flush()
+        with suppress(BrokenPipeError):  # pip goes on, and its exit status counts
+            self._stream.flush()
+            buffer.write(text.encode("utf-8", "surrogateescape"))
+            buffer.flush()
 
     def _put_back(self, text: str, name: str) -> str:
         """Replace the URLs of the local index in a text with the original URLs.
