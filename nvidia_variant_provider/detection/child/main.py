@@ -12,7 +12,6 @@ directories that it imports from. Its stdout is a sequence of lines:
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -69,7 +68,12 @@ def main(library: str, seconds: int) -> None:
 
 def end_with_parent() -> None:
     """Let Linux kill this process with the thread that has started it."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (ImportError, OSError):  # a Python without libffi, or a static one
+        return
 
 
 def _write(descriptor: int, text: str) -> None:

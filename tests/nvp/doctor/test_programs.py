@@ -115,6 +115,22 @@ def test_a_program_ends_with_its_killed_parent(tmp_path: Path) -> None:
     assert ends_soon(int(done.stdout))
 
 
+WITHOUT_LIBFFI = """
+import os, sys
+sys.modules["ctypes"] = None
+from nvp.doctor.programs import Program, ask_versions
+program = Program(path=sys.argv[1], named_by="PATH")
+print(ask_versions([program], os.environ)[program].cuda)
+"""
+
+
+def test_a_python_without_libffi_runs_programs(tmp_path: Path) -> None:
+    path = script(tmp_path, program(banner("12.9")))
+    words = [sys.executable, "-c", WITHOUT_LIBFFI, path]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False, timeout=60)
+    assert done.stdout == b"12.9\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_process_that_always_moves_to_a_child_is_found(
     monkeypatch: pytest.MonkeyPatch,
