@@ -227,6 +227,28 @@ def first_header(data: bytes, name: str) -> str:
     return next(find_headers(data, name), "").strip()
 
 
+def is_of(metadata: bytes, file_name: str, *, local: bool) -> bool:
+    """Return whether METADATA has the name and the version of a wheel.
+
+    :param local: compare local version labels, as pip does; some publishers only rename
+        the file of a wheel.
+    """
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    def parse(text: str) -> Version | str:
+        try:
+            version = Version(text.replace("_", "-"))
+            return version if local else Version(version.public)
+        except ValueError:
+            return text  # of an old wheel, which old releases of pip install
+
+    project, own = (*file_name.split("-"), "")[:2]
+    name, version = (first_header(metadata, key) for key in ("Name", "Version"))
+    is_own = canonicalize_name(name) == canonicalize_name(project)
+    return is_own and parse(version) == parse(own)
+
+
 MAX_LENGTH = 255
 """Maximum length of a file name, the limit of file systems and indexes."""
 

@@ -24,13 +24,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from packaging.utils import canonicalize_name, canonicalize_version
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 
-from ...wheels.archive import first_header, parse_requires, platform_of
+from ...wheels.archive import first_header, is_of, parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
@@ -146,14 +145,9 @@ class Announcer:
         METADATA that was read by ranges may be wrong. pip alone would verify the wheel
         before it uses another release.
         """
-        name, version, python = (
-            first_header(content, key) for key in ("Name", "Version", "Requires-Python")
-        )
-        own = file.filename.split("-")
-        return (
-            canonicalize_name(name) == canonicalize_name(own[0])
-            and _canonical(version) == _canonical(own[1])
-            and (self._python is None or allows_python(python, self._python))
+        python = first_header(content, "Requires-Python")
+        return is_of(content, file.filename, local=True) and (
+            self._python is None or allows_python(python, self._python)
         )
 
     def _is_for_here(self, file: model.File) -> bool:
@@ -172,10 +166,6 @@ class Announcer:
         if tag == "any":
             return bool(file.size)
         return platform_of(tag) == self._platform
-
-
-def _canonical(version: str) -> str:
-    return canonicalize_version(version.replace("_", "-"))
 
 
 def _with_metadata(file: model.File, kept: bytes | None) -> model.File:

@@ -31,6 +31,7 @@ from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
 from ...wheels.archive import (
     first_header,
+    is_of,
     parse_wheel_name,
     read_own_metadata,
 )
@@ -416,26 +417,15 @@ def check_metadata(metadata: bytes, file_name: str, *, passed_on: bool = False) 
         an older one. Without a name or a version, pip ends with a traceback.
     :raises UpstreamError: METADATA belongs to another release, or is invalid.
     """
-    project, own = (*file_name.split("-"), "")[:2]
     name, version = (first_header(metadata, key) for key in ("Name", "Version"))
-    is_own = canonicalize_name(name) == canonicalize_name(project)
-    if is_own and _release(version) == _release(own):
-        return
     message = f"its METADATA is of {shown(f'{name} {version}')}"
     if not (name and version):
         message = "its METADATA lacks a name or a version"
-    elif passed_on:
+    elif passed_on or is_of(metadata, file_name, local=False):
         return
     # Use 403, because pip retries after a server error.
     hint = "report it to the index"
     raise UpstreamError(message, path=file_name, status=403, hint=hint)
-
-
-def _release(version: str) -> Version | str:
-    try:
-        return Version(Version(version.replace("_", "-")).public)
-    except ValueError:
-        return version  # of an old wheel, which old releases of pip install
 
 
 def _unreadable(name: str, error: OSError) -> InputError:
