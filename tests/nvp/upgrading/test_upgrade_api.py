@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.documents import TORCH, of_one
-from support.wheels import stub_wheel
+from support.wheels import stub_sdist, stub_wheel
 
+from nvidia_variant_provider import strict_json
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
 from nvp import api
@@ -102,7 +105,9 @@ def test_no_page_is_written_or_removed_through_a_link_made_meanwhile(
 
     monkeypatch.setattr(static_pages, "render", exchange)
     if is_new:
-        with pytest.raises(InputError, match="cannot be written: Not a directory"):
+        with pytest.raises(
+            InputError, match="cannot be written: it is a link to a dir"
+        ):
             api.write_index(index)
     else:
         api.write_index(index)
@@ -140,9 +145,69 @@ def test_no_file_outside_of_the_index_is_published(
         for module in (static_pages, releases):
             monkeypatch.setattr(module, "upgrade_files", exchange)
     before = sorted(os.listdir(project))
-    with pytest.raises(InputError, match="a file outside of the index"):
-        api.write_index(project.parent) if pages else api.upgrade_index(project)
-    assert (sorted(os.listdir(project)), link.is_symlink()) == (before, True)
+    files = upgrade(project, pages=pages)
+    # Without pages, a wheel without a label is not read.
+    is_read = pages or name.endswith(".json")
+    assert ("a file outside of the index" in str(files)) is is_read
+    written = {os.path.basename(file.path) for file in files if file.text}
+    assert sorted(os.listdir(project)) == sorted({*before, *written})
+    assert link.is_symlink()
+
+
+def upgrade(project: Path, *, pages: bool) -> Sequence[releases.UpgradedFile]:
+    if pages:
+        return api.write_index(project.parent).files
+    return api.upgrade_index(project)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+@pytest.mark.parametrize(
+    ("pages", "name"),
+    [
+        (False, "demo-1.0-py3-none-any-cu126.whl"),
+        (False, "demo-1.0-variants.json"),
+        (True, "demo-1.0-py3-none-any-cu126.whl"),
+        (True, "demo-1.0-py3-none-any-cu126.whl.metadata"),
+        (True, "demo-1.0-variants.json"),
+        (True, "demo-1.0-py3-none-any.whl"),
+        (True, "demo-1.0.tar.gz"),
+        (True, "index.json"),
+    ],
+)
+def test_no_file_of_a_directory_that_is_exchanged_for_a_moment_is_published(
+    name: str, pages: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, project = tmp_path / "private", tmp_path / "index" / "demo"
+    stub_wheel(project, "demo", "1.0", "cu126", variant_json=of_one("cu126"))
+    stub_wheel(project, "demo", "1.0")
+    stub_sdist(project, "demo", "1.0")
+    api.write_index(project.parent)
+    shutil.copytree(project, private)
+    # Forget the hashes on the page, so all files are read again.
+    (project / "index.json").unlink()
+    if name != "demo-1.0-variants.json":
+        (project / "demo-1.0-variants.json").unlink()
+    before = sorted(os.listdir(project))
+    open_at_once = strict_json._open_at_once
+
+    def exchange(path: str, flags: int) -> int:
+        if os.path.basename(path) != name:
+            return open_at_once(path, flags)
+        project.rename(tmp_path / "hidden")
+        project.symlink_to(private, target_is_directory=True)
+        try:
+            return open_at_once(path, flags)
+        finally:
+            project.unlink()
+            (tmp_path / "hidden").rename(project)
+
+    if name == "index.json":
+        (project / name).write_bytes((private / name).read_bytes())
+        before.append(name)
+    monkeypatch.setattr(strict_json, "_open_at_once", exchange)
+    files = upgrade(project, pages=pages)
+    assert "outside of the index" in str([file.problems for file in files])
+    assert sorted(os.listdir(project)) == sorted(before)
 
 
 def test_links_inside_of_the_index_are_followed(tmp_path: Path) -> None:

@@ -16,10 +16,15 @@ import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
-from typing import IO
+from typing import IO, BinaryIO
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+from nvidia_variant_provider.strict_json import (
+    LARGE_BYTES,
+    open_regular,
+    read_bytes,
+    unreadable,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -292,15 +297,36 @@ def harmless(text: str) -> str:
     return _CI_COMMAND.sub(r"\\u0023#", text) if "##" in text else text
 
 
-def replace_file(
-    path: str | os.PathLike[str], text: str, *, follows: bool = True
-) -> None:
+def replace_file(path: str | os.PathLike[str], text: str) -> None:
     """Write `harmless` text in UTF-8 atomically, because CI services print such files.
 
     The parameters and the exception are those of `replacing`.
     """
-    with replacing(path, follows=follows) as file:
+    with replacing(path) as file:
         file.write(harmless(text).encode())
+
+
+def open_below(root: str, path: str) -> BinaryIO:
+    """Open a regular file, unless links lead out of ``root``.
+
+    The links may be those of a stranger, who cannot read the file, and who may put them
+    in place of directories at any time. So the file that was opened counts.
+
+    :raises InputError: the file is not below ``root``, or cannot be opened.
+    """
+    try:
+        file = open_regular(path)
+        try:
+            real = os.readlink(f"/proc/self/fd/{file.fileno()}")
+        except OSError:  # another system than Linux
+            real = real_path(path)
+        if real.startswith(os.path.join(real_path(root), "")):
+            return file
+        file.close()
+    except OSError as error:
+        raise unreadable(error, path) from None
+    message = "it is a link to a file outside of the index"
+    raise InputError(message, path=path, hint="move that file into the index")
 
 
 @contextlib.contextmanager
@@ -318,7 +344,7 @@ def opened_below(root: str, folder: str) -> Iterator[int | None]:
     root = real_path(root)
     parts = os.path.relpath(real_path(folder), root).split(os.sep)
     if os.pardir in parts:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        raise OSError(errno.ENOTDIR, "it is a link to a directory outside of the index")
     # No part is a link now, so one that is a link when it is opened was exchanged.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     with contextlib.ExitStack() as stack:
@@ -330,6 +356,23 @@ def opened_below(root: str, folder: str) -> Iterator[int | None]:
             place = os.open(part, flags, dir_fd=place)
             stack.callback(os.close, place)
         yield place
+
+
+def write_below(root: str, path: str, data: bytes) -> None:
+    """Write a file atomically into a directory that `opened_below` opens.
+
+    :raises InputError: the file cannot be written.
+    """
+    folder = os.path.dirname(path)
+    try:
+        with (
+            opened_below(root, folder) as place,
+            replacing(path, follows=False, dir_fd=place) as file,
+        ):
+            file.write(data)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(message, path=folder, hint="check the path") from None
 
 
 @contextlib.contextmanager

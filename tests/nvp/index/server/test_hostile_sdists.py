@@ -118,7 +118,9 @@ def test_the_names_of_members_are_read_in_each_form(
         for name in ("x" * 200, "é/PKG-INFO", "PKG-INFO"):
             archive.add(source, f"{top}/{name}")
     entry = model.File(filename=path.name, url=path.name, hashes={})
-    assert read_file(str(path), None, entry)[0].requires_python == ">=3.9"
+    with path.open("rb") as file:
+        read, _ = read_file(str(tmp_path), file, None, entry)
+    assert read.requires_python == ">=3.9"
 
 
 def test_files_behind_links_do_not_change(tmp_path: Path) -> None:
@@ -138,8 +140,8 @@ def test_files_behind_links_do_not_change(tmp_path: Path) -> None:
     for link in links:
         link.unlink()
         link.symlink_to(own)
-    with pytest.raises(InputError, match="a link to a file outside of the index"):
-        api.write_index(index)
+    files = api.write_index(index).files
+    assert str(files).count("a link to a file outside of the index") == 2
     assert len(links) == 2
     assert own.read_text() == "own\n"
     assert wheel.exists()
@@ -157,8 +159,9 @@ def test_methods_that_decompress_everything_are_refused(
     with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr(INFO, BLANK)
     entry = model.File(filename=path.name, url=path.name, hashes={})
-    with pytest.raises(InputError, match="a method that wheels do not use"):
-        read_file(str(path), None, entry)
+    method_error = pytest.raises(InputError, match="a method that wheels do not use")
+    with method_error, path.open("rb") as file:
+        read_file(str(tmp_path), file, None, entry)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="any bytes are names on Linux")
@@ -188,8 +191,9 @@ def test_a_thread_ends_after_an_error_in_another_one(
             raise InputError("damaged")
         begun.set()
         while True:  # until the other thread has failed
-            with contextlib.suppress(InputError):
-                read_file(item, None, model.File(filename="x", url="x", hashes={}))
+            entry = model.File(filename="x", url="x", hashes={})
+            with contextlib.suppress(InputError), open(item, "rb") as file:
+                read_file(str(tmp_path), file, None, entry)
 
     with pytest.raises(InputError, match="damaged"):
         map_in_threads(2, work, ["", str(path)])

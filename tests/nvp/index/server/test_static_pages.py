@@ -266,9 +266,9 @@ class TestPages:
         before = contents(index)
         real, read = static_files.read_file, []
 
-        def spy(path, known, entry):  # type: ignore[no-untyped-def]
+        def spy(root, file, known, entry):  # type: ignore[no-untyped-def]
             read.append(known is not None)
-            return real(path, known, entry)
+            return real(root, file, known, entry)
 
         monkeypatch.setattr("nvp.index.server.static_pages.read_file", spy)
         api.write_index(index)

@@ -21,9 +21,9 @@ from nvidia_variant_provider.metadata.document import (
     parse_metadata_name,
     read_parsed,
 )
-from nvidia_variant_provider.strict_json import parse_json, read_bytes, unreadable
+from nvidia_variant_provider.strict_json import parse_json, read_stream, unreadable
 
-from ..files import real_path, replace_file
+from ..files import harmless, open_below, real_path, write_below
 from ..metadata.checking import to_text
 from ..signals import reading
 from ..wheels.archive import parse_wheel_name
@@ -32,9 +32,6 @@ from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
 from .upgrade import find_unread, upgrade
 
 logger = logging.getLogger(__name__)
-
-_READ = (SUFFIX, ".whl", ".whl.metadata", ".tar.gz", ".zip", "index.json", "index.html")
-"""The ends of the names of files whose content is published in an index."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,52 +111,30 @@ def upgrade_folder(
 ) -> list[UpgradedFile]:
     """Upgrade the releases of a directory, as `nvp.api.upgrade_index` does."""
     try:
+        place = real_path(folder)
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise unreadable(error, folder) from None
-    above = os.path.join(folder, os.pardir)
-    check_links(above, folder, names)
-    files = upgrade_files(folder, names, for_uv)
-    check_links(above, folder, names)  # a file may have been exchanged meanwhile
+    files = upgrade_files(os.path.dirname(place), folder, names, for_uv)
     if not files:
         message = f"the directory has no file *{SUFFIX} and no wheel with a label"
         raise InputError(message, path=folder, hint="name the directory of a project")
     for file in files:
         if write and file.changed and file.text is not None:
             logger.info("writing %s", file.path)
-            replace_file(file.path, file.text, follows=False)
+            write_below(place, file.path, harmless(file.text).encode())
     return files
 
 
-def check_links(root: str, folder: str, names: Iterable[str]) -> None:
-    """Check that neither a directory nor a file in it is a link out of an index.
-
-    The link may be that of a stranger, who cannot read the file.
-
-    :raises InputError: there is such a link.
-    """
-    path = folder
-    try:
-        inside = os.path.join(real_path(root), "")
-        for name in ("", *filter(lambda name: name.endswith(_READ), names)):
-            path = os.path.join(folder, name) if name else folder
-            if name and not os.path.islink(path):
-                continue
-            if not os.path.join(real_path(path), "").startswith(inside):
-                kind = "file" if name else "directory"
-                message = f"it is a link to a {kind} outside of the index"
-                hint = f"move that {kind} into the index"
-                raise InputError(message, path=path, hint=hint)
-    except OSError as error:
-        raise unreadable(error, path) from None
-
-
 def upgrade_files(
-    folder: str, names: Iterable[str], for_uv: bool
+    root: str, folder: str, names: Iterable[str], for_uv: bool
 ) -> list[UpgradedFile]:
-    """Return the upgraded metadata of the releases in ``names``, without writing it."""
+    """Return the upgraded metadata of the releases in ``names``, without writing it.
+
+    :param root: the directory that contains all files, as in `open_below`.
+    """
     releases, misnamed = _group(folder, names)
-    files = [_upgrade_release(folder, release, for_uv) for release in releases]
+    files = [_upgrade_release(root, folder, release, for_uv) for release in releases]
     return sorted([*misnamed, *files], key=lambda file: file.path)
 
 
@@ -220,7 +195,9 @@ def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
     return (normalized.name, normalized.version), None
 
 
-def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFile:
+def _upgrade_release(
+    root: str, folder: str, release: _Release, for_uv: bool
+) -> UpgradedFile:
     """Return the upgraded file of a release, made from its wheels if it has any."""
     name = release.files[0] if release.files else release.name
     path = os.path.join(folder, name)
@@ -234,7 +211,8 @@ def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFi
     unreadable_old: tuple[Remark, ...] = ()
     if release.files:
         try:
-            data = read_bytes(path)
+            with open_below(root, path) as opened:
+                data = read_stream(opened, path)
             old = upgrade_text(path, data, for_uv=for_uv)
         except InputError as error:
             error.path = None
@@ -246,7 +224,7 @@ def _upgrade_release(folder: str, release: _Release, for_uv: bool) -> UpgradedFi
     if not release.wheels:
         return old or file
     logger.info("reading %d wheels for %s", len(release.wheels), path)
-    outcome = _read_wheels(folder, release.wheels)
+    outcome = _read_wheels(root, folder, release.wheels)
     if for_uv:
         outcome = rewrite_for_uv(outcome)
     file = replace(
@@ -290,7 +268,7 @@ def _with_metadata(
     return replace(file, text=text, changed=text.encode() != data)
 
 
-def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
+def _read_wheels(root: str, folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
     """Return the merged and upgraded metadata of the wheels of a release.
 
     Wheels of the same schema version are combined before the upgrade, which then
@@ -304,8 +282,8 @@ def _read_wheels(folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
         logger.debug("reading variant.json of %s", name)
         try:
             path = os.path.join(folder, name)
-            with reading(path):
-                metadata, document = read_wheel_metadata(path, label)
+            with reading(path), open_below(root, path) as file:
+                metadata, document = read_wheel_metadata(path, label, file)
         except InputError as error:
             error.path = name
             problems.append(Remark.from_error(error))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote
 
 from packaging.utils import (
@@ -31,7 +32,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
-from ...files import list_folders
+from ...files import list_folders, open_below
 from ...signals import count_input, go_on
 from ...wheels.archive import (
     MAX_MEMBER,
@@ -142,7 +143,7 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
     )
 
 
-def stat_of(path: str) -> tuple[int, int, float]:
+def stat_of(path: str | int) -> tuple[int, int, float]:
     """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
     status = os.stat(path)
     # On Windows, programs that copy files can set all timestamps: trust no timestamp.
@@ -151,30 +152,33 @@ def stat_of(path: str) -> tuple[int, int, float]:
 
 
 def read_file(
-    path: str, known: model.File | None, entry: model.File
+    root: str, file: BinaryIO, known: model.File | None, entry: model.File
 ) -> tuple[model.File, bytes | None]:
     """Return the entry of a file for a page, and METADATA if it must be written.
 
-    :param path: the path of the file; a metadata file must already be written.
+    :param root: the directory of the index, for `open_below`.
+    :param file: the open file; a metadata file must already be written.
     :param known: the entry of an earlier run, if the file has not changed since.
     :param entry: the entry without values from the content of the file.
     :raises InputError: the file cannot be read.
     """
+    path = file.name
     signed = True if os.path.isfile(f"{path}.asc") else None
     entry = replace(entry, gpg_sig=signed)
     is_wheel = path.endswith(".whl")
     try:
-        beside = metadata_hash(path) if is_wheel else None
+        beside = metadata_hash(root, path) if is_wheel else None
         if known is not None and known.dist_info_metadata == beside:
             requires = known.requires_python
             entry = replace(entry, hashes=known.hashes, requires_python=requires)
             return replace(entry, dist_info_metadata=beside), None
         logger.debug("reading %s", path)
-        entry = replace(entry, hashes={"sha256": _digest(path)})
+        entry = replace(entry, hashes={"sha256": _digest(file)})
+        file.seek(0)
         if not is_wheel:
-            metadata = _read_pkg_info(path) if path.endswith(SDISTS) else b""
+            metadata = _read_pkg_info(file) if path.endswith(SDISTS) else b""
             return replace(entry, requires_python=_requires_python(metadata)), None
-        with open_wheel(path) as archive:
+        with open_wheel(file) as archive:
             found = read_dist_info(archive, "METADATA")
     except OSError as error:
         message = f"cannot be read: {error.strerror or error}"
@@ -187,19 +191,21 @@ def read_file(
     return entry, None if beside == hashes else found
 
 
-def metadata_hash(wheel: str) -> dict[str, str] | None:
+def metadata_hash(root: str, wheel: str) -> dict[str, str] | None:
     """Return the hash of the METADATA file of a wheel; ``None`` if there is none."""
     path = wheel + METADATA
-    return {"sha256": _digest(path)} if os.path.lexists(path) else None
+    if not os.path.lexists(path):
+        return None
+    with open_below(root, path) as file:
+        return {"sha256": _digest(file)}
 
 
-def _digest(path: str) -> str:
+def _digest(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    with open_regular(path) as file:
-        count_input(path, os.fstat(file.fileno()).st_size)
-        while piece := file.read(1 << 20):
-            go_on()
-            digest.update(piece)
+    count_input(file.name, os.fstat(file.fileno()).st_size)
+    while piece := file.read(1 << 20):
+        go_on()
+        digest.update(piece)
     return digest.hexdigest()
 
 
@@ -208,18 +214,18 @@ def _requires_python(metadata: bytes) -> str | None:
     return printable(text) or None
 
 
-def _read_pkg_info(path: str) -> bytes:
+def _read_pkg_info(file: BinaryIO) -> bytes:
     """Return PKG-INFO of a source distribution; empty if it has none.
 
     :raises InputError: the archive cannot be read.
     """
-    if path.endswith(".zip"):
-        with open_wheel(path) as archive:
+    if file.name.endswith(".zip"):
+        with open_wheel(file) as archive:
             for member in archive.infolist():
                 if _is_pkg_info(member.filename):
                     return read_member(archive, member, "PKG-INFO")
         return b""
-    with explained(), open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as data:
+    with explained(), gzip.GzipFile(fileobj=file) as data:
         try:
             return _find_pkg_info(data)
         except (tarfile.TarError, gzip.BadGzipFile) as error:
@@ -402,5 +408,6 @@ def _found(file: model.File, index: str) -> model.File:
     if not all(is_of_index(Path(each), Path(index)) for each in found):
         return replace(file, url=REFUSED + file.url)
     if found and path.endswith(SUFFIX) and not file.hashes:
-        return replace(file, hashes={"sha256": _digest(path)})
+        with open_regular(path) as opened:
+            return replace(file, hashes={"sha256": _digest(opened)})
     return file

@@ -20,12 +20,12 @@ from simple_repository.content_negotiation import Format
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
-from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+from nvidia_variant_provider.strict_json import LARGE_BYTES, read_stream
 
-from ...files import list_folders, opened_below, replacing
+from ...files import list_folders, open_below, opened_below, write_below
 from ...findings import Reported
 from ...signals import map_in_threads
-from ...upgrading.releases import UpgradedFile, check_links, upgrade_files
+from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
 from ..http.urls import METADATA
@@ -116,11 +116,10 @@ class _Old:
 def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
     folders = dict(list_folders(root))
-    _check_links(root, folders)
     upgraded = [
         file
         for name, names in folders.items()
-        for file in upgrade_files(os.path.join(root, name), names, for_uv)
+        for file in upgrade_files(root, os.path.join(root, name), names, for_uv)
     ]
     index = _Index(root, upgraded)
     for name in folders:
@@ -130,7 +129,6 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
         message = f"the directory has no wheel, *{SUFFIX} or source distribution"
         raise InputError(message, path=root, hint="name the directory of an index")
     entries, texts = index.read(listed)
-    _check_links(root, folders)  # a file may have been exchanged for a link meanwhile
     if index.problems:
         problems = sorted(index.problems.values(), key=lambda file: file.path)
         return StaticIndex(files=tuple(problems))
@@ -165,23 +163,9 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     )
 
 
-def _check_links(root: str, folders: Mapping[str, list[str]]) -> None:
-    for name, names in folders.items():
-        check_links(root, os.path.join(root, name), names)
-
-
 def _write(root: str, path: str, data: bytes) -> None:
     logger.info("writing %s", path)
-    folder = os.path.dirname(path)
-    try:
-        with (
-            opened_below(root, folder) as place,
-            replacing(path, follows=False, dir_fd=place) as file,
-        ):
-            file.write(data)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the path") from None
+    write_below(root, path, data)
 
 
 def _remove(root: str, paths: list[str]) -> None:
@@ -231,7 +215,9 @@ class _Index:
             if not os.path.lexists(path):
                 continue
             try:
-                data = old.pages[path] = read_bytes(path, limit=LARGE_BYTES)
+                with open_below(self.root, path) as file:
+                    data = read_stream(file, path, limit=LARGE_BYTES)
+                old.pages[path] = data
                 page = None
                 if folder:
                     page = parse_page(data, form.value, "http://localhost/", folder)
@@ -317,15 +303,17 @@ class _Index:
                 hashes = {"sha256": hashlib.sha256(text).hexdigest()}
                 entry = replace(entry, hashes=hashes, size=len(text))
                 return path, None, entry, None
-            before = stat_of(path)
-            size, _, time = before
             last = old.files.get(file.name)
-            settled = last is not None and time + _SETTLED < old.time
-            same = settled and last and last.size == size and last.hashes
-            known = last if same else None
-            entry, metadata = read_file(path, known, replace(entry, size=size))
+            with open_below(self.root, path) as opened:
+                before = stat_of(opened.fileno())
+                size, _, time = before
+                settled = last is not None and time + _SETTLED < old.time
+                same = settled and last and last.size == size and last.hashes
+                known = last if same else None
+                entry = replace(entry, size=size)
+                entry, metadata = read_file(self.root, opened, known, entry)
             ours = (None, last.dist_info_metadata if last else None)
-            if metadata is not None and metadata_hash(path) not in ours:
+            if metadata is not None and metadata_hash(self.root, path) not in ours:
                 error = InputError(
                     f"differs from METADATA of {file.name}", hint="delete the file"
                 )
@@ -383,9 +371,9 @@ class _Index:
                 if wheel == name or not wheel.endswith(".whl") or wheel in present:
                     continue
                 path = os.path.join(self.root, folder, wheel)
-                with suppress(OSError):
+                with suppress(InputError, OSError):
                     if wheel in last and (
-                        last[wheel].dist_info_metadata == metadata_hash(path)
+                        last[wheel].dist_info_metadata == metadata_hash(self.root, path)
                     ):
                         yield path + METADATA
                         continue
