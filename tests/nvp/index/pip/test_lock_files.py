@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.builds import gpu_build, metadata
 from support.index_server import serve
 from support.processes import Pip, installed_labels
-from support.wheels import publish, variants_json_name
+from support.wheels import publish, stub_wheel, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.pip.locks import is_lock, parse_toml, read_lock
@@ -101,6 +101,30 @@ def test_inlined_metadata_is_written_nowhere_else(
     path.write_text(tomli_w.dumps({"lock-version": "1.0", "packages": [table]}))
     with pytest.raises(InputError, match="the name or the version is not valid"):
         read_lock(str(path))
+
+
+def test_a_large_lock_file(pip: Pip, tmp_path: Path) -> None:
+    wheel = stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    with serve(tmp_path / "index") as index:
+        table = {"name": "kern", "version": "1.0", "wheels": [entry(wheel, index)]}
+        document = {"lock-version": "1.0", "created-by": "a test", "packages": [table]}
+        path = tmp_path / "pylock.toml"
+        path.write_text(f"# {'x' * (5 << 20)}\n{tomli_w.dumps(document)}")
+        done = pip("install", "--target", tmp_path / "it", "-r", path)
+    assert done.code == 0, done.text
+
+
+def test_a_version_that_is_too_long_for_the_name_of_a_file(
+    pip: Pip, tmp_path: Path
+) -> None:
+    path = tmp_path / "pylock.toml"
+    inlined = metadata({"cu126": gpu_build("12.6")})
+    version = ".".join("1" * 200)
+    table = {"name": "kern", "version": version, "wheels": []}
+    document = {"packages": [{**table, "variants-json": inlined}]}
+    path.write_text(tomli_w.dumps({"lock-version": "1.0", **document}))
+    done = pip("install", "--target", tmp_path / "it", "-r", path)
+    assert "Missing required value in 'created-by'" in done.err
 
 
 @pytest.fixture

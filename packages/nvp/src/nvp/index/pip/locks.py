@@ -30,6 +30,7 @@ from nvidia_variant_provider.metadata import document as metadata_files
 from nvidia_variant_provider.strict_json import read_bytes
 
 from ...pins import toml_text
+from ...pins.reading import LIMIT
 from ...pins.targets import PinTarget
 from ...wheels.archive import parse_wheel_name
 from ..http.urls import absolute_url, file_name, find_other, is_http
@@ -112,7 +113,7 @@ def read_lock(path: str) -> Lock:
     :raises InputError: the file is unreadable, or its wheels are invalid.
     """
     try:
-        text = read_bytes(local_path(path)).decode("utf-8")
+        text = read_bytes(local_path(path), limit=LIMIT).decode("utf-8")
     except UnicodeDecodeError:
         raise _invalid("not UTF-8", path) from None
     document = parse_toml(text, path)
@@ -379,10 +380,10 @@ def _verify(body: bytes, file: LockedFile, package: LockedPackage, path: str) ->
 def _files(lock: Lock, folder: Path) -> dict[str, list[model.File]]:
     """Map each project to its files, and write inlined metadata into ``folder``."""
     files: dict[str, list[model.File]] = {}
-    for package in lock.packages:
+    for number, package in enumerate(lock.packages):
         named, metadata = list(package.wheels), package.variants_json
         if metadata is not None and metadata.text is not None:
-            path = folder / metadata.name
+            path = folder / f"{number}.json"  # the own name may be too long
             path.write_text(metadata.text, "utf-8")
             metadata = replace(metadata, url=path.as_uri())
         named += [metadata] if metadata is not None else []
