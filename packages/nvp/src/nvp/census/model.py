@@ -97,6 +97,11 @@ class Wheel:
         return given.lower() if _SHA256.fullmatch(given) else None
 
     @property
+    def has_secrets(self) -> bool:
+        """Whether the URL without secrets may also be that of another file."""
+        return "****" in redacted(self.url)
+
+    @property
     def key(self) -> str:
         """The store key of a wheel whose bytes were not hashed: its location.
 
@@ -106,7 +111,7 @@ class Wheel:
         hash. So is the file name, because a page can give any name to a file.
         """
         place = [redacted(self.url), self.filename]
-        if place[0] != self.url:
+        if self.has_secrets:
             index = self.index.encode("utf-8", "surrogatepass")
             place.append(hashlib.sha256(index).hexdigest()[:16])
         return "#".join([*place, f"sha256={self.hash}"] if self.hash else place)

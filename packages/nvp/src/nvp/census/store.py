@@ -279,10 +279,10 @@ class Store:
         A temporary failure does not replace an earlier result.
         """
         wheel, report = outcome.wheel, outcome.report
-        url = redacted(wheel.url)
+        # Keep a row whose key is the hash if it may come from another URL, unless the
+        # key of this outcome is also the hash.
+        url = None if wheel.has_secrets else wheel.url
         keys = [outcome.key, wheel.key, wheel.hash_key, url]
-        # Keep a row whose key is the hash if it comes from another URL, unless the key
-        # of this outcome is also the hash.
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
             if outcome.status == "failed" and outcome.may_pass:
