@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.containers import BINARIES
+from support.stacks import Installed, machine, make_stack
 
 from nvidia_variant_provider.machine.environment import ComputeCapability
-from nvp.doctor.live.proof import isa_versions, ptx_of
+from nvp.doctor.live.proof import find_libraries, isa_versions, ptx_of
+from nvp.gpu_code import compression
 from nvp.knowledge.tables import gpu_models, parse_isa, toolkits
 
 PTXAS = shutil.which("ptxas")
@@ -50,3 +53,16 @@ def test_an_assembler_accepts_each_version_that_it_knows(tmp_path: Path) -> None
             source.write_text(ptx_of(version, ComputeCapability(9, 0)))
             command = [PTXAS, "-arch=sm_90", str(source), "-o", str(tmp_path / "out")]
             subprocess.run(command, check=True)
+
+
+def test_all_libraries_share_one_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "CHECKED", 3)
+    code = (BINARIES / "concatenated.fatbin").read_bytes()
+    demos = [
+        Installed(name=f"demo{n}", files={f"demo{n}/x.fatbin": code}) for n in range(5)
+    ]
+    stack = make_stack(tmp_path, *demos, environment=machine("12.9", "8.0"))
+    found = find_libraries(stack, ComputeCapability(8, 0), str(tmp_path))
+    assert [item.target for item in found] == ["80", "80", "80", None, None]

@@ -12,7 +12,7 @@ from support.containers import BINARIES, binaries, container, entry, inspect_byt
 
 from nvp.gpu_code import compression, extraction
 from nvp.gpu_code.extraction import ExtractionError, extract_cubin
-from nvp.gpu_code.fatbin import CUBIN
+from nvp.gpu_code.fatbin import CUBIN, PTX
 from nvp.gpu_code.inspection import inspect_path
 from nvp.gpu_code.report import LibraryReport
 
@@ -110,6 +110,47 @@ def test_large_cubins_share_the_budget(
     path.write_bytes(container(*[entry(CUBIN, 80, payload=bytes(64))] * 4))
     with pytest.raises(ExtractionError, match="too many of its cubins"):
         extract_cubin(str(path), "80".__eq__)
+
+
+def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    budget = compression.Budget()
+    budget.until = 0.0
+    path = tmp_path / "lib.fatbin"
+    for content in (container(), container(entry(PTX, 80, payload=b"")), CUBIN_80):
+        path.write_bytes(content)
+        with pytest.raises(ExtractionError, match="too much code"):
+            extract_cubin(str(path), "80".__eq__, budget)
+
+
+def test_only_some_large_cubins_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extraction, "_MOST_LARGE", 3)
+    monkeypatch.setattr(extraction, "_ENOUGH", 8)
+    path = tmp_path / "lib.fatbin"
+    parts = [entry(CUBIN, 80, payload=bytes(64 + 8 * n)) for n in range(5)]
+    good = entry(CUBIN, 80, payload=CUBIN_80)
+    for others, is_found in ((parts[:2], True), (parts[:3], False)):
+        path.write_bytes(container(*others, good))
+        cubin = extract_cubin(str(path), "80".__eq__)
+        assert (cubin is not None) is is_found
+
+
+def test_only_a_part_of_a_payload_of_gigabytes_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def note(_: str, stored: bytes, *rest: object) -> None:
+        read.append(len(stored))
+
+    monkeypatch.setattr(extraction, "_LARGEST", 4096)
+    monkeypatch.setattr(extraction, "decompress", note)
+    path = tmp_path / "lib.fatbin"
+    path.write_bytes(container(entry(CUBIN, 80, payload=bytes(9999), size=64)))
+    with pytest.raises(ExtractionError, match="cannot be decompressed"):
+        extract_cubin(str(path), "80".__eq__)
+    assert read == [4096]
 
 
 def test_zstandard_is_named_where_it_is_missing(

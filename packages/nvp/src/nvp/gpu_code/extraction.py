@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import re
+from bisect import insort
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -33,8 +34,14 @@ _ENOUGH = 1024 * 1024
 
 _LARGEST = 16 * 1024 * 1024
 
+_MOST_LARGE = 100
+"""The maximum number of large cubins to remember while a file is searched."""
+
 _RELOCATABLE = 1
 """``ET_REL``: the input of a linker, which a driver cannot load directly."""
+
+
+_TOO_MUCH = "there is too much code to search"
 
 
 class ExtractionError(Exception):
@@ -68,31 +75,39 @@ class _Packed(NamedTuple):
     skipped: int = 0
 
 
-def extract_cubin(path: str, fits: Callable[[str], bool]) -> Cubin | None:
+def extract_cubin(
+    path: str, fits: Callable[[str], bool], budget: Budget | None = None
+) -> Cubin | None:
     """Extract one cubin with a kernel, without running the library.
 
     :param path: a library, a container (``.fatbin``) or a loose cubin.
     :param fits: returns whether a target is wanted.
+    :param budget: the remaining work, which several files may share.
     :returns: ``None`` if no loadable cubin of the file is wanted.
     :raises ExtractionError: the wanted cubins cannot be extracted.
     :raises OSError, ValueError: the file cannot be read.
     """
+    budget = budget or Budget()
     with (
         open_regular(path) as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
         if data[:4] == elf.MAGIC and data[18:20] == elf.CUDA.to_bytes(2, "little"):
+            budget.unpacked -= len(data)
+            if not budget.may_unpack:
+                raise ExtractionError(_TOO_MUCH)
             content = data[:]
             target = read_all(read_cubin(), content).target
             fitting = fits(target) and _is_loadable(content)
             return Cubin(target, content) if fitting else None
-        return _first(data, fits)
+        return _first(data, fits, budget)
 
 
-def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
+def _first(
+    data: mmap.mmap, fits: Callable[[str], bool], budget: Budget
+) -> Cubin | None:
     problem = ""
-    budget = Budget()
-    for packed in _fitting(data, fits):
+    for packed in _fitting(data, fits, budget):
         if not budget.may_unpack:
             raise ExtractionError("too many of its cubins cannot be loaded")
         if packed.skipped + packed.size > _LARGEST:
@@ -112,16 +127,19 @@ def _first(data: mmap.mmap, fits: Callable[[str], bool]) -> Cubin | None:
     return None
 
 
-def _fitting(data: mmap.mmap, fits: Callable[[str], bool]) -> Iterator[_Packed]:
+def _fitting(
+    data: mmap.mmap, fits: Callable[[str], bool], budget: Budget
+) -> Iterator[_Packed]:
     """Yield the wanted cubins, and the large ones at the end, in ascending order."""
     large: list[_Packed] = []
-    for packed in _packed(data):
+    for packed in _packed(data, budget):
         if fits(packed.target):
             if packed.size <= _ENOUGH:
                 yield packed
             else:
-                large.append(packed)
-    yield from sorted(large, key=lambda item: item.size)
+                insort(large, packed, key=lambda item: item.size)
+                del large[_MOST_LARGE:]
+    yield from large
 
 
 def _is_loadable(content: bytes) -> bool:
@@ -132,7 +150,7 @@ def _is_loadable(content: bytes) -> bool:
 
 
 def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
-    stored = data[packed.start : packed.start + packed.length]
+    stored = data[packed.start : packed.start + min(packed.length, _LARGEST)]
     end = packed.skipped + packed.size
     budget.checked -= 1
     budget.unpacked -= len(stored)
@@ -142,10 +160,12 @@ def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
     return content[packed.skipped :]
 
 
-def _packed(data: mmap.mmap) -> Iterator[_Packed]:
+def _packed(data: mmap.mmap, budget: Budget) -> Iterator[_Packed]:
     """Yield the cubins of all containers that are not damaged."""
     at = 0
     while match := _SEARCH(data, at):
+        if budget.is_late:
+            raise ExtractionError(_TOO_MUCH)
         start = match.start()
         at = start + 1
         if len(data) - start < CONTAINER.size:
@@ -153,12 +173,14 @@ def _packed(data: mmap.mmap) -> Iterator[_Packed]:
         _, version, header, size = CONTAINER.unpack_from(data, start)
         body = start + CONTAINER.size
         if version == 1 and header == CONTAINER.size and size <= len(data) - body:
-            yield from _entries(data, body, body + size)
+            yield from _entries(data, body, body + size, budget)
             at = body + size
 
 
-def _entries(data: mmap.mmap, at: int, end: int) -> Iterator[_Packed]:
+def _entries(data: mmap.mmap, at: int, end: int, budget: Budget) -> Iterator[_Packed]:
     while end - at >= ENTRY.size:
+        if budget.is_late:
+            raise ExtractionError(_TOO_MUCH)
         fields: tuple[int, ...] = ENTRY.unpack_from(data, at)
         kind, _, header, payload, packed = fields[:5]
         if header < ENTRY.size or header + payload > end - at:
@@ -169,7 +191,8 @@ def _entries(data: mmap.mmap, at: int, end: int) -> Iterator[_Packed]:
             form = compression_of(fields[11])
             yield _Packed(target_of(fields[8], fields[11]), size, form, start, length)
         elif kind == GROUP:
-            yield from _members(data[at : at + header], fields, start, length)
+            listed = data[at : at + min(header, _ENOUGH)]
+            yield from _members(listed, fields, start, length)
         at = start + payload
 
 

@@ -22,6 +22,7 @@ from nvidia_variant_provider.errors import printable
 from nvidia_variant_provider.machine.environment import ComputeCapability, Gpu
 
 from ...files import read_resource
+from ...gpu_code.compression import Budget
 from ...gpu_code.extraction import ExtractionError, extract_cubin
 from ...gpu_code.report import LibraryReport
 from ...gpu_code.units import Unit, split_units
@@ -33,6 +34,10 @@ from .processes import ChildReport, Task, ask_driver, ask_torch
 _OLDEST_TARGET = 50
 """The target of the kernel: every PTX version since 4.0 supports it, and every newer
 GPU runs it."""
+
+
+_SECONDS = 10.0
+"""The processor time of the search for cubins. It is the limit of the checks, too."""
 
 
 def isa_versions() -> tuple[str, ...]:
@@ -73,11 +78,13 @@ def find_libraries(
     :param folder: the directory for the cubins.
     """
     number = 0
+    budget = Budget()
+    budget.until = time.process_time() + _SECONDS
     for distribution, report in stack.with_gpu_code():
         for unit in split_units(report):
             number += 1
             path = os.path.join(folder, f"{capability.sm}-{number}.cubin")
-            yield _library(stack, distribution, unit, capability, path)
+            yield _library(stack, distribution, unit, capability, path, budget)
 
 
 def _library(
@@ -86,6 +93,7 @@ def _library(
     unit: Unit,
     capability: ComputeCapability,
     path: str,
+    budget: Budget,
 ) -> Library:
     """Extract a cubin for a GPU from a unit's library, and write it to ``path``."""
     driver = stack.environment.cuda_driver_version
@@ -109,8 +117,10 @@ def _library(
     place = distribution.locate(library.path)
     try:
         # If no cubin is known to fit, try a cubin that may fit.
-        cubin = extract_cubin(place, lambda target: fits(target) is True)
-        cubin = cubin or extract_cubin(place, lambda target: fits(target) is None)
+        cubin = extract_cubin(place, lambda target: fits(target) is True, budget)
+        cubin = cubin or extract_cubin(
+            place, lambda target: fits(target) is None, budget
+        )
         if cubin is not None:
             with open(path, "wb") as file:
                 file.write(cubin.data)
