@@ -141,7 +141,7 @@ def test_only_a_part_of_a_payload_of_gigabytes_is_read(
 ) -> None:
     read: list[int] = []
 
-    def note(_: str, stored: bytes, *rest: object) -> None:
+    def note(_: str, stored: bytes, *_rest: object) -> None:
         read.append(len(stored))
 
     monkeypatch.setattr(extraction, "_LARGEST", 4096)

@@ -84,7 +84,7 @@ def find_libraries(
         for unit in split_units(report):
             number += 1
             path = os.path.join(folder, f"{capability.sm}-{number}.cubin")
-            yield _library(stack, distribution, unit, capability, path, budget)
+            yield _library(stack, distribution, unit, capability, path, budget=budget)
 
 
 def _library(
@@ -93,6 +93,7 @@ def _library(
     unit: Unit,
     capability: ComputeCapability,
     path: str,
+    *,
     budget: Budget,
 ) -> Library:
     """Extract a cubin for a GPU from a unit's library, and write it to ``path``."""
