@@ -118,6 +118,14 @@ def test_a_device_that_takes_nothing_is_told_and_stays(
     assert stat.S_ISCHR(full.stat().st_mode)
 
 
+def test_a_report_with_a_name_that_is_too_long_is_left_to_pip() -> None:
+    index = LocalIndex(Client(), Selection(), Access(), warn=print)
+    written = Written(index, sys.stdout, sys.executable, {}, report="x" * 300)
+    with index.serve():
+        written.restore(succeeded=False)
+    assert written.remarks == []
+
+
 def test_a_full_disk_leaves_what_pip_has_written(tmp_path: Path) -> None:
     import resource
 

@@ -120,8 +120,8 @@ class Written:
             may have written a report, because it does so before it installs.
         :raises InputError: a pipe or a device cannot be written.
         """
-        path = Path(self.report or "")
-        if self.report is not None and (succeeded or path.is_file()):
+        if self.report is not None and (succeeded or os.path.isfile(self.report)):
+            path = Path(self.report)
             self._change(path, self._put_back)
             if self._wanted is not None and self._wanted != self.report:
                 self._write(self._wanted, path.read_text(encoding="utf-8"))
