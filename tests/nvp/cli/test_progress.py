@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -163,3 +165,20 @@ class TestWaits:
         Narration(aside=False, quiet=False).wait("torch")
         assert screen.getvalue().count("\n") == 1
         assert other.getvalue() == ""
+
+
+def test_a_server_remembers_few_of_the_warnings_that_its_clients_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An index answers with 414 to each long name that a client makes up."""
+    narration = Narration(aside=True, quiet=True, brief=True)
+    with open(os.devnull, "w") as nowhere:
+        monkeypatch.setattr(sys, "stderr", nowhere)
+        tracemalloc.start()
+        try:
+            for number in range(4000):
+                narration.warn(f"{number}: {'x' * 10_000}")
+            left, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert left < 30_000_000

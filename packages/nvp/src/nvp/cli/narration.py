@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _MOST = 3
 """The maximum number of reasons printed for one project."""
 
+_TOLD = 1000
+"""The maximum number of lines that are remembered, to print none twice: `serve` may run
+for weeks, and its clients can cause any number of warnings."""
+
 _PLURAL = {
     "needs": "need",
     "requires": "require",
@@ -40,13 +44,13 @@ class Narration:
 
     :param aside: print blocks on stderr, because stdout is a document.
     :param quiet: print warnings, but no blocks.
-    :param brief: print one line for each release on stderr, and no line twice.
+    :param brief: print one line for each release on stderr, and keep no results.
     """
 
     def __init__(self, *, aside: bool, quiet: bool, brief: bool = False) -> None:
         self._aside = aside
         self._brief = brief
-        self._told: set[str] = set()
+        self._told: dict[str, None] = {}
         self._quiet = quiet
         self._lock = threading.RLock()
         self.selected: dict[tuple[str, str], tuple[ShownRelease, str | None]] = {}
@@ -70,14 +74,15 @@ class Narration:
         """Print the build that an installer fetches, once for each release."""
         with self._lock:
             key = (shown.project, shown.version)
-            known = self.selected.get(key)
-            if known is not None and known[1] == label:
-                return
-            self.selected[key] = shown, label
-            release = _release(shown)
             if self._brief:
                 what = "the non-variant wheel" if label is None else f"variant {label}"
-                self._tell(f"{shown.project} {shown.version}: {what}")
+                if not self._tell(f"{shown.project} {shown.version}: {what}"):
+                    return
+            elif key in self.selected and self.selected[key][1] == label:
+                return
+            else:
+                self.selected[key] = shown, label
+            release = _release(shown)
             if label is not None and not self._quiet:
                 lines = [f"{shown.project} {shown.version} -> {label}"]
                 import logging  # import late: help texts need no logging
@@ -104,10 +109,9 @@ class Narration:
         :param kind: ``error`` for the cause of a failure.
         """
         with self._lock:
-            if message in self.warnings:  # already printed, perhaps for another index
-                return
-            self.warnings.append(message)
-            complain(f"{kind}: {message}")
+            # It may already be printed for another index.
+            if self._tell(f"{kind}: {message}") and not self._brief:
+                self.warnings.append(message)
 
     def finish(self, outcome: Outcome, pins: Pins, *, dry_run: bool) -> None:
         """Print the installed builds or the failure, and missing requested labels."""
@@ -169,14 +173,19 @@ class Narration:
         if not self._quiet:
             say(self.unknown, aside=self._aside)
 
-    def _tell(self, line: str) -> None:
+    def _tell(self, line: str) -> bool:
+        """Print a line on stderr, unless it was printed; return whether it is new."""
         with self._lock:
-            if line not in self._told:
-                self._told.add(line)
-                complain(line)
+            if line in self._told:
+                return False
+            self._told[line] = None
+            if len(self._told) > _TOLD:
+                del self._told[next(iter(self._told))]
+            complain(line)
+            return True
 
     def _explain(self, lines: list[str]) -> None:
-        self.warnings += lines[:1]
+        self.warnings += [] if self._brief else lines[:1]
         for line in lines:
             complain(line)
 

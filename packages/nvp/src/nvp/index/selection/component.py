@@ -28,7 +28,7 @@ from ..http.client import Client
 from ..http.ranges import RangeSupport
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, PAGES, Aging, Room, is_named, weigh
+from .kept import FOREVER, PAGES, WARNED, Aging, Room, is_named, weigh
 from .options import Selection
 from .reader import UNAVAILABLE, Progress, Reader
 from .renaming import find_highest_builds, group
@@ -160,7 +160,7 @@ class VariantRepository(RepositoryContainer):
         )
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)
-        self._warned: set[str] = set()
+        self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
         # Later requests for the files of these pages need them.
         self._pages: Aging[str, ShownPage] = Aging(
             PAGES, FOREVER, weigh=attrgetter("memory")
@@ -411,8 +411,8 @@ class VariantRepository(RepositoryContainer):
         return pinned, labels
 
     def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+        if not self._warned.get(message):
+            self._warned.put(message, True)
             self._warn(message)
 
 

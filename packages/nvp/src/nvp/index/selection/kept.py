@@ -66,6 +66,9 @@ SIZE_KEY = "_nvidia_variant_provider_size"
 PAGES = 256 * 1024 * 1024
 """The maximum memory of the pages in a cache, in bytes."""
 
+WARNED = 1000
+"""The maximum number of warnings that are remembered, to give none twice."""
+
 _MEMORY = {b"{": 200, b"[": 90, b",": 80, b"=": 100}
 _PAGE, _FILE = 4096, 400
 """The memory of a value after each character of a page, of a page, and of a file, in

@@ -32,6 +32,7 @@ from ...wheels.archive import (
     platform_of,
 )
 from ..http.threads import Turns
+from .kept import FOREVER, WARNED, Aging
 from .options import Target, allows_python
 from .reader import UNAVAILABLE
 from .renaming import find_label
@@ -319,7 +320,7 @@ class NeedsReader:
         self._read_metadata = read_metadata
         self._warn = warn
         self._patience = patience
-        self._warned: set[str] = set()
+        self._warned: Aging[str, bool] = Aging(WARNED, FOREVER)
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     async def read(
@@ -369,8 +370,8 @@ class NeedsReader:
             return await self._read_metadata(project, file)
 
     def _warn_of(self, project: str, name: str, reason: str) -> None:
-        if project in self._warned:
+        if self._warned.get(project):
             logger.info("%s: its METADATA could not be read: %s", name, reason)
             return
-        self._warned.add(project)
+        self._warned.put(project, True)
         self._warn(f"{name}: its METADATA could not be read: {reason}")
