@@ -306,6 +306,18 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
         file.write(harmless(text).encode())
 
 
+def path_of(file: BinaryIO) -> str:
+    """Return the path of an open file without links, which others may have exchanged.
+
+    Only Linux tells the path of an open file.
+    """
+    try:
+        path = os.readlink(f"/proc/self/fd/{file.fileno()}")
+        return path.removesuffix(" (deleted)")
+    except OSError:
+        return real_path(file.name)
+
+
 def open_below(root: str, path: str) -> BinaryIO:
     """Open a regular file, unless links lead out of ``root``.
 
@@ -316,11 +328,7 @@ def open_below(root: str, path: str) -> BinaryIO:
     """
     try:
         file = open_regular(path)
-        try:
-            real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-        except OSError:  # another system than Linux
-            real = real_path(path)
-        if real.startswith(os.path.join(real_path(root), "")):
+        if path_of(file).startswith(os.path.join(real_path(root), "")):
             return file
         file.close()
     except OSError as error:
