@@ -325,6 +325,22 @@ class TestAfterwards:
             assert len(of_files(server)) == asked
             assert running.warnings == []
 
+    def test_the_file_has_no_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its server could fill the disk, also after the installer has given up."""
+        monkeypatch.setattr("nvp.index.http.ranges._WHOLE_FILE", 100_000)
+        monkeypatch.setattr("nvp.index.http.ranges._LARGEST", 200_000, raising=False)
+        padding = {"data.bin": os.urandom(300_000)}
+        wheel = stub_wheel(tmp_path, "demo", "1.0", tag=TAG, members=padding)
+        answers = upstream(stub_wheel(tmp_path, "demo", "0.9", tag=TAG), wheel)
+        url = f"/files/{wheel.name}"
+        answers[url] = replace(answers[url], ranges=False)
+        with serve(answers) as (_, running):
+            reply = ask(f"{page(running)[wheel.name]['to'][wheel.name]}.metadata")
+            assert reply.status == 502
+            assert "it is larger than" in reply.text
+
     def test_the_file_is_no_wheel(self, tmp_path: Path) -> None:
         new = stub_wheel(tmp_path, "demo", "2.0", tag=TAG)
         old = stub_wheel(tmp_path, "demo", "1.0", tag=TAG)

@@ -44,6 +44,9 @@ _KEPT_BLOCKS = 32
 _WHOLE_FILE = 16 * 1024 * 1024
 """The largest file to download from a server without range support."""
 
+_LARGEST = 8 << 30
+"""The largest wheel in bytes. A server of files could otherwise fill the disk."""
+
 _FRESH = 3600.0
 """The seconds after which a server is tested again: `serve` may run for weeks."""
 
@@ -116,11 +119,16 @@ class Comparison:
         self._position = 0
 
     def feed(self, piece: bytes) -> None:
-        """Add the next piece of the file to the hashes."""
+        """Add the next piece of the file to the hashes.
+
+        :raises ChangedFileError: the file is too large.
+        """
         self._digest.update(piece)
         if self._checked is not self._digest:
             self._checked.update(piece)
         first, self._position = self._position, self._position + len(piece)
+        if self._position > _LARGEST:
+            raise ChangedFileError(f"it is larger than {_LARGEST >> 30} GiB")
         for _, start, end, _, digest in self._parts:
             if start < self._position and end > first:
                 digest.update(piece[max(0, start - first) : end - first])

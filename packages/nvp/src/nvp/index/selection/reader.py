@@ -81,6 +81,9 @@ _DAMAGED = (
 )
 """The exceptions that a damaged record in the cache may cause."""
 
+_LONG = 1800.0
+"""The time limit for the download of a wheel in seconds."""
+
 _COPIED = 4
 """The maximum number of downloaded wheels that are cached for some minutes."""
 
@@ -300,21 +303,29 @@ class Reader:
             if settled or not downloads(content):
                 return Kept(content, None if settled else parts)
         logger.info("%s: downloading it to look into it", name)
-        comparison = Comparison(file.hashes)
         try:
-            with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
-                async with AsyncExitStack() as stack:
-                    pieces = await stream_pieces(resource, self.client, stack)
-                    async for piece in pieces:
-                        comparison.feed(piece)
-                        await asyncio.to_thread(copy.write, piece)
-                parts = comparison.finish()
-                # Cast the temporary file, which is a wrapper on Windows.
-                whole = cast(BinaryIO, copy)
-                content = await asyncio.to_thread(find, whole)
-                return Kept(content, parts if digest is None else None)
+            async with self._turns.of(file.url):
+                with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
+                    # Cast the temporary file, which is a wrapper on Windows.
+                    whole = cast(BinaryIO, copy)
+                    download = self._download(resource, file, whole)
+                    parts = await asyncio.wait_for(download, _LONG)
+                    content = await asyncio.to_thread(find, whole)
+                    return Kept(content, parts if digest is None else None)
+        except asyncio.TimeoutError:
+            raise InputError(f"not complete after {_LONG:g} s", path=name) from None
         except OSError as error:
             raise _unreadable(name, error) from None
+
+    async def _download(
+        self, resource: model.Resource, file: model.File, copy: BinaryIO
+    ) -> Parts:
+        comparison = Comparison(file.hashes)
+        async with AsyncExitStack() as stack:
+            async for piece in await stream_pieces(resource, self.client, stack):
+                comparison.feed(piece)
+                await asyncio.to_thread(copy.write, piece)
+        return comparison.finish()
 
     def find_inspected(self, file: model.File) -> Needs | None:
         """Return the cached result of an inspection of a wheel."""
