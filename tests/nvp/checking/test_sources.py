@@ -121,10 +121,12 @@ def test_small_wheels_that_are_not_read_are_counted(
     )
 
 
-def test_a_url_that_nobody_answers_is_a_warning(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://[", "/\\u0000"])
+def test_a_url_that_nobody_answers_is_a_warning(
+    url: str, run: Run, tmp_path: Path
+) -> None:
     path = tmp_path / "pylock.toml"
     text = LOCK.replace("plain", "gpu-demo").replace("gpu-demo-1.0", "gpu_demo-1.0")
-    url = "http://127.0.0.1:9"
     path.write_text(text.format(tag=TAG, url=url, size=2_000_000, digest="0" * 64))
     outcome = run(path, *OLD, "--json", "--index-url", tmp_path)
     assert outcome.code == 0
@@ -156,3 +158,12 @@ def test_a_locked_path_of_no_regular_file(
     )
     outcome = run(path, *OLD, "--index-url", index)
     assert "not a regular file" in outcome.err
+
+
+def test_an_index_that_is_no_url_says_nothing(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "uv.lock"
+    path.write_text(
+        'version = 1\nrequires-python = ">=3.9"\n[[package]]\nname = "torch"\n'
+        'version = "2.9.0"\nsource = { registry = "http://[" }\n'
+    )
+    assert run(path, *OLD, "--offline").code == 0

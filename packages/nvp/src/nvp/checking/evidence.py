@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from urllib.parse import urlsplit
 
 from packaging.version import Version
 
@@ -312,7 +311,9 @@ def _backend_of(pin: Pin) -> Backend | None:
     """Return the backend from the version label, or else from the index URL."""
     if pin.version is not None and pin.version.local:
         return parse_backend(pin.version.local)
-    parts = [part for part in urlsplit(pin.index or "").path.split("/") if part]
+    # urlsplit() raises an error for some texts, such as "http://[".
+    url = re.split(r"[?#]", pin.index or "")[0]
+    parts = [part for part in url.split("/") if part]
     while parts and parts[-1] == "simple":
         parts.pop()
     backend = parse_backend(parts[-1]) if parts else None

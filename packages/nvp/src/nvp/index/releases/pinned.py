@@ -156,7 +156,7 @@ def read_pinned(
                 warn(f"{title}: no index sends its METADATA")
             except asyncio.TimeoutError:
                 late.append(title)
-            except (InputError, OSError) as error:
+            except (OSError, ValueError) as error:  # ValueError: not a URL, or a NUL
                 warn(f"{title}: {error}")
             return Found()
 
