@@ -302,6 +302,7 @@ _OWN_JSON = {
     *("strict_json.py", "pages.py", "reading.py"),  # the readers with limits
     *("light.py", "tables.py", "builds.py", "nvidia.py", "opened.py", "forms.py"),
     *("child.py", "processes.py", "process.py", "settings.py", "probe.py"),  # children
+    *("app.py", "hooks.py"),  # what the user's pip and this program send to each other
     *("software.py", "reader.py", "kept.py", "releases.py"),  # the cache, and own texts
 }
 

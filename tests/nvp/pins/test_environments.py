@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from nvidia_variant_provider.errors import UsageError
-from nvp.pins.environments import pins_of_environment
-from nvp.pins.reading import read_pins
+from nvp.pins.reading import pins_of_environment, read_pins
 
 TORCH = """Metadata-Version: 2.4
 Name: torch

@@ -114,11 +114,10 @@ def ending() -> Iterator[None]:
         told.append(number)
         if _is_delicate(frame, note.__code__):
             _raise_soon()
-        elif number == signal.SIGINT:
-            raise KeyboardInterrupt
         elif time.monotonic() >= until:
             until = time.monotonic() + _CLEANING
-            raise SystemExit(128 + number)
+            is_interrupt = number == signal.SIGINT
+            raise KeyboardInterrupt if is_interrupt else SystemExit(128 + number)
 
     def note(ignored: Any) -> None:
         nonlocal until

@@ -108,10 +108,9 @@ def test_the_log_has_what_was_requested_and_no_secret(
     host = url.removeprefix("http://")
     for line in (
         f"pip runs download with the indexes http://****@{host}",
-        f"GET {url}torch/",
-        f"{url}torch/: HTTP 200",
+        f"pip has read {url}torch/: ",
         "torch 2.8.0: showing cu126, plain, null of labels cu126, cu130, null, plain",
-        f"streamed from {url}torch/torch-2.8.0-py3-none-any-cu126.whl",
+        f"redirected to {url}torch/torch-2.8.0-py3-none-any-cu126.whl",
         "pip ended with status 0",
     ):
         assert line in done.err
@@ -205,9 +204,8 @@ def test_an_index_that_serves_only_requests_like_those_of_pip(
 
         def do_GET(self) -> None:
             is_page = self.path == "/kern/"
-            sent = self.headers["Cache-Control" if is_page else "Cookie"]
             is_pip = self.headers["User-Agent"].startswith("pip/2")
-            sends = is_pip and sent in ("max-age=0", "name=value")
+            sends = is_pip and (is_page or self.headers["Cookie"] == "name=value")
             self.send_response(200 if sends else 403)
             self.send_header("Content-Type", "text/html")
             self.send_header("Set-Cookie", "name=value; Path=/")
@@ -341,7 +339,7 @@ def test_certificates_that_cannot_be_loaded(
     authority: Authority,
     tmp_path: Path,
 ) -> None:
-    """pip ends if the file is missing, and else uses the next index, or stops."""
+    """pip ends if the file is missing, and else uses the next index."""
     (way, content), path = case, tmp_path / "given.pem"
     if content == "directory":
         path.mkdir()
@@ -379,11 +377,8 @@ def test_certificates_that_cannot_be_loaded(
         )
         done = pip("install", *words, "kern")
     assert alone.returncode == (1 if content is None else 0)
-    if way == "credentials":  # pip would request the page without them
-        assert done.code != 0, done.text
-    else:
-        assert done.code == alone.returncode, done.text
-        assert "Traceback" not in done.err
+    assert done.code == alone.returncode, done.text
+    assert "Traceback" not in done.err
 
 
 @pytest.mark.slow

@@ -204,14 +204,14 @@ def test_without_metadata_the_wheels_are_read(
 
 
 def test_an_index_that_is_down_is_reported(pip: Pip, folder: Path) -> None:
-    """pip uses the other index, and does not mention the one that is down."""
+    """pip uses the other index, and alone does not mention the one that is down."""
     publish(folder, metadata(BUILDS), "there", "1.0")
     with serve(folder) as url:
         pass
     pip.environ |= {"PIP_EXTRA_INDEX_URL": url, "PIP_RETRIES": "0"}
     found, said = install(pip, folder, "there")
     assert found == {"there": "1.0 best"}
-    assert f"warning: {url}there/: cannot be read: " in said
+    assert f"WARNING: Could not fetch URL {url}there/: connection error: " in said
 
 
 @pytest.mark.parametrize("kind", [pytest.param("html", marks=pytest.mark.slow), "json"])

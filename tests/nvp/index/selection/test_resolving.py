@@ -19,7 +19,7 @@ from nvp.index.selection import kept
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Selection
 from nvp.index.selection.variants import ReleaseResolver
-from nvp.index.server.upstream import FolderUpstream
+from nvp.index.server.places import FolderUpstream
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
 

@@ -34,12 +34,8 @@ from support.range_server import Answer, serve_answers
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import Settings, UpstreamError
-from nvp.index.server.upstream import (
-    FolderUpstream,
-    LinksUpstream,
-    local_path,
-    make_upstream,
-)
+from nvp.index.server.places import FolderUpstream, make_upstream
+from nvp.index.server.upstream import LinksUpstream, local_path
 
 HTML_PAGE = f'<!DOCTYPE html><a href="{NAME}">{NAME}</a>'
 

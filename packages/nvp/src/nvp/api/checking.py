@@ -74,8 +74,7 @@ def check(
     from ..checking.text import THIS
     from ..files import cache_folder
     from ..fleet.serving import Group, group_machines
-    from ..pins.environments import pins_of_environment
-    from ..pins.reading import read_pins
+    from ..pins.reading import pins_of_environment, read_pins
 
     environ = os.environ if environ is None else environ
     pinned = [read_pins(os.fspath(path)) for path in files]

@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ..doctor.distributions import find_distributions
-from ..pins.environments import pin_of
 from ..pins.model import Edge, PinnedFile
+from ..pins.reading import pin_of
 from .model import CannotRunError, CheckedFile
 
 

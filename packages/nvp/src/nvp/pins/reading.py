@@ -1,4 +1,4 @@
-"""Reading a file that pins packages, whose form is detected from the content."""
+"""Reading the pins of packages: those of a file in any form, and of an environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvidia_variant_provider.errors import InputError, redacted
 from nvidia_variant_provider.strict_json import (
@@ -17,8 +17,12 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ..signals import count_input
-from .model import PinnedFile
+from .documents import version_of
+from .model import Edge, Pin, PinnedFile, PinnedWheel
 from .toml_text import parse_toml
+
+if TYPE_CHECKING:
+    from ..doctor.distributions import Distribution
 
 LIMIT = 16 * 1024 * 1024
 """Maximum size of a file in bytes. Lock files of large workspaces have about 8 MB."""
@@ -152,3 +156,58 @@ def _decode(data: bytes, path: str) -> str:
     if "\0" in text:
         raise InputError("has NUL bytes", path=path, hint="this is not a text file")
     return text
+
+
+def pins_of_environment(python: str | None, environ: Mapping[str, str]) -> PinnedFile:
+    """Return the pins of the installed packages, without running their code.
+
+    :param python: an interpreter, or the directory of an environment; by default the
+        activated environment, else the running interpreter.
+    :param environ: the environment variables, which name the activated environment.
+    :raises UsageError: no environment is found.
+    """
+    from ..doctor.distributions import find_distributions
+    from ..doctor.installation import find_installation
+
+    installation = find_installation(python, environ)
+    pins, notes = [], []
+    for item in find_distributions(installation.folders).values():
+        pin = pin_of(item)
+        pins.append(pin)
+        if pin.version is None:
+            notes.append(f"{item.name}: its version cannot be read")
+        notes += [f"{item.name}: {defect}" for defect in item.defects]
+    plain = (installation.version or "").removesuffix("t")
+    return PinnedFile(
+        path=installation.prefix,
+        form="environment",
+        pins=tuple(pins),
+        roots=tuple(map(Edge, range(len(pins)))),
+        requires_python=f"=={plain}.*" if plain else None,
+        notes=tuple(notes),
+    )
+
+
+def pin_of(distribution: Distribution) -> Pin:
+    """Return an installed distribution as a pin, with a reconstructed wheel name."""
+    version = distribution.version
+    tags = [line.split("-") for line in _tags(distribution.read("WHEEL") or b"")]
+    wheels: tuple[PinnedWheel, ...] = ()
+    if tags:
+        # Wheel names join the interpreters, the ABIs and the platforms with dots.
+        parts = [".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True)]
+        stem = f"{distribution.name.replace('-', '_')}-{version}"
+        wheels = (PinnedWheel(filename="-".join([stem, *parts]) + ".whl"),)
+    return Pin(
+        name=distribution.name,
+        version=version_of(version),
+        wheels=wheels,
+        requires=tuple(text for _, text in distribution.requires),
+        origin=distribution.origin_url or None,
+        path=distribution.folder,
+    )
+
+
+def _tags(wheel: bytes) -> list[str]:
+    found = re.findall(rb"(?m)^Tag: *([^\s-]+-[^\s-]+-[^\s-]+)", wheel)
+    return [tag.decode("ascii", "replace") for tag in found]

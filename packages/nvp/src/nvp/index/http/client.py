@@ -37,7 +37,6 @@ from .connecting import (
     make_tls_context,
 )
 from .replies import (
-    Cookies,
     authorization_after,
     check_status,
     content_length,
@@ -109,7 +108,6 @@ class Client:
         # or ``None`` for plain HTTP.
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
-        self._cookies = Cookies(keeps=bool(self._settings.pip))
         self._turns = Turns(_AT_ONCE, _IN_ALL)
 
     @cached_property
@@ -138,16 +136,8 @@ class Client:
             self._named[url] = whole
 
     def has_credentials(self, url: str) -> bool:
-        """Return whether requests for ``url`` include credentials or cookies."""
-        return self._scope(url) in self._credentials or self._cookies.may_be_for(url)
-
-    def may_prompt(self, url: str) -> bool:
-        """Return whether pip prompts its user after the response 401 of ``url``.
-
-        pip does not if the URL has a user, or the keyring has a password.
-        """
-        scope = self._scope(url)
-        return scope not in self._named and self._kept.get(scope) is None
+        """Return whether requests for ``url`` include credentials."""
+        return self._scope(url) in self._credentials
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
@@ -350,8 +340,6 @@ class Client:
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
-        if self._settings.pip and "Accept" in headers:  # pip does so for pages
-            headers = {**headers, "Cache-Control": "max-age=0"}
         response = await send(client, url, headers, sent)
         if response.status_code == 401 and own is None:
             pair = await self._find_kept_credentials(url)
@@ -419,7 +407,6 @@ class Client:
                 proxy,
                 url,
                 finder=self._nearness,
-                cookies=self._cookies,
             )
         return self._clients[kind]
 

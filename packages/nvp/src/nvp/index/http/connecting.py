@@ -12,9 +12,8 @@ import ssl
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from contextvars import ContextVar
 from enum import IntEnum
-from http.cookiejar import CookieJar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
 from typing import Any
@@ -217,7 +216,6 @@ def make_connections(
     url: str,
     *,
     finder: NearnessFinder,
-    cookies: CookieJar,
 ) -> httpx.AsyncClient:
     """Create an HTTP client with its own pool of connections.
 
@@ -235,32 +233,22 @@ def make_connections(
     # addresses cannot be checked, because the proxy resolves the names.
     checks = proxy is None and not settings.trusts_pages
     transport._pool._network_backend = _Backend(finder if checks else None)
-    client = httpx.AsyncClient(
-        cookies=cookies,
+    return httpx.AsyncClient(
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # like uv
         transport=transport,
         trust_env=False,
         timeout=settings.timeout,
     )
-    if settings.pip:
-        agent = f"pip/{settings.pip} {client.headers['User-Agent']}"
-        client.headers["User-Agent"] = agent
-    return client
 
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     """Return a TLS context; without ``verify``, it accepts any certificate."""
-    import certifi  # imported here, like truststore, since most indexes are local
+    import certifi  # imported here, since most indexes are local
+    import truststore
 
-    bundle = settings.bundle or certifi.where()
-    places = [settings.cert or bundle]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if settings.trusts_system:
-        import truststore
-
-        # Like pip since version 24.2, add these certificates to those of the system.
-        context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        places.append(bundle)
-    for place in places:
+    # Like pip since version 24.2, add these certificates to those of the system.
+    context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for place in filter(None, (settings.cert, certifi.where())):
         kind = "capath" if os.path.isdir(place) else "cafile"
         context.load_verify_locations(**{kind: place})
     if not verify:
@@ -269,41 +257,6 @@ def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     if settings.client_cert:
         context.load_cert_chain(settings.client_cert)
     return context
-
-
-has_replied: ContextVar[bool] = ContextVar("has_replied", default=False)
-"""Whether a server has sent bytes since the last request of this task."""
-
-
-class _Stream(httpcore.AsyncNetworkStream):
-    """A connection that sets `has_replied`, which errors of httpcore do not tell."""
-
-    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
-        self._inner = inner
-        self.aclose = inner.aclose  # type: ignore[method-assign]
-        self.get_extra_info = inner.get_extra_info  # type: ignore[method-assign]
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Read at most ``max_bytes``."""
-        data = await self._inner.read(max_bytes, timeout)
-        if data:
-            has_replied.set(True)
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send a part of a request."""
-        has_replied.set(False)
-        await self._inner.write(buffer, timeout)
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """Return the encrypted connection."""
-        tls = await self._inner.start_tls(ssl_context, server_hostname, timeout)
-        return _Stream(tls)
 
 
 class _Backend(httpcore.AsyncNetworkBackend):
@@ -342,10 +295,9 @@ class _Backend(httpcore.AsyncNetworkBackend):
             is_last = number == len(addresses)
             patience = timeout if is_last else min(timeout or _IMPATIENT, _IMPATIENT)
             try:
-                stream = await self._inner.connect_tcp(
+                return await self._inner.connect_tcp(
                     address, port, patience, local_address, socket_options
                 )
-                return _Stream(stream)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as failure:
                 error = failure
         raise error

@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from http.cookiejar import Cookie, CookieJar
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ import httpx
 
 from nvidia_variant_provider.errors import redacted
 
-from .connecting import CHECK_PROXY, has_replied
+from .connecting import CHECK_PROXY
 from .urls import (
     REFUSED,
     CompleteResponse,
@@ -74,36 +73,6 @@ async def send(
     # In this encoding, a server can pass on every header unchanged.
     response.headers.encoding = "latin-1"
     return response
-
-
-class Cookies(CookieJar):
-    """The cookies of all connections of a client.
-
-    :param keeps: keep cookies, as pip does. uv ignores them: a server could send
-        thousands, and a later request with all of them would be too long for other
-        servers of its domain.
-    """
-
-    def __init__(self, *, keeps: bool) -> None:
-        super().__init__()
-        self._keeps = keeps
-        self._domains: set[str] = set()
-
-    def extract_cookies(self, response: Any, request: Any) -> None:
-        """Keep the cookies of a response, if any are kept."""
-        if self._keeps:
-            super().extract_cookies(response, request)
-
-    def set_cookie(self, cookie: Cookie) -> None:
-        """Keep a cookie."""
-        super().set_cookie(cookie)
-        self._domains.add(f".{cookie.domain.lstrip('.')}")
-
-    def may_be_for(self, url: str) -> bool:
-        """Return whether the server of ``url`` may get cookies, whatever the path."""
-        host = f".{urlsplit(url).hostname or ''}"
-        hosts = host, f"{host}.local"  # the base class adds .local to short names
-        return any(host.endswith(tuple(self._domains)) for host in hosts)
 
 
 def authorization_after(response: httpx.Response | None, target: str) -> str | None:
@@ -270,11 +239,9 @@ def translate_error(
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
     message = f"cannot be read: {reason}"
-    # pip may be able to read a reply that h11 rejects, or that ends in its head. Then
-    # pip must not use the next index instead, as it does if it cannot reach an index.
-    known = (
-        "peer closed" if has_replied.get() else ("peer closed", "Server disconnected")
-    )
+    # Installers may use the next index if they cannot reach one, but must not after a
+    # reply that only this program rejects.
+    known = "peer closed", "Server disconnected"
     is_rejected = isinstance(error, httpx.ProtocolError)
     is_rejected = is_rejected and not str(error).startswith(known)
     if isinstance(error, httpx.TransportError) and not is_rejected:

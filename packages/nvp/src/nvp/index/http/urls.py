@@ -247,17 +247,12 @@ class Settings:
     :param trusts_pages: follow pages and redirects to any server, as pip does.
         Otherwise, public pages must not lead to a server that only this machine, or its
         network, can reach, because other users may see the result.
-    :param cert: a file or directory of certificate authorities that replaces those of
-        ``bundle``, the file of pip's certifi.
-    :param trusts_system: also accept the certificates of the system.
+    :param cert: a file or directory of further certificate authorities.
     :param client_cert: a file with a certificate and its private key.
     :param proxy: the URL of the proxy for all requests.
     :param trust_env: use the proxy variables of the environment.
     :param no_proxy: the hosts for which these are not used, as in ``no_proxy``.
     :param netrc: the path of a netrc file with users and passwords.
-    :param pip: the version of the pip for which pages are read. Requests are then like
-        those of this pip, for servers that serve only pip, and cookies are sent back,
-        which uv would ignore.
     """
 
     timeout: float = 15.0
@@ -267,14 +262,11 @@ class Settings:
     plain_http: bool = False
     trusts_pages: bool = False
     cert: str | None = None
-    bundle: str | None = None
-    trusts_system: bool = True
     client_cert: str | None = None
     proxy: str | None = None
     trust_env: bool = True
     no_proxy: str | None = None
     netrc: str | None = None
-    pip: str | None = None
 
     def is_allowed(self, url: str) -> bool:
         """Return whether ``url`` is secure enough to be read, by the rules of pip."""

@@ -39,8 +39,6 @@ class PipOptions:
     proxy: str | None = None
     trusted_hosts: Sequence[str] = ()
     cert: str | None = None
-    bundle: str | None = None
-    trusts_system: bool = True
     client_cert: str | None = None
     timeout: float | None = None
     no_input: bool = False
@@ -56,7 +54,6 @@ class PipOptions:
     dependency_groups: Sequence[Sequence[str]] = ()
     isolated_mode: bool = False
     output_file: str | None = None
-    version: str | None = None
 
     @property
     def ignores_environment(self) -> bool:

@@ -23,6 +23,7 @@ import importlib
 import importlib.util
 import json
 import os
+import runpy
 import signal
 import stat
 import threading
@@ -41,8 +42,7 @@ REPLACED |= {"no-proxy-env", "proxy"}
 NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
-INDEXES = "NVP_REPLACED_INDEXES"
-"""A variable with the URLs of the indexes that are replaced for pip, as JSON."""
+HOOKS = "NVP_PIP_HOOKS"  # a copy of HOOKS in hooks.py
 
 LIFELINE = "NVP_LIFELINE"
 """A variable with the descriptor for `end_with_parent`."""
@@ -50,10 +50,8 @@ LIFELINE = "NVP_LIFELINE"
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     """Return the parsed arguments: command, words, and the options in ``names``."""
-    import pip
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
-    from pip._vendor import certifi
 
     general, rest = create_main_parser().parse_args(list(arguments))
     if not rest or rest[0] not in commands_dict:
@@ -75,14 +73,6 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
-    # Without the feature legacy-certs, pip also accepts the system's certificates.
-    old, option = "legacy-certs", parser.get_option("--use-deprecated")
-    is_new = sys.version_info >= (3, 10) and old in option.choices
-    is_new = is_new or "truststore" in options.features_enabled  # before 24.2
-    options.trusts_system = is_new and old not in options.deprecated_features_enabled
-    options.version = pip.__version__
-    if os.path.isfile(pip.__file__):  # in a wheel, the path would be temporary
-        options.bundle = certifi.where()
     # pip changes this object for each option in a file, and also shared lists.
     finder = command._build_package_finder(copy.deepcopy(options), Offline())
     found = find_requirements(options, positional, finder)
@@ -393,27 +383,15 @@ def preload(*names: str) -> None:
             importlib.import_module(f"pip._internal.{name}")
 
 
-def keep_credentials() -> None:
-    """Let pip find the credentials in the URLs of the replaced indexes.
-
-    pip needs them for other files of these servers, such as requirements files.
-    """
-    urls = json.loads(os.environ.pop(INDEXES, "[]"))
-    with contextlib.suppress(ImportError):
-        auth: Any = importlib.import_module("pip._internal.network.auth")
-        auth.MultiDomainBasicAuth.index_urls = property(
-            lambda self: [*vars(self)["index_urls"], *urls],
-            lambda self, value: vars(self).update(index_urls=value or []),
-        )
-
-
 def run(arguments: list[str]) -> None:
     """Run pip as ``python -m pip`` does, but never that of the current directory."""
     try:
         import pip
         from pip._internal.cli.main import main as run_pip
 
-        keep_credentials()
+        hooks = os.environ.get(HOOKS)
+        if hooks is not None:
+            runpy.run_path(hooks)["install"]()
         program = os.path.join(os.path.dirname(pip.__file__), "__main__.py")
         sys.argv = [program, *arguments]
         status = run_pip(arguments)

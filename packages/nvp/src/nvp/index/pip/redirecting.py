@@ -22,11 +22,12 @@ from urllib.parse import urljoin
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import read_bytes
 
-from ...files import real_path
+from ...files import real_path, resource_file
 from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
-from .settings import FILES, GROUPS, INDEXES, PROXIES, find_proxies, replace_files
+from .hooks import HOOKS, PLACES
+from .settings import FILES, GROUPS, PROXIES, find_proxies, replace_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def redirect(
             if value not in plain:
                 arguments += [f"--{option}", value]
     # Not an argument: other users can read those.
-    variables[INDEXES] = json.dumps(local_index.index_urls)
+    variables[PLACES] = json.dumps([local_index.url, local_index.pages_of_pip])
+    variables[HOOKS] = resource_file("index", "pip", "hooks.py")
     variables |= replace_files(command, environ, folder, replaced_file, replaced_group)
     return arguments, variables
 

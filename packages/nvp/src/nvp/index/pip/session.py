@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -190,7 +190,6 @@ def _make_index(
     """Create the local index that replaces pip's indexes."""
     options = command.options
     settings = make_settings(command, environ, trusts_pages=True)
-    settings = replace(settings, pip=options.version)
     host = find_host(settings)
     return LocalIndex(
         Client(

@@ -31,9 +31,6 @@ from .process import Pip
 
 logger = logging.getLogger(__name__)
 
-# A copy of INDEXES in probe.py: importing that module would run it.
-INDEXES = "NVP_REPLACED_INDEXES"
-
 PROXIES = {"proxy", "no_proxy_env"}
 """pip's options for proxies."""
 
@@ -74,8 +71,6 @@ def make_settings(
         trusts_pages=trusts_pages,
         # For requests, these variables have priority over the option.
         cert=(bundle if trust_env else None) or options.cert,
-        bundle=options.bundle,
-        trusts_system=options.trusts_system,
         client_cert=options.client_cert,
         proxy=options.proxy or None,
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),

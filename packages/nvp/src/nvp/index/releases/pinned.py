@@ -25,7 +25,8 @@ from ..http.client import Client
 from ..http.threads import LoopThread
 from ..http.urls import Settings
 from ..pip.settings import Indexes
-from ..selection.reader import UNAVAILABLE, Reader
+from ..selection.pieces import UNAVAILABLE
+from ..selection.reader import Reader
 from ..selection.wheel_files import find_wheels
 from .machines import open_sources
 from .reading import Watch

@@ -29,10 +29,11 @@ from ..pip.command import PipCommand
 from ..pip.settings import Interpreter
 from ..selection.component import select
 from ..selection.options import Selection
-from ..selection.reader import UNAVAILABLE, Progress, Reader
+from ..selection.pieces import UNAVAILABLE
+from ..selection.reader import Progress, Reader
 from ..selection.shown import ShownPage
 from ..selection.wheel_files import is_large, release_of_sdist
-from ..server.upstream import make_upstream
+from ..server.places import make_upstream
 from .rows import make_table
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,8 @@ from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
 from .kept import FOREVER, PAGES, WARNED, Aging, Room, is_named, weigh
 from .options import Selection
-from .reader import UNAVAILABLE, Progress, Reader
+from .pieces import UNAVAILABLE
+from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
     ShownPage,

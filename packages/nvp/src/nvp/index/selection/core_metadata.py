@@ -34,8 +34,15 @@ from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
 from .options import allows_python
-from .pieces import ComparedWheel, CopiedWheel, Settle, find_own, location_of
-from .reader import UNAVAILABLE, Reader
+from .pieces import (
+    UNAVAILABLE,
+    ComparedWheel,
+    CopiedWheel,
+    Settle,
+    find_own,
+    location_of,
+)
+from .reader import Reader
 from .renaming import find_label
 from .wheel_files import SMALLEST
 

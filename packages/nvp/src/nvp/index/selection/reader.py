@@ -50,13 +50,6 @@ from .pieces import ComparedWheel, CopiedWheel, find_own, stream_pieces
 
 logger = logging.getLogger(__name__)
 
-UNAVAILABLE = (
-    errors.PackageNotFoundError,
-    errors.ResourceUnavailable,
-    errors.SourceRepositoryUnavailable,
-)
-"""The exceptions that third-party components raise if they cannot send a file."""
-
 T = TypeVar("T")
 
 Progress = Callable[[int, int], None]

@@ -27,7 +27,8 @@ from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
 from .kept import FOREVER, Aging, Room, key_of, weigh_text
 from .options import Later, Selection
-from .reader import UNAVAILABLE, Reader
+from .pieces import UNAVAILABLE
+from .reader import Reader
 from .renaming import Offer, Release, Wheel, make_offers
 from .shown import ShownRelease
 from .wheel_files import has_label

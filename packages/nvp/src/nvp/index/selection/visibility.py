@@ -36,7 +36,8 @@ from ...wheels.archive import is_for_platform, parse_requires
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection
-from .reader import UNAVAILABLE, Progress, Reader
+from .pieces import UNAVAILABLE
+from .reader import Progress, Reader
 from .wheel_files import is_large, release_of_sdist
 
 logger = logging.getLogger(__name__)

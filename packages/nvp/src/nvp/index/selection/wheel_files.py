@@ -34,7 +34,7 @@ from ...wheels.archive import (
 from ..http.threads import Turns
 from .kept import FOREVER, WARNED, Aging
 from .options import Target, allows_python
-from .reader import UNAVAILABLE
+from .pieces import UNAVAILABLE
 from .renaming import find_label
 
 logger = logging.getLogger(__name__)

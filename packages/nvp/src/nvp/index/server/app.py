@@ -8,16 +8,15 @@ URL or gets a redirect; other files are streamed with little memory.
 from __future__ import annotations
 
 import asyncio
-import base64
+import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -32,7 +31,12 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
-from ..http.urls import METADATA, UpstreamError, server_of
+from ..http.urls import (
+    METADATA,
+    CompleteResponse,
+    UpstreamError,
+    split_credentials,
+)
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import ComparedWheel, stream_pieces
@@ -40,8 +44,9 @@ from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .rendering import find_forms, respond_with
+from .rendering import find_forms, link, respond_with
 from .responses import (
+    DIRECT,
     FILE_HEADERS,
     HEADERS,
     NO_LABEL,
@@ -53,11 +58,10 @@ from .responses import (
     TokenCheck,
     UpstreamResponse,
     find_range,
-    link,
     make_handler,
     with_checked_length,
 )
-from .upstream import GoneError
+from .upstream import LINKS, GoneError, LinksUpstream, UnjudgedError
 
 T = TypeVar("T")
 
@@ -77,6 +81,9 @@ OnWait = Callable[[str], None]
 """Called with the project of a page that takes longer than `_SILENCE`."""
 
 _SILENCE = 2.0
+
+LinkUp = Callable[[model.File, str], model.File]
+"""Returns a file of a project with the URL for installers."""
 
 OnPage = Callable[[PageVerdicts], None]
 """Called with the verdicts on a requested page."""
@@ -127,6 +134,7 @@ def make_app(
         routes=mounts,
         middleware=checks,
         exception_handlers={
+            UnjudgedError: failures.respond_without,
             UpstreamError: failures.respond,
             InputError: failures.respond,
             GoneError: make_handler(410),
@@ -160,16 +168,17 @@ class _Handlers:
         self._on_page = on_page or (lambda _: None)
         self._on_wait = on_wait or (lambda _: None)
         self._failures = failures
-        self._asked: dict[str, str] = {}  # the server that needs them, for each path
 
     def routes(self) -> list[Route]:
         """Return the routes, from the most to the least specific."""
-        if self._source.links is not None:
-            pages = [Route("/links/", self.links)]
+        # Only the user's own pip may say what is on a page.
+        methods = ["GET", "POST"] if self._source.access.local else ["GET"]
+        if isinstance(self._source.upstream, LinksUpstream):
+            pages = [Route("/links/", self.links, methods=methods)]
         else:
             pages = [
                 Route("/simple/", self.projects),
-                Route("/simple/{project}/", self.project),
+                Route("/simple/{project}/", self.project, methods=methods),
                 Route("/simple/{project}", self.add_slash),
             ]
         return [*pages, Route("/f/{project}/{label}/{mark}/{name}", self.file)]
@@ -197,15 +206,32 @@ class _Handlers:
             raise errors.PackageNotFoundError(ascii(name))
         # pip reads METADATA from the whole wheel, other installers by range requests.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
-        work = partial(self._make_page, name, forms, reads_parts=reads_parts)
+        direct = await self._take_page(request, name)
+        link_up = self._linking("../../", reads_parts=reads_parts, direct=direct)
+        work = partial(self._make_page, name, forms, link_up)
         kept = self._source.kept
         if kept is None:
             return await self._with_credentials(request, work)
         key = self._root, self._source.client.identity, name, forms, reads_parts
         return await self._with_credentials(request, lambda: kept.make(key, work))
 
+    async def _take_page(self, request: Request, name: str) -> bool:
+        """Take the page that pip has read; return whether the request has one."""
+        if request.method != "POST":
+            return False
+        head, _, body = (await request.body()).partition(b"\n")
+        url, kind, pair = json.loads(head)
+        url, _ = split_credentials(url)
+        if pair is not None:
+            self._source.client.add_credentials(url, tuple(pair))
+        headers = {"content-type": kind}
+        reply = CompleteResponse(status=200, url=url, headers=headers, body=body)
+        logger.info("pip has read %s: %d bytes", redacted(url), len(body))
+        await self._source.upstream.take(reply, name)
+        return True
+
     async def _make_page(
-        self, name: str, forms: tuple[Format, Format], *, reads_parts: bool
+        self, name: str, forms: tuple[Format, Format], link_up: LinkUp
     ) -> Response:
         late = asyncio.get_running_loop().call_later(_SILENCE, self._on_wait, name)
         try:
@@ -214,40 +240,37 @@ class _Handlers:
             late.cancel()
         self._on_page(shown.judged)
         self._report_plain(shown)
-        files = tuple(
-            self._link_up(file, name, "../../", reads_parts=reads_parts)
-            for file in page.files
-        )
+        files = tuple(link_up(file, name) for file in page.files)
         logger.info("page of %s: %d files", name, len(files))
         return respond_with(with_files(page, files), forms, self._failures.warn)
 
     async def links(self, request: Request) -> Response:
         """Send all files on one page, for pip's ``--find-links``."""
-        if self._source.links is None:
-            raise errors.PackageNotFoundError("links")
+        upstream = self._source.upstream
+        if not isinstance(upstream, LinksUpstream):
+            raise errors.PackageNotFoundError(LINKS)
         forms = find_forms(request)
-        everything = await self._with_credentials(request, self._source.links.read_all)
+        direct = await self._take_page(request, LINKS)
+        everything = await self._with_credentials(request, upstream.read_all)
+        link_up = self._linking("../", direct=direct)
         projects = {
             project_of(file.filename)
             for file in everything.files
             if find_label(file.filename) is not None or may_be_build(file.filename)
         }
         files = [
-            self._link_up(file, project_of(file.filename), "../")
+            link_up(file, project_of(file.filename))
             for file in everything.files
             if project_of(file.filename) not in projects
         ]
         for name in sorted(projects):
             page = await self._source.repository.get_project_page(name)
-            files += [self._link_up(file, name, "../") for file in page.files]
+            files += [link_up(file, name) for file in page.files]
         return respond_with(with_files(everything, files), forms, self._failures.warn)
 
-    def _link_up(
-        self, file: model.File, project: str, root: str, *, reads_parts: bool = False
-    ) -> model.File:
-        return link(
-            self._source, file, project, self._root, shown=root, reads_parts=reads_parts
-        )
+    def _linking(self, shown: str, **options: Any) -> LinkUp:
+        """Return a function that links the files of a page, with options of `link`."""
+        return partial(link, self._source, root=self._root, shown=shown, **options)
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""
@@ -276,7 +299,8 @@ class _Handlers:
                 return await self._send(resource, request)
             resource = model.LocalResource(path=self._source.saved[name])
         if isinstance(resource, model.HttpResource):
-            if not self._source.is_reachable(resource.url):
+            direct = self._source.upstream.is_taken and DIRECT in request.headers
+            if not direct and not self._source.is_reachable(resource.url):
                 logger.info("%s: streamed from %s", name, redacted(resource.url))
                 return await self._stream(resource.url, request)
             logger.info("%s: redirected to %s", name, redacted(resource.url))
@@ -353,33 +377,18 @@ class _Handlers:
     async def _with_credentials(
         self, request: Request, read: Callable[[], Awaitable[T]]
     ) -> T:
-        """Read a page, with credentials that pip got from its user after a 401.
+        """Read a page, unless it needs credentials that this program does not have.
 
-        Other requests' credentials are ignored: pip sends those of one index to all,
-        since they are on one server here, and those of a netrc default entry.
+        The credentials in requests are ignored: pip sends those of one index to all,
+        since they are on one server here, and those of a netrc default entry. Clients
+        of `serve` may send those of other users.
         """
-        client = self._source.client
-        scheme, _, text = request.headers.get("authorization", "").partition(" ")
-        if request.url.path in self._asked and scheme.lower() == "basic":
-            place = self._asked.pop(request.url.path)
-            with suppress(ValueError):
-                pair = base64.b64decode(text).decode("latin-1").partition(":")
-                client.add_credentials(place, (pair[0], pair[2]))
         try:
             return await read()
         except UpstreamError as shared:
             error = copy(shared)  # because other requests may share it
-            if error.status == 401:
-                # Clients of `serve` may send credentials of other users.
-                place = self._source.url
-                if error.reply and server_of(error.reply.url) != server_of(place):
-                    place = error.reply.url  # after a redirect
-                if self._source.access.local and client.may_prompt(place):
-                    self._asked[request.url.path] = place
-                elif self._source.access.local and error.reply:
-                    error.reply = replace(error.reply, status=403)  # pip skips both
-                elif scheme:
-                    error.reply = None  # otherwise pip would use the next index
+            if error.status == 401 and "authorization" in request.headers:
+                error.reply = None  # otherwise pip would use the next index
             raise self._source.redirecting(error) from None
 
     def _report_plain(self, shown: ShownPage) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from mimetypes import guess_type
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -19,41 +15,33 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
-from ..http.urls import is_http, split_credentials
+from ..http.urls import file_name, is_http, split_credentials
 from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
-from ..selection.reader import UNAVAILABLE, Reader
+from ..selection.pieces import UNAVAILABLE, HashingRepository
+from ..selection.reader import Reader
 from ..selection.renaming import find_label
 from ..selection.shown import ShownPage, ShownRelease
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, OnWait, make_app
-from .hashing import HashingRepository
 from .kept_pages import KeptPages
+from .places import (
+    LocalLinksUpstream,
+    find_links_path,
+    is_odd,
+    is_page,
+    make_upstream,
+    names_in,
+)
 from .responses import Access, Source
 from .server import Server
-from .upstream import (
-    LinksUpstream,
-    LocalLinksUpstream,
-    Upstream,
-    local_path,
-    make_upstream,
-)
+from .upstream import LinksUpstream, Upstream, is_distribution
 
 if TYPE_CHECKING:
     from .served_locks import LockableRelease, LockFiles
 
 logger = logging.getLogger(__name__)
-
-_ARCHIVE = re.compile(
-    r".*-.*\.(whl|zip|tar|t[abglx]z2?|(tar\.)?(gz|bz2|xz|lz|lzma))", re.IGNORECASE
-)
-_PLAIN = re.compile(
-    r"(?!.*-v?\d[^-]*-((a|b|c|r|rc|alpha|beta|pre|preview|post|rev|dev)(?![a-z])"
-    r"|\d+(?!\d*\.\d))).*-[^-]+\.(tar\.gz|zip)|.*\.whl"
-)
-"""Distributions, and those that every pip finds: not ``demo-1.0-1.zip``, whose version
-is 1 in a directory, and 1.0.post1 on a page."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,9 +135,13 @@ class LocalIndex:
         return self._locks
 
     @property
-    def index_urls(self) -> list[str]:
-        """The URLs of the indexes that are served, as the user gave them."""
-        return [url for url, links in self._urls if not links]
+    def pages_of_pip(self) -> dict[str, str]:
+        """``{local URL: URL as the user gave it}`` of the pages that pip can read."""
+        return {
+            here: url
+            for (url, links), here in self._urls.items()
+            if is_http(url) and not (links and is_distribution(file_name(url)))
+        }
 
     @property
     def places(self) -> dict[str, str]:
@@ -186,11 +178,11 @@ class LocalIndex:
         :returns: the local URLs; empty if no directory has builds, or one has a file
             that not every pip finds there, so that pip reads the paths itself.
         """
-        paths = {x: path for x in locations if (path := _find_links_path(x))}
+        paths = {x: path for x in locations if (path := find_links_path(x))}
         folders = [path for path in dict.fromkeys(paths.values()) if path.is_dir()]
-        found = [path / name for path in folders for name in _names(path)]
+        found = [path / name for path in folders for name in names_in(path)]
         judges = not self._selection.unchecked
-        if any(map(_is_odd, found)) or not any(
+        if any(map(is_odd, found)) or not any(
             find_label(path.name) is not None or (judges and may_be_build(path.name))
             for path in found
         ):
@@ -198,7 +190,7 @@ class LocalIndex:
         upstream = LocalLinksUpstream([*dict.fromkeys(paths.values())], self._client)
         here = self._place(next(iter(paths)), upstream, links=True)
         self._urls |= {(location, True): here for location in paths}
-        pages = map(str, filter(_is_page, found))
+        pages = map(str, filter(is_page, found))
         more = [(page, LinksUpstream(page, self._client)) for page in pages]
         return [here, *(self._place(*each, links=True) for each in more)]
 
@@ -311,10 +303,10 @@ class LocalIndex:
         return Source(
             path=path,
             url=url,
+            upstream=upstream,
             repository=repository,
             client=self._client,
             access=self._access,
-            links=upstream if isinstance(upstream, LinksUpstream) else None,
             originals=self._originals if remembers else None,
             passing=self.passing,
             rewritten=self.rewritten if remembers else None,
@@ -415,35 +407,3 @@ class LocalIndex:
                 if found := self._server.call(repository.recall(project)).releases:
                     return found
         return {}
-
-
-def _find_links_path(location: str) -> Path | None:
-    """Return the path of a value of ``--find-links``, as pip finds it; or ``None``."""
-    if is_http(location):
-        return None
-    try:
-        text = os.fspath(local_path(location))
-        if location.startswith("~") or os.pardir in text:  # perhaps after a link
-            text = os.path.realpath(os.path.expanduser(text))
-        path = Path(os.path.abspath(text))
-        is_file = path.is_file() and not _is_page(path)
-        return path if path.is_dir() or is_file else None
-    except (OSError, ValueError, RecursionError):  # a long chain of links, for example
-        return None
-
-
-def _is_page(path: Path) -> bool:
-    return guess_type(path.name, strict=False)[0] == "text/html"
-
-
-def _is_odd(path: Path) -> bool:
-    """Return whether pip finds a file only by its name, or only some pips find it."""
-    is_plain = _PLAIN.fullmatch(path.name) is not None and path.is_file()
-    return _ARCHIVE.fullmatch(path.name) is not None and not is_plain
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []  # pip reports the error

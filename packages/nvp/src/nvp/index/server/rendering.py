@@ -1,4 +1,4 @@
-"""Pages of the local index in JSON and HTML.
+"""Pages of the local index in JSON and HTML, and the links on them.
 
 The serializers of simple-repository 0.11.1 drop keys that its model lacks, and the
 HTML serializer does not escape most text of a page.
@@ -10,7 +10,9 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 from simple_repository import content_negotiation, errors, model, serializer
 from simple_repository.content_negotiation import Format
@@ -19,11 +21,18 @@ from starlette.responses import Response
 
 from nvidia_variant_provider.errors import InputError
 
-from ..http.kept_keys import KEPT_KEY, api_version, kept_keys, write_metas, write_time
+from ..http.kept_keys import (
+    KEPT_KEY,
+    LABEL_KEY,
+    api_version,
+    kept_keys,
+    write_metas,
+    write_time,
+)
 from ..http.urls import ALGORITHMS, is_text
-from ..selection.kept import SIZE_KEY
+from ..selection.kept import METADATA_KEY, SIZE_KEY, mark_of
 from .kept_pages import CUT_KEY, HTML_KEY
-from .responses import HEADERS, break_off
+from .responses import HEADERS, NO_LABEL, Source, break_off
 
 _HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY, SIZE_KEY)
 
@@ -163,3 +172,54 @@ def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
 
 def _write(attributes: Mapping[str, str]) -> str:
     return " ".join(f'{k}="{html.escape(text)}"' for k, text in attributes.items())
+
+
+def link(
+    source: Source,
+    file: model.File,
+    project: str,
+    root: str,
+    *,
+    shown: str,
+    reads_parts: bool = False,
+    direct: bool = False,
+) -> model.File:
+    """Return ``file`` with the URL at which an installer gets it.
+
+    If possible, a file keeps its own URL, because lock files record it and outlive this
+    server.
+
+    :param root: the path prefix of the source on this server.
+    :param shown: this prefix as it appears on the page: a relative path or a URL.
+    :param reads_parts: whether the installer reads METADATA by range requests.
+    :param direct: whether the installer has the credentials for the file.
+    """
+    is_reachable = direct or source.is_reachable(file.url)
+    label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
+    if not source.access.local:
+        # Only our own pip gets local URLs for non-variant wheels: they show what pip
+        # selects, and pip's output gets the original URLs.
+        label = label or NO_LABEL
+    if label == NO_LABEL and is_reachable:
+        # A file whose METADATA only this server has must not keep its own URL, unless
+        # the installer can do without that METADATA.
+        if METADATA_KEY not in file.private_metadata:
+            return file
+        if reads_parts and not source.access.local:
+            return replace(file, dist_info_metadata=None)
+    if label not in (None, NO_LABEL):
+        reason = "variants"
+    elif is_reachable:
+        reason = "METADATA that its index lacks"
+    else:
+        reason = (
+            "a directory" if file.url.startswith("file:") else "credentials or a proxy"
+        )
+    source.passing.setdefault(project, reason)
+    # A path segment of only dots would mean another directory.
+    named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
+    parts = [project, named or NO_LABEL, mark_of(file), file.filename]
+    path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
+    if source.originals is not None:
+        source.originals[root + path] = file.url
+    return replace(file, url=shown + path)

@@ -17,10 +17,10 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
-from simple_repository import content_negotiation, model
+from simple_repository import content_negotiation
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import (
@@ -33,7 +33,6 @@ from starlette.responses import (
 from nvidia_variant_provider.errors import InputError
 
 from ..http.client import Client
-from ..http.kept_keys import LABEL_KEY
 from ..http.replies import OWN, is_own
 from ..http.urls import (
     CompleteResponse,
@@ -44,10 +43,9 @@ from ..http.urls import (
     is_loopback,
 )
 from ..selection.component import VariantRepository
-from ..selection.kept import METADATA_KEY, mark_of
 from .kept_pages import KeptPages
 from .static_files import is_of_index
-from .upstream import LinksUpstream, local_path
+from .upstream import Upstream, local_path
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -251,6 +249,11 @@ class Failures:
             return break_off(reply.raw, error, headers, self.warn)
         return Response(reply.raw, status_code=reply.status, headers=headers)
 
+    async def respond_without(self, _: Request, error: Exception) -> Response:
+        """Let pip use a page as pip has read it."""
+        self.warn(str(error))
+        return Response(status_code=204)
+
     async def respond_to_defect(self, request: Request, error: Exception) -> Response:
         """Respond to an unexpected exception; only this request fails."""
         message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
@@ -314,6 +317,10 @@ addition to loopback addresses."""
 
 ANY_HOST = ("*",)
 
+DIRECT = "Nvp-Direct"
+"""The header of a request for a file by a pip that requests the target of a redirect
+like its own URL, with its own credentials; see ``hooks.py``."""
+
 NO_LABEL = "-"
 """The placeholder for a label in the path of files that are not variants."""
 
@@ -341,11 +348,9 @@ class Source:
 
     :param path: the path on the server, such as ``/0``; may be empty.
     :param url: the URL of the upstream, without credentials.
-    :param repository: the upstream with the variants selected.
+    :param repository: ``upstream`` with the variants selected.
     :param client: reads the files of the upstream.
     :param access: the installer's access to files without this server.
-    :param links: the upstream itself, if it is a page of links (pip's
-        ``--find-links``) rather than an index.
     :param originals: collects the original URL of each path.
     :param passing: collects ``{project: why its files have URLs of this server}``.
     :param rewritten: collects ``{SHA-256 of the rewritten wheel: SHA-256 of the
@@ -356,10 +361,10 @@ class Source:
 
     path: str
     url: str
+    upstream: Upstream
     repository: VariantRepository
     client: Client
     access: Access
-    links: LinksUpstream | None = None
     originals: MutableMapping[str, str] | None = None
     passing: MutableMapping[str, str] = field(default_factory=dict)
     rewritten: MutableMapping[str, str] | None = None
@@ -396,51 +401,3 @@ class Source:
     def may_send(self, path: Path) -> bool:
         """Return whether the installer may read a local file."""
         return self.access.local or is_of_index(path, local_path(self.url))
-
-
-def link(
-    source: Source,
-    file: model.File,
-    project: str,
-    root: str,
-    *,
-    shown: str,
-    reads_parts: bool = False,
-) -> model.File:
-    """Return ``file`` with the URL at which an installer gets it.
-
-    If possible, a file keeps its own URL, because lock files record it and outlive this
-    server.
-
-    :param root: the path prefix of the source on this server.
-    :param shown: this prefix as it appears on the page: a relative path or a URL.
-    :param reads_parts: whether the installer reads METADATA by range requests.
-    """
-    label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
-    if not source.access.local:
-        # Only our own pip run gets local URLs for non-variant wheels: the requests show
-        # what pip selects, and the original URLs are restored in pip's output.
-        label = label or NO_LABEL
-    if label == NO_LABEL and source.is_reachable(file.url):
-        # A file whose METADATA only this server has must not keep its own URL, unless
-        # the installer can do without that METADATA.
-        if METADATA_KEY not in file.private_metadata:
-            return file
-        if reads_parts and not source.access.local:
-            return replace(file, dist_info_metadata=None)
-    if label not in (None, NO_LABEL):
-        reason = "variants"
-    elif source.is_reachable(file.url):
-        reason = "METADATA that its index lacks"
-    else:
-        reason = (
-            "a directory" if file.url.startswith("file:") else "credentials or a proxy"
-        )
-    source.passing.setdefault(project, reason)
-    # A path segment of only dots would mean another directory.
-    named = f"{NO_LABEL}{label}" if label and not label.strip(".") else label
-    parts = [project, named or NO_LABEL, mark_of(file), file.filename]
-    path = f"f/{'/'.join(quote(part, safe='') for part in parts)}"
-    if source.originals is not None:
-        source.originals[root + path] = file.url
-    return replace(file, url=shown + path)

@@ -19,11 +19,13 @@ from ...metadata.requirements import NON_VARIANT, SelectedVariant
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.options import Selection
-from ..selection.reader import UNAVAILABLE, Reader
+from ..selection.pieces import UNAVAILABLE
+from ..selection.reader import Reader
 from ..selection.renaming import Wheel, group
 from ..selection.shown import ShownRelease
 from ..selection.visibility import BuildJudge, PageVerdicts
-from .responses import Source, link
+from .rendering import link
+from .responses import Source
 from .server import Server
 from .upstream import Upstream
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from html import escape
-from itertools import chain, islice, takewhile
-from operator import attrgetter, itemgetter
+from itertools import islice, takewhile
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packaging.utils import canonicalize_name, is_normalized_name
+from packaging.utils import canonicalize_name
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
@@ -30,7 +29,6 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.urls import (
-    HTML_PAGE,
     METADATA,
     REFUSED,
     CompleteResponse,
@@ -41,7 +39,6 @@ from ..http.urls import (
     is_text,
     path_of_file_url,
     server_of,
-    split_credentials,
     with_suffix,
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
@@ -60,6 +57,10 @@ _MOST_SERVERS = 64
 """The maximum number of servers that a page may name; real pages name up to 3."""
 
 
+LINKS = "links"
+"""The name of a page with the files of all projects."""
+
+
 class Upstream(SimpleRepository):
     """The base class of upstreams, which caches the files of the latest pages."""
 
@@ -69,6 +70,9 @@ class Upstream(SimpleRepository):
     is_of_pip = False
     """Whether pip gets pages of links in JSON, and local pages that are not judged."""
 
+    is_taken = False
+    """Whether pip itself has read a page, and can read the files with credentials."""
+
     kept: KeptPages | None = None
     """The cache of pages, if any."""
 
@@ -76,6 +80,9 @@ class Upstream(SimpleRepository):
         # The files of pages, for requests right after a page, each with its weight.
         self._pages: Aging[str, tuple[int, dict[str, list[model.File]]]]
         self._pages = Aging(PAGES, FOREVER, weigh=itemgetter(0))
+        # The pages that pip has read.
+        self._taken: Aging[str, model.ProjectDetail]
+        self._taken = Aging(PAGES, FOREVER, weigh=weigh)
 
     async def get_project_page(
         self,
@@ -89,7 +96,7 @@ class Upstream(SimpleRepository):
         :raises UpstreamError: the index sends an invalid response.
         """
         name = canonicalize_name(project_name)
-        page = await self._read_page(name)
+        page = self._taken.get(name) or await self._read_page(name)
         files: dict[str, list[model.File]] = {}
         for file in page.files:
             files.setdefault(file.filename, []).append(file)
@@ -174,11 +181,29 @@ class Upstream(SimpleRepository):
         page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await _refuse_near_files(page, client, url, reply.url)
 
+    async def take(self, reply: CompleteResponse, name: str) -> None:
+        """Keep a page that pip has read for this run of pip.
+
+        :raises UnjudgedError: this program cannot read the page.
+        """
+        try:
+            page = await asyncio.to_thread(_parse, reply, name)
+        except UpstreamError as error:
+            raise UnjudgedError(error.message, reply.url) from None
+        self._taken.put(name, page)
+        self.is_taken = True
+
     async def _read_page(self, project: str) -> model.ProjectDetail:
         raise NotImplementedError
 
     async def _read_names(self) -> Iterable[str]:
         raise NotImplementedError
+
+
+class UnjudgedError(UpstreamError):
+    """pip has read a page that this program cannot read."""
+
+    usual_hint = "tell the owner of the index"
 
 
 class GoneError(errors.PackageNotFoundError):
@@ -217,32 +242,6 @@ class HttpUpstream(Upstream):
             raise
 
 
-class FolderUpstream(Upstream):
-    """An index in a directory: ``{project}/index.html``, or the files themselves."""
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        super().__init__()
-        # Like pip, resolve the URLs of a page against this path, even if it is a link.
-        self.folder = Path(os.path.abspath(folder))
-
-    async def _read_names(self) -> Iterable[str]:
-        found = await asyncio.to_thread(_items, self.folder)
-        return (x.name for x in found if x.is_dir() and is_normalized_name(x.name))
-
-    async def _read_page(self, project: str) -> model.ProjectDetail:
-        note(0.0)
-        return await asyncio.to_thread(self._read, project)
-
-    def _read(self, project: str) -> model.ProjectDetail:
-        # The name is normalized, so it cannot lead out of the directory.
-        page = self.folder / project / HTML_PAGE
-        if os.path.exists(page):
-            return _read_file(page, project, self.is_of_pip)
-        if not os.path.isdir(page.parent):
-            raise errors.PackageNotFoundError(project)
-        return _list_folder(page.parent.resolve(), project)
-
-
 class LinksUpstream(Upstream):
     """The target of pip's ``--find-links``: a directory, or a page of links.
 
@@ -259,7 +258,8 @@ class LinksUpstream(Upstream):
 
     async def read_all(self) -> model.ProjectDetail:
         """Return the files of all projects, and cache them for pages of projects."""
-        page = self._whole = await self._read_whole()
+        page = self._taken.get(LINKS) or await self._read_whole()
+        self._whole = page
         names = (canonicalize_name(file.filename) for file in page.files)
         self._names = sorted((name, number) for number, name in enumerate(names))
         return page
@@ -268,19 +268,19 @@ class LinksUpstream(Upstream):
         url, name = self.location, file_name(self.location)
         if is_http(url):
             # Like pip, take the URL of a file for the file, with the hash in the URL.
-            is_file = name.endswith(".whl") or release_of_sdist(name)
+            is_file = is_distribution(name)
             link = f'<a href="{escape(url)}"></a>' if is_file else ""
-            own = parse_page(link.encode(), "text/html", url, "links", exact=True)
+            own = parse_page(link.encode(), "text/html", url, LINKS, exact=True)
             if is_file and not await self._is_page():
                 return own
             accept = ACCEPT if self.is_of_pip else "text/html"
-            page = await self._fetch(self._client, url, accept, "links")
+            page = await self._fetch(self._client, url, accept, LINKS)
             return with_files(page, (*page.files, *own.files))
         note(0.0)
         path = local_path(url)
         if path.is_dir():
-            return await asyncio.to_thread(_list_folder, path.resolve(), "links")
-        return await asyncio.to_thread(_read_file, path, "links", self.is_of_pip)
+            return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
+        return await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
 
     async def _is_page(self) -> bool:
         """Return whether the URL of a file is a page, too; pip asks the same."""
@@ -304,58 +304,6 @@ class LinksUpstream(Upstream):
         own = takewhile(lambda item: item[0].startswith(start), later)
         files = tuple(page.files[number] for number in sorted(n for _, n in own))
         return replace(page, name=project, files=files)
-
-
-class LocalLinksUpstream(LinksUpstream):
-    """The directories and files of ``--find-links`` on one page, in pip's order.
-
-    Of files that differ only in their paths, pip prefers the one with the first path.
-    """
-
-    def __init__(self, paths: Sequence[Path], client: Client) -> None:
-        super().__init__(str(paths[0]), client)
-        self._paths = paths
-
-    async def _read_whole(self) -> model.ProjectDetail:
-        note(0.0)
-        return await asyncio.to_thread(self._list)
-
-    def _list(self) -> model.ProjectDetail:
-        files: dict[str, model.File] = {}
-        found = [_list_folder(path, "links").files for path in self._paths]
-        for file in sorted(chain(*found), key=attrgetter("url")):
-            files.setdefault(file.filename, file)
-        last = tuple(reversed(files.values()))  # pip prefers the last of equal files
-        return model.ProjectDetail(meta=model.Meta("1.0"), name="links", files=last)
-
-
-def make_upstream(
-    url: str, pair: tuple[str, str] | None, client: Client, *, links: bool = False
-) -> HttpUpstream | FolderUpstream | LinksUpstream | None:
-    """Create the upstream of an index or of a page of links, and store its credentials.
-
-    :param url: the URL, perhaps with a user and a password, which override ``pair``.
-    :param pair: pip's user and password for the URL, also used if the URL has a user
-        without a password.
-    :param links: whether the URL is a target of ``--find-links``.
-    :returns: ``None`` for a URL that pip would not read, or a missing directory.
-    """
-    bare, own = split_credentials(url)
-    if is_http(bare):
-        if not client.is_allowed(bare):
-            return None
-        if own is not None and (own[1] or pair is None):
-            pair = own
-        if pair is not None:
-            is_named = own is not None and not links  # pip reads no user of a link page
-            whole = urlsplit(url).password is not None if is_named else None
-            client.add_credentials(bare, pair, whole=whole)
-    if links:
-        return LinksUpstream(bare, client)
-    if is_http(bare):
-        return HttpUpstream(bare, client)
-    folder = local_path(bare)
-    return FolderUpstream(folder) if os.path.isdir(folder) else None
 
 
 def _parse(
@@ -410,7 +358,11 @@ async def _refuse_near_files(
     return replace(page, files=files)
 
 
-def _read_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
+def read_page_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
+    """Read a page in HTML.
+
+    :param passes: whether an installer gets the page if this program cannot read it.
+    """
     body, url = read_bytes(path, limit=LARGE_BYTES), path.absolute().as_uri()
     head = {"content-type": "text/html"}
     reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=body)
@@ -421,21 +373,31 @@ def _read_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
         raise
 
 
-def _list_folder(folder: Path, project: str) -> model.ProjectDetail:
+def list_folder(folder: Path, project: str) -> model.ProjectDetail:
+    """Return a page with the files in a directory, or with one file."""
     files = tuple(
         model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
-        for path in (_items(folder) if folder.is_dir() else [folder])
+        for path in (items(folder) if folder.is_dir() else [folder])
         if path.is_file() and is_text(path.name)
     )
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
-def _items(folder: Path) -> list[Path]:
+def items(folder: Path) -> list[Path]:
+    """Return the paths in a directory, sorted.
+
+    :raises UpstreamError: the directory cannot be read.
+    """
     try:
         return sorted(folder.iterdir())
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise UpstreamError(message, path=str(folder)) from None
+
+
+def is_distribution(name: str) -> bool:
+    """Return whether a file name is that of a wheel or a source distribution."""
+    return name.endswith(".whl") or release_of_sdist(name) is not None
 
 
 def local_path(location: str) -> Path:

@@ -20,7 +20,7 @@ from ...knowledge.tables import MISSING, VendorIndex, find_vendors
 from ..http.client import Client
 from ..http.urls import is_http
 from ..selection.options import Selection
-from ..selection.reader import UNAVAILABLE
+from ..selection.pieces import UNAVAILABLE
 from ..selection.wheel_files import find_wheels
 from .upstream import HttpUpstream, LinksUpstream, Upstream
 

@@ -1,0 +1,153 @@
+"""The places that a user names: indexes and links, on servers and in directories."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from mimetypes import guess_type
+from operator import attrgetter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from packaging.utils import is_normalized_name
+from simple_repository import errors, model
+
+from ..http.client import Client
+from ..http.urls import HTML_PAGE, is_http, split_credentials
+from .kept_pages import note
+from .upstream import (
+    LINKS,
+    HttpUpstream,
+    LinksUpstream,
+    Upstream,
+    items,
+    list_folder,
+    local_path,
+    read_page_file,
+)
+
+
+def make_upstream(
+    url: str, pair: tuple[str, str] | None, client: Client, *, links: bool = False
+) -> HttpUpstream | FolderUpstream | LinksUpstream | None:
+    """Create the upstream of an index or of a page of links, and store its credentials.
+
+    :param url: the URL, perhaps with a user and a password, which override ``pair``.
+    :param pair: pip's user and password for the URL, also used if the URL has a user
+        without a password.
+    :param links: whether the URL is a target of ``--find-links``.
+    :returns: ``None`` for a URL that pip would not read, or a missing directory.
+    """
+    bare, own = split_credentials(url)
+    if is_http(bare):
+        if not client.is_allowed(bare):
+            return None
+        if own is not None and (own[1] or pair is None):
+            pair = own
+        if pair is not None:
+            is_named = own is not None and not links  # pip reads no user of a link page
+            whole = urlsplit(url).password is not None if is_named else None
+            client.add_credentials(bare, pair, whole=whole)
+    if links:
+        return LinksUpstream(bare, client)
+    if is_http(bare):
+        return HttpUpstream(bare, client)
+    folder = local_path(bare)
+    return FolderUpstream(folder) if os.path.isdir(folder) else None
+
+
+_ARCHIVE = re.compile(
+    r".*-.*\.(whl|zip|tar|t[abglx]z2?|(tar\.)?(gz|bz2|xz|lz|lzma))", re.IGNORECASE
+)
+_PLAIN = re.compile(
+    r"(?!.*-v?\d[^-]*-((a|b|c|r|rc|alpha|beta|pre|preview|post|rev|dev)(?![a-z])"
+    r"|\d+(?!\d*\.\d))).*-[^-]+\.(tar\.gz|zip)|.*\.whl"
+)
+"""Distributions, and those that every pip finds: not ``demo-1.0-1.zip``, whose version
+is 1 in a directory, and 1.0.post1 on a page."""
+
+
+def find_links_path(location: str) -> Path | None:
+    """Return the path of a value of ``--find-links``, as pip finds it; or ``None``."""
+    if is_http(location):
+        return None
+    try:
+        text = os.fspath(local_path(location))
+        if location.startswith("~") or os.pardir in text:  # perhaps after a link
+            text = os.path.realpath(os.path.expanduser(text))
+        path = Path(os.path.abspath(text))
+        is_file = path.is_file() and not is_page(path)
+        return path if path.is_dir() or is_file else None
+    except (OSError, ValueError, RecursionError):  # a long chain of links, for example
+        return None
+
+
+def is_page(path: Path) -> bool:
+    """Return whether pip takes a file for a page of links, by its name."""
+    return guess_type(path.name, strict=False)[0] == "text/html"
+
+
+def is_odd(path: Path) -> bool:
+    """Return whether pip finds a file only by its name, or only some pips find it."""
+    is_plain = _PLAIN.fullmatch(path.name) is not None and path.is_file()
+    return _ARCHIVE.fullmatch(path.name) is not None and not is_plain
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names of the files in a directory; empty if it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # pip reports the error
+
+
+class FolderUpstream(Upstream):
+    """An index in a directory: ``{project}/index.html``, or the files themselves."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        super().__init__()
+        # Like pip, resolve the URLs of a page against this path, even if it is a link.
+        self.folder = Path(os.path.abspath(folder))
+
+    async def _read_names(self) -> Iterable[str]:
+        found = await asyncio.to_thread(items, self.folder)
+        return (x.name for x in found if x.is_dir() and is_normalized_name(x.name))
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        note(0.0)
+        return await asyncio.to_thread(self._read, project)
+
+    def _read(self, project: str) -> model.ProjectDetail:
+        # The name is normalized, so it cannot lead out of the directory.
+        page = self.folder / project / HTML_PAGE
+        if os.path.exists(page):
+            return read_page_file(page, project, self.is_of_pip)
+        if not os.path.isdir(page.parent):
+            raise errors.PackageNotFoundError(project)
+        return list_folder(page.parent.resolve(), project)
+
+
+class LocalLinksUpstream(LinksUpstream):
+    """The directories and files of ``--find-links`` on one page, in pip's order.
+
+    Of files that differ only in their paths, pip prefers the one with the first path.
+    """
+
+    def __init__(self, paths: Sequence[Path], client: Client) -> None:
+        super().__init__(str(paths[0]), client)
+        self._paths = paths
+
+    async def _read_whole(self) -> model.ProjectDetail:
+        note(0.0)
+        return await asyncio.to_thread(self._list)
+
+    def _list(self) -> model.ProjectDetail:
+        files: dict[str, model.File] = {}
+        found = [list_folder(path, LINKS).files for path in self._paths]
+        for file in sorted(chain(*found), key=attrgetter("url")):
+            files.setdefault(file.filename, file)
+        last = tuple(reversed(files.values()))  # pip prefers the last of equal files
+        return model.ProjectDetail(meta=model.Meta("1.0"), name=LINKS, files=last)

@@ -1,0 +1,129 @@
+"""pip reads the pages of the user's indexes itself, in whichever process it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.index_server import serve, start_server
+from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
+from support.wheels import stub_wheel
+
+EDGES = [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """Yield the URL of an index whose page only a client with cookies can read.
+
+    nvp itself keeps no cookies.
+    """
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            is_known = self.headers["Cookie"] == "name=value"
+            page = f'<a href="/{wheel.name}">kern</a>'.encode()
+            body = page if self.path == "/kern/" else wheel.read_bytes()
+            self.send_response(200 if is_known else 302)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Set-Cookie", "name=value; Path=/")
+            self.send_header("Location", self.path)
+            self.end_headers()
+            self.wfile.write(body if is_known else b"")
+
+    with start_server(Handler) as url:
+        yield url
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a project that builds itself, and needs ``kern`` of the index for that."""
+    folder = tmp_path / "project"
+    (folder / "backend").mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["kern"]\n'
+        'build-backend = "backend"\nbackend-path = ["backend"]\n'
+    )
+    (folder / "backend" / "backend.py").write_text(
+        "import kern, shutil, pathlib\n"
+        "def build_wheel(folder, *_, **__):\n"
+        "    built = next(pathlib.Path('dist').glob('*.whl'))\n"
+        "    shutil.copy(built, folder)\n"
+        "    return built.name\n"
+    )
+    (folder / "dist").mkdir()
+    stub_wheel(folder / "dist", "built", "1.0")
+    return folder
+
+
+@pytest.mark.parametrize("version", EDGES)
+def test_the_pip_of_a_build(
+    version: str,
+    index: str,
+    project: Path,
+    pip_of: Callable[[str], Pip],
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "it"
+    done = pip_of(version)("install", "-i", index, "--target", target, project)
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"built": "1.0 None"}
+
+
+def test_the_pip_of_another_environment(
+    index: str, environ: Mapping[str, str], tmp_path: Path
+) -> None:
+    bare = make_environment(tmp_path / "bare")
+    done = Pip(bare.python, environ)("install", "-i", index, "kern")
+    assert done.code == 0, done.text
+    assert installed_labels(bare.packages) == {"kern": "1.0 None"}
+
+
+@pytest.mark.parametrize("version", EDGES)
+def test_a_password_that_the_user_types(
+    version: str,
+    published: Path,
+    environ: Mapping[str, str],
+    pips: Mapping[str, Environment],
+    tmp_path: Path,
+) -> None:
+    """nvp gets it too, for the files that only nvp reads."""
+    target = tmp_path / "it"
+    machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+    with serve(published, credentials="me:secret") as url:
+        install = ("install", "-i", url, "--target", target, "torch")
+        words = ("--python", pips[version].python, *machine, *install)
+        done = subprocess.run(
+            [sys.executable, "-m", "nvp", "pip", *map(str, words)],
+            env=dict(environ),
+            input="me\nsecret\n",
+            capture_output=True,
+            encoding="utf-8",
+            start_new_session=True,  # without a terminal, from which pip would read
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert installed_labels(target)["torch"] == "2.8.0 cu126"
+
+
+def test_a_page_that_only_pip_can_read(pip: Pip, tmp_path: Path) -> None:
+    """pip uses it as without nvp, and a warning says that nvp cannot read it."""
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    (tmp_path / "kern").mkdir()
+    links = (f'<a href="/{wheel.name}{end}">kern</a>' for end in ("", "?twice"))
+    (tmp_path / "kern" / "index.html").write_text("".join(links))
+    with serve(tmp_path) as url:
+        done = pip("install", "-i", url, "--target", tmp_path / "it", "kern")
+    assert done.code == 0, done.text
+    assert f"warning: {url}kern/: " in done.err
+    assert installed_labels(tmp_path / "it") == {"kern": "1.0 None"}
