@@ -225,8 +225,11 @@ def test_a_signal_of_the_timer_from_elsewhere() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
-def test_a_second_signal_before_a_lock_is_taken_again() -> None:
+def test_a_second_signal_before_a_lock_is_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """`Condition.wait` releases its lock, and takes it again after an exception."""
+    monkeypatch.setattr(signals, "_CLEANING", 0)
     lock = threading.Lock()
 
     def wait() -> None:
