@@ -358,12 +358,17 @@ class TestWithoutMetadataFile:
         assert len(warnings) == 1
 
     def test_too_many_labels(self) -> None:
-        names = [f"torch-2.8.0-py3-none-any-x{n}.whl" for n in range(65)]
+        labels = [f"x{number}" for number in range(65)]
+        names = [wheel_name("torch", "2.8.0", label) for label in labels]
         source = Memory({PLAIN: "", **dict.fromkeys(names, "")})
         found, warnings = repository(source)
         assert page(found) == [PLAIN]
         assert "65 labels" in warnings[0]
         assert source.asked == []
+        same = document(dict.fromkeys(labels, TORCH["variants"]["cu128"]))
+        source.files = {**source.files, METADATA: json.dumps(same)}
+        page(repository(source, rewrites=True)[0])
+        assert len(source.asked) == 65  # the metadata, and the wheels of 64 labels
 
 
 @settings(max_examples=30, deadline=None)

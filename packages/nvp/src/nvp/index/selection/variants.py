@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MOST_LABELS = 64
-"""The maximum number of labels whose wheels are opened without a metadata file."""
+"""The maximum number of labels of a release whose wheels are opened or shown."""
 
 _NEEDS_HASHES = (
     "its METADATA has variant markers, which are evaluated by rewriting it, and the "
@@ -346,6 +346,7 @@ class VariantSelector:
             )
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         labels = [label for label in resolution.compatible if pinned in (None, label)]
+        labels = labels[:_MOST_LABELS]
         make = functools.partial(make_offers, release, base=base, conditions=conditions)
         offers, hidden = await asyncio.to_thread(make, labels)
         markers = await self._find_markers(project, offers, resolution, files)
