@@ -116,7 +116,8 @@ def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     budget = compression.Budget()
     budget.until = 0.0
     path = tmp_path / "lib.fatbin"
-    for content in (container(), container(entry(PTX, 80, payload=b"")), CUBIN_80):
+    parts = [container(), container(entry(PTX, 80, payload=b""))]
+    for content in (*parts, CUBIN_80, bytes(64)):
         path.write_bytes(content)
         with pytest.raises(ExtractionError, match="too much code"):
             extract_cubin(str(path), "80".__eq__, budget)
@@ -151,6 +152,16 @@ def test_only_a_part_of_a_payload_of_gigabytes_is_read(
     with pytest.raises(ExtractionError, match="cannot be decompressed"):
         extract_cubin(str(path), "80".__eq__)
     assert read == [4096]
+
+
+def test_a_container_in_two_pieces_of_a_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lib.fatbin"
+    monkeypatch.setattr(extraction, "_PIECE", 16)
+    for place in range(20):
+        path.write_bytes(bytes(place) + container(entry(CUBIN, 80, payload=CUBIN_80)))
+        assert extract_cubin(str(path), "80".__eq__) is not None
 
 
 def test_zstandard_is_named_where_it_is_missing(

@@ -34,6 +34,9 @@ _ENOUGH = 1024 * 1024
 
 _LARGEST = 16 * 1024 * 1024
 
+_PIECE = 64 * 1024 * 1024
+"""The number of bytes that are searched between two looks at the budget."""
+
 _MOST_LARGE = 100
 """The maximum number of large cubins to remember while a file is searched."""
 
@@ -163,9 +166,13 @@ def _unpacked(data: mmap.mmap, packed: _Packed, budget: Budget) -> bytes | None:
 def _packed(data: mmap.mmap, budget: Budget) -> Iterator[_Packed]:
     """Yield the cubins of all containers that are not damaged."""
     at = 0
-    while match := _SEARCH(data, at):
+    while at < len(data):
         if budget.is_late:
             raise ExtractionError(_TOO_MUCH)
+        match = _SEARCH(data, at, at + _PIECE)
+        if match is None:
+            at += _PIECE - len(MAGIC) + 1  # which may lie in two pieces
+            continue
         start = match.start()
         at = start + 1
         if len(data) - start < CONTAINER.size:
