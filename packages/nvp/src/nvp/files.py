@@ -366,23 +366,6 @@ def opened_below(root: str, folder: str) -> Iterator[int | None]:
         yield place
 
 
-def write_below(root: str, path: str, data: bytes) -> None:
-    """Write a file atomically into a directory that `opened_below` opens.
-
-    :raises InputError: the file cannot be written.
-    """
-    folder = os.path.dirname(path)
-    try:
-        with (
-            opened_below(root, folder) as place,
-            replacing(path, follows=False, dir_fd=place) as file,
-        ):
-            file.write(data)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the path") from None
-
-
 @contextlib.contextmanager
 def replacing(
     path: str | os.PathLike[str], *, follows: bool = True, dir_fd: int | None = None

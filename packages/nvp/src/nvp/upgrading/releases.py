@@ -23,7 +23,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import parse_json, read_stream, unreadable
 
-from ..files import harmless, open_below, real_path, write_below
+from ..files import harmless, open_below, opened_below, real_path, replacing
 from ..metadata.checking import to_text
 from ..signals import reading
 from ..wheels.archive import parse_wheel_name
@@ -124,6 +124,23 @@ def upgrade_folder(
             logger.info("writing %s", file.path)
             write_below(place, file.path, harmless(file.text).encode())
     return files
+
+
+def write_below(root: str, path: str, data: bytes) -> None:
+    """Write a file atomically into a directory that `opened_below` opens.
+
+    :raises InputError: the file cannot be written.
+    """
+    folder = os.path.dirname(path)
+    try:
+        with (
+            opened_below(root, folder) as place,
+            replacing(path, follows=False, dir_fd=place) as file,
+        ):
+            file.write(data)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(message, path=folder, hint="check the path") from None
 
 
 def upgrade_files(
