@@ -146,3 +146,19 @@ def test_the_urls_of_two_indexes_are_the_same_without_secrets() -> None:
     (wheel,) = select_wheels("demo", listed(NAME), Options())
     one, two = (replace(wheel, index=f"https://example.com/{x}/") for x in "ab")
     assert one.key == two.key
+
+
+@pytest.mark.parametrize("secret", ["b", "****"])
+def test_a_page_that_claims_a_hash_replaces_no_row_of_another_tenant(
+    secret: str, tmp_path: Path
+) -> None:
+    """The store has no secrets, so the two wheels have the same URL there."""
+    (wheel,) = select_wheels("demo", listed(NAME), Options())
+    one, two = (
+        replace(wheel, url=f"{wheel.url}?repo={name}", index=name, sha256="0" * 64)
+        for name in ("a", secret)
+    )
+    with Store(str(tmp_path / "census.sqlite")) as store:
+        store.add(Outcome(wheel=one, status="inspected", hashed=True))
+        store.add(Outcome(wheel=two, status="skipped"))
+        assert {row["status"] for row in store.wheels()} == {"inspected", "skipped"}

@@ -115,20 +115,6 @@ def test_rows_of_one_wheel_replace_each_other(store: Store) -> None:
     assert rows() == [(here, "inspected"), (there, "inspected")]
 
 
-@pytest.mark.parametrize("secret", ["b", "****"])
-def test_a_page_that_claims_a_hash_replaces_no_row_of_another_tenant(
-    secret: str, store: Store
-) -> None:
-    """The store has no secrets, so the two wheels have the same URL there."""
-    one, two = (
-        replace(wheel(), url=f"{wheel().url}?repo={name}", index=f"https://{name}/")
-        for name in ("a", secret)
-    )
-    store.add(replace(outcome(), wheel=one, hashed=True))
-    store.add(replace(outcome(status="skipped"), wheel=two))
-    assert sorted(row["status"] for row in store.wheels()) == ["inspected", "skipped"]
-
-
 @pytest.mark.parametrize(
     ("status", "may_pass", "known"),
     [
