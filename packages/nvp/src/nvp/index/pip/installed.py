@@ -101,7 +101,7 @@ def read_report(path: str | None) -> tuple[Installed, ...]:
     try:
         report: Any = parse_json(read_bytes(path, limit=LARGE_BYTES), limit=LARGE_BYTES)
         return tuple(map(_installed, report["install"]))
-    except (InputError, KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return ()
 
 
@@ -149,14 +149,14 @@ def find_wheels_in(folder: str | None) -> dict[str, Installed]:
 
 
 def _installed(item: Mapping[str, Any]) -> Installed:
-    metadata, url = item["metadata"], item["download_info"]["url"]
+    metadata, url = item["metadata"], str(item["download_info"]["url"])
     return Installed(
         project=canonicalize_name(metadata["name"]),
-        version=metadata["version"],
+        version=str(metadata["version"]),
         label=label_of(url),
         file=file_name(url),
-        requires=tuple(metadata.get("requires_dist") or ()),
-        extras=tuple(metadata.get("provides_extra") or ()),
+        requires=tuple(map(str, metadata.get("requires_dist") or ())),
+        extras=tuple(map(str, metadata.get("provides_extra") or ())),
     )
 
 
