@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.authority import HOST
 from support.index_server import serve, start_server
 from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
+from support.proxy import serve_proxy
 from support.wheels import stub_wheel
+
+from nvp.index.selection.component import VariantRepository
 
 EDGES = [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
 
@@ -79,6 +83,22 @@ def test_the_pip_of_a_build(
     assert installed_labels(target) == {"built": "1.0 None"}
 
 
+def test_a_proxy_of_an_option_is_for_pip_only(
+    project: Path, pip: Pip, tmp_path: Path
+) -> None:
+    """git and builds do not use it, as without nvp."""
+    backend = project / "backend" / "backend.py"
+    names = "{name for name in os.environ if name.lower().endswith('_proxy')}"
+    check = f"assert {names} <= {{'no_proxy', 'NO_PROXY'}}\n"
+    backend.write_text(f"import os\n{check}{backend.read_text()}")
+    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    with serve(tmp_path / "index") as index, serve_proxy(index) as proxy:
+        words = ("-i", f"http://{HOST}/", "--trusted-host", HOST, "--proxy", proxy.url)
+        done = pip("install", *words, "--target", tmp_path / "it", project)
+    assert done.code == 0, done.text
+    assert proxy.asked
+
+
 def test_the_pip_of_another_environment(
     index: str, environ: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -127,3 +147,19 @@ def test_a_page_that_only_pip_can_read(pip: Pip, tmp_path: Path) -> None:
     assert done.code == 0, done.text
     assert f"warning: {url}kern/: " in done.err
     assert installed_labels(tmp_path / "it") == {"kern": "1.0 None"}
+
+
+def test_a_page_that_cannot_be_judged(
+    pip: Pip, published: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """pip ends with the reason, and uses no other index."""
+
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(VariantRepository, "show", fail)
+    with serve(published) as url:
+        done = pip("install", "-i", url, "--target", tmp_path / "it", "torch")
+    assert done.code == 1
+    assert "ERROR: internal error: RuntimeError: 'a defect'" in done.err
+    assert "Traceback" not in done.err

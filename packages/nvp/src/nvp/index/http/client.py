@@ -16,7 +16,7 @@ from collections.abc import (
     Hashable,
     Mapping,
 )
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TypeVar
@@ -382,14 +382,6 @@ class Client:
         if pair is not None:
             self._credentials[scope] = pair
         return pair
-
-    def prepare(self, url: str) -> None:
-        """Load certificates and proxies for the first request to ``url``.
-
-        Errors are ignored, because the request itself reports them.
-        """
-        with suppress(InputError, OSError, ValueError):
-            self._client_for(url)
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.

@@ -133,7 +133,8 @@ def download_files(session: Any, local: str) -> None:
         while url.startswith(f"{local}/"):
             headers = {**(options.get("headers") or {}), _DIRECT: "1"}
             once = {**options, "headers": headers, "allow_redirects": False}
-            response = send(self, method, url, *args, **once)
+            # An empty URL of a proxy overrides options and variables of the user.
+            response = send(self, method, url, *args, **once, proxies={"http": ""})
             if not response.is_redirect:
                 return response
             response.close()

@@ -36,7 +36,6 @@ SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
 
 REPLACED = {"constraint", "extra-index-url", "find-links", "group", "requirement"}
-REPLACED |= {"no-proxy-env", "proxy"}
 """The options in configuration files that pip must not read there."""
 
 NO_PIP = 66

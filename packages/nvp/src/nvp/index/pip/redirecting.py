@@ -27,7 +27,7 @@ from ..server.local_index import LocalIndex
 from ..server.upstream import local_path
 from .command import PipCommand
 from .hooks import HOOKS, PLACES
-from .settings import FILES, GROUPS, PROXIES, find_proxies, replace_files
+from .settings import FILES, GROUPS, bypass_proxies, replace_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,14 +125,13 @@ def redirect(
         copy = copies.add(path, group) if copies is not None and mark else None
         return f"{copy}:{group}" if copy else text
 
-    replaced_options = _PLACES | PROXIES if command.options.proxy else _PLACES
     arguments: list[str] = []
     for option, spelled, *values in command.words:
         if option in FILES.values():
             arguments += [spelled, *map(replaced_file, values)]
         elif option == GROUPS:
             arguments += [spelled, *map(replaced_group, values)]
-        elif option not in replaced_options:
+        elif option not in _PLACES:
             arguments += [spelled, *values]
     if no_index:
         arguments.append("--no-index")
@@ -146,7 +145,7 @@ def redirect(
         or (indexes if command.options.extra_index_urls else []),
         "find-links": links,
     }
-    variables = find_proxies(command, environ, local_index.host)
+    variables = bypass_proxies(environ, local_index.host)
     if local_index.token is not None:
         own = environ.get(_USER_DATA)
         token = local_index.token

@@ -31,9 +31,6 @@ from .process import Pip
 
 logger = logging.getLogger(__name__)
 
-PROXIES = {"proxy", "no_proxy_env"}
-"""pip's options for proxies."""
-
 GROUPS = "dependency_groups"
 FILES = {"requirement": "requirements", "constraint": "constraints"}
 """The attribute for the values of each option that names files. pip itself reads build
@@ -124,31 +121,21 @@ def find_host(settings: Settings) -> str:
     return host
 
 
-def find_proxies(
-    command: PipCommand, environ: Mapping[str, str], host: str
-) -> dict[str, str]:
-    """Return the variables that make pip use its proxy except for the local index.
+def bypass_proxies(environ: Mapping[str, str], host: str) -> dict[str, str]:
+    """Return the variables that let a build read the local index without a proxy.
 
-    An empty ``--proxy`` and ``--no-proxy-env`` need none, because pip gets them too.
+    pip itself never uses a proxy for the local index; see ``hooks.py``.
 
     :param host: the address of the local index.
     """
     variables = {}
-    proxy, names = command.options.proxy, ("no_proxy", "NO_PROXY")
+    names = "no_proxy", "NO_PROXY"
     for name in names:
         # The lower case name has priority, so it must not hide the hosts of the other.
         others = next(filter(None, map(environ.get, (name, *names))), None)
-        if proxy:  # pip uses it for every server
-            others = None
         if others != "*":  # which works only alone
             others = f"{others},{host}" if others else host
         variables[name] = others
-    if proxy:
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            variables[name] = proxy
-        variables |= {"PIP_PROXY": "", "PIP_NO_PROXY_ENV": ""}
-        if command.options.ignores_environment:
-            variables |= {"REQUESTS_CA_BUNDLE": "", "CURL_CA_BUNDLE": ""}
     return variables
 
 
@@ -198,8 +185,7 @@ def replace_files(
         if value and option_of(name) in files
     }
     files -= set(map(option_of, found))
-    hidden = PROXIES if command.options.proxy else set[str]()
-    hidden |= {"extra_index_url", "find_links"} if isolated else set()
+    hidden = {"extra_index_url", "find_links"} if isolated else set()
     config = dict(command.configured)
     for key, value in config.items():
         section, _, name = key.partition(".")

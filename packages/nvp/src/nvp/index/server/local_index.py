@@ -285,10 +285,6 @@ class LocalIndex:
         # A local installer ends before the server, so no response is in progress then.
         patient = not self._access.local
         with self._server.serve(app, self._client.close, patient=patient):
-            for place in self._places[:1]:
-                if is_http(place.url):
-                    # Load certificates while the installer starts.
-                    self._server.call_soon(self._client.prepare, place.url)
             yield
 
     def _make_source(

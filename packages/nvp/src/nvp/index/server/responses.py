@@ -270,7 +270,8 @@ class Failures:
 
 
 def _is_of_page(request: Request) -> bool:
-    return "name" not in request.path_params
+    # pip ends with the text of an error if it has read the page itself.
+    return "name" not in request.path_params and request.method != "POST"
 
 
 def _stop(message: str) -> Response:

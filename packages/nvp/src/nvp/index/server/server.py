@@ -208,12 +208,6 @@ class Server:
         """Release the address of a server that will not be used."""
         self._socket.close()
 
-    def call_soon(self, work: Callable[[str], object], argument: str) -> None:
-        """Call ``work`` in the thread that serves."""
-        if self._thread is None:
-            raise RuntimeError("not serving")
-        self._thread.loop.call_soon_threadsafe(work, argument)
-
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the thread that serves, and return its result."""
         if self._thread is None:
