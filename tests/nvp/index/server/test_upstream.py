@@ -213,6 +213,18 @@ class TestFolders:
         with pytest.raises(errors.PackageNotFoundError):
             self.read(tmp_path / "index", name)
 
+    def test_only_distributions_are_listed(self, tmp_path: Path) -> None:
+        """A directory may be a stranger's link to private files."""
+        private = tmp_path / "private"
+        private.mkdir()
+        for name in ("id_rsa", "backup.tar.gz", "demo-1.0.tar.gz"):
+            (private / name).write_bytes(b"x")
+        index = tmp_path / "index"
+        index.mkdir()
+        (index / "demo").symlink_to(private, target_is_directory=True)
+        page = self.read(index, "demo")
+        assert [file.filename for file in page.files] == ["demo-1.0.tar.gz"]
+
     def test_a_folder_with_a_page(self, tmp_path: Path) -> None:
         (tmp_path / "torch").mkdir()
         page = tmp_path / "torch" / "index.html"

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from mimetypes import guess_type
 from operator import attrgetter
@@ -18,6 +19,7 @@ from simple_repository import errors, model
 from ..http.client import Client
 from ..http.urls import HTML_PAGE, is_http, split_credentials
 from .kept_pages import note
+from .static_files import SERVED
 from .upstream import (
     LINKS,
     HttpUpstream,
@@ -127,7 +129,10 @@ class FolderUpstream(Upstream):
             return read_page_file(page, project, self.is_of_pip)
         if not os.path.isdir(page.parent):
             raise errors.PackageNotFoundError(project)
-        return list_folder(page.parent.resolve(), project)
+        listed = list_folder(page.parent.resolve(), project)
+        # The directory may be a stranger's link to one with private names.
+        files = (file for file in listed.files if SERVED.fullmatch(file.filename))
+        return replace(listed, files=tuple(files))
 
 
 class LocalLinksUpstream(LinksUpstream):

@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 SDISTS = (".tar.gz", ".zip")
 
-_NAME = re.compile(
+SERVED = re.compile(
     r"(?i)\w.*-v?\d.*(\.(whl|zip|egg|gz|bz2|xz|tgz)(\.metadata)?|-variants\.json)"
 )
 """The names of the files that an index may serve, all with a version."""
@@ -292,7 +292,7 @@ def is_of_index(path: Path, index: Path) -> bool:
     # The directory of the index may itself be hidden.
     root = index if target.is_relative_to(index) else index.parent
     names = path.name, target.name  # a link may have another name
-    if not (target.is_relative_to(root) and all(map(_NAME.fullmatch, names))):
+    if not (target.is_relative_to(root) and all(map(SERVED.fullmatch, names))):
         return False
     return "/." not in f"/{target.relative_to(root).as_posix()}"
 
