@@ -17,6 +17,8 @@ from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
+from nvp.index.server import responses
+from nvp.index.server.static_files import is_of_index
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 
@@ -248,6 +250,27 @@ class TestFiles:
             assert ask(files["x-1.0.zip"]).status == 404
             assert {ask(files[path.name]).status for path in others} == {404}
             assert ask(files["x-1.1.zip"]).body == b"fine"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what was opened")
+    def test_a_link_that_is_made_after_the_check_is_not_followed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        secret, file = tmp_path / "id_rsa", tmp_path / "index" / "x" / "x-1.0.zip"
+        file.parent.mkdir(parents=True)
+        secret.write_text("secret")
+        file.write_text("fine")
+
+        def exchange(path: Path, index: Path) -> bool:
+            is_ours = is_of_index(path, index)
+            file.unlink()
+            file.symlink_to(secret)
+            return is_ours
+
+        monkeypatch.setattr(responses, "is_of_index", exchange)
+        with start(str(file.parents[1])) as running:
+            files = ask(f"{running.urls[0]}x/", Accept=JSON).files
+            assert ask(files[file.name]).body == b"fine"
+            assert ask(files[file.name]).status == 404
 
     def test_a_page_of_links_is_read_once_for_all_projects(self) -> None:
         names = [f"{name}-1.0-py3-none-any-cu128.whl" for name in ("a", "b", "a-b")]

@@ -164,9 +164,9 @@ async def stream_pieces(
     if isinstance(resource, CopiedWheel):
         return resource.pieces()
     if isinstance(resource, model.LocalResource):
-        return _read_pieces(stack.enter_context(open_regular(resource.path)))
+        return read_pieces(stack.enter_context(open_regular(resource.path)))
     if isinstance(resource, model.TextResource):
-        return _read_pieces(io.BytesIO(resource.text.encode()))
+        return read_pieces(io.BytesIO(resource.text.encode()))
     if not isinstance(resource, model.HttpResource):
         raise errors.ResourceUnavailable("a file of an unknown kind")
     # Request raw bytes: a Content-Encoding would change them.
@@ -174,7 +174,8 @@ async def stream_pieces(
     return (await stack.enter_async_context(opened)).aiter_raw()
 
 
-async def _read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+async def read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield the bytes of an open file."""
     while piece := await asyncio.to_thread(file.read, _PIECE):
         yield piece
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -30,7 +29,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
+from nvidia_variant_provider.strict_json import open_regular
 
+from ...files import path_of
 from ..http.urls import (
     METADATA,
     CompleteResponse,
@@ -39,12 +40,12 @@ from ..http.urls import (
 )
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
-from ..selection.pieces import ComparedWheel, stream_pieces
+from ..selection.pieces import ComparedWheel, read_pieces, stream_pieces
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
 from ..selection.wheel_files import may_be_build
-from .rendering import find_forms, link, respond_with
+from .rendering import find_forms, link, respond_renamed, respond_with
 from .responses import (
     DIRECT,
     FILE_HEADERS,
@@ -286,7 +287,7 @@ class _Handlers:
         except errors.ResourceUnavailable:
             label = request.path_params["label"].lstrip(NO_LABEL)
             shown_releases = repository.last(project).releases.values()
-            if (response := _respond_renamed(shown_releases, label, name)) is None:
+            if (response := respond_renamed(shown_releases, label, name)) is None:
                 raise
             return response
         found = repository.last(project).find_release(name.removesuffix(METADATA))
@@ -306,9 +307,9 @@ class _Handlers:
             logger.info("%s: redirected to %s", name, redacted(resource.url))
             # Use 302, not 301: the same name may mean another file on the next run.
             return RedirectResponse(resource.url, status_code=302, headers=HEADERS)
-        path = self._check_local(resource, name)
-        logger.info("%s: sent from %s", name, path)
-        return LocalFileResponse(path)
+        file = self._open_local(resource, name)
+        logger.info("%s: sent from %s", name, file.name)
+        return LocalFileResponse(file)
 
     async def _stream(self, url: str, request: Request) -> Response:
         asked = request.headers
@@ -341,8 +342,6 @@ class _Handlers:
             if wheel.size is None:
                 del head.headers["Content-Length"]
             return head
-        if isinstance(wheel.original, model.LocalResource):
-            self._check_local(wheel.original, wheel.place)
         stack = AsyncExitStack()
         compared = wheel.original if isinstance(wheel, ComparedWheel) else None
         if isinstance(compared, model.HttpResource):
@@ -350,6 +349,9 @@ class _Handlers:
             response = await stack.enter_async_context(opened)
             pieces, sent = response.aiter_raw(), response.headers
             headers |= {key.title(): sent[key] for key in _OF_BODIES if key in sent}
+        elif isinstance(wheel.original, model.LocalResource):
+            file = self._open_local(wheel.original, wheel.place)
+            pieces = read_pieces(stack.enter_context(file))
         else:
             pieces = await stream_pieces(wheel.original, self._source.client, stack)
         return UpstreamResponse(
@@ -359,15 +361,20 @@ class _Handlers:
             headers=with_checked_length(headers, request.headers),
         )
 
-    def _check_local(self, resource: model.Resource, name: str) -> Path:
-        """Return the path of a local file that installers may read.
+    def _open_local(self, resource: model.Resource, name: str) -> BinaryIO:
+        """Open a local file that installers may read.
+
+        The links in a directory may be those of a stranger, who may exchange them at
+        any time. So the file that was opened counts.
 
         :raises ResourceUnavailable: the file does not belong to the index.
         """
         if isinstance(resource, model.LocalResource):
-            path = resource.path
-            if os.path.isfile(path) and self._source.may_send(path):
-                return path
+            with suppress(OSError, ValueError):
+                file = open_regular(resource.path)
+                if self._source.may_send(Path(path_of(file))):
+                    return file
+                file.close()
         raise errors.ResourceUnavailable(name)
 
     def _tell_break(self, place: str, error: Exception) -> None:
@@ -406,45 +413,3 @@ class _Handlers:
 
 def _is_name(name: str) -> bool:
     return name.isascii() and name.replace("-", "").isalnum()
-
-
-def _respond_renamed(
-    shown_releases: Iterable[ShownRelease], label: str, name: str
-) -> Response | None:
-    """Respond to a request for a variant wheel whose name this machine's page lacks.
-
-    The URL contains the wheel's label and the rank of the label, which depends on the
-    machine. A lock file of another machine may therefore have a different URL.
-
-    :param shown_releases: the shown releases of the project.
-    :param name: the name in the URL, which the page does not have.
-    :returns: a redirect to the wheel's name on this machine, or an error that names the
-        build for this machine; ``None`` for an unknown file.
-    """
-    wheel = name.removesuffix(METADATA)
-    try:
-        version = Version(wheel.split("-")[1])
-    except (IndexError, ValueError):
-        return None
-    shown = next((c for c in shown_releases if Version(c.version) == version), None)
-    if shown is None or any(offer.name == wheel for offer in shown.offers):
-        return None
-    tags = wheel.split("-")[-3:]
-    for offer in shown.offers:
-        if offer.label == label and offer.name.split("-")[-3:] == tags:
-            # The file has a different rank on this machine.
-            location = quote(name.replace(wheel, offer.name))
-            return RedirectResponse(location, status_code=302, headers=HEADERS)
-    if label not in shown.available:
-        return None
-    resolution = shown.resolution
-    reasons = resolution.rejected.get(label, ()) if resolution else ()
-    why = "is not shown to this machine"
-    if reasons:
-        why = f"does not fit this machine: {reasons[0].sentence}"
-    gets = "the non-variant wheel" if shown.plain else "no build of this release"
-    if shown.labels:
-        gets = f"variant {shown.labels[0]}"
-    release = f"{shown.project} {shown.version}"
-    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
-    return PlainTextResponse(text, 404, headers=HEADERS)

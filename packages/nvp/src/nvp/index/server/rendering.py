@@ -9,15 +9,16 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from packaging.version import Version
 from simple_repository import content_negotiation, errors, model, serializer
 from simple_repository.content_negotiation import Format
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from nvidia_variant_provider.errors import InputError
 
@@ -29,8 +30,9 @@ from ..http.kept_keys import (
     write_metas,
     write_time,
 )
-from ..http.urls import ALGORITHMS, is_text
+from ..http.urls import ALGORITHMS, METADATA, is_text
 from ..selection.kept import METADATA_KEY, SIZE_KEY, mark_of
+from ..selection.shown import ShownRelease
 from .kept_pages import CUT_KEY, HTML_KEY
 from .responses import HEADERS, NO_LABEL, Source, break_off
 
@@ -223,3 +225,45 @@ def link(
     if source.originals is not None:
         source.originals[root + path] = file.url
     return replace(file, url=shown + path)
+
+
+def respond_renamed(
+    shown_releases: Iterable[ShownRelease], label: str, name: str
+) -> Response | None:
+    """Respond to a request for a variant wheel whose name this machine's page lacks.
+
+    The URL contains the wheel's label and the rank of the label, which depends on the
+    machine. A lock file of another machine may therefore have a different URL.
+
+    :param shown_releases: the shown releases of the project.
+    :param name: the name in the URL, which the page does not have.
+    :returns: a redirect to the wheel's name on this machine, or an error that names the
+        build for this machine; ``None`` for an unknown file.
+    """
+    wheel = name.removesuffix(METADATA)
+    try:
+        version = Version(wheel.split("-")[1])
+    except (IndexError, ValueError):
+        return None
+    shown = next((c for c in shown_releases if Version(c.version) == version), None)
+    if shown is None or any(offer.name == wheel for offer in shown.offers):
+        return None
+    tags = wheel.split("-")[-3:]
+    for offer in shown.offers:
+        if offer.label == label and offer.name.split("-")[-3:] == tags:
+            # The file has a different rank on this machine.
+            location = quote(name.replace(wheel, offer.name))
+            return RedirectResponse(location, status_code=302, headers=HEADERS)
+    if label not in shown.available:
+        return None
+    resolution = shown.resolution
+    reasons = resolution.rejected.get(label, ()) if resolution else ()
+    why = "is not shown to this machine"
+    if reasons:
+        why = f"does not fit this machine: {reasons[0].sentence}"
+    gets = "the non-variant wheel" if shown.plain else "no build of this release"
+    if shown.labels:
+        gets = f"variant {shown.labels[0]}"
+    release = f"{shown.project} {shown.version}"
+    text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
+    return PlainTextResponse(text, 404, headers=HEADERS)

@@ -16,7 +16,7 @@ from collections.abc import (
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import httpx
@@ -153,15 +153,20 @@ class LocalFileResponse(FileResponse):
 
     chunk_size = 1024 * 1024
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, file: BinaryIO) -> None:
+        # The path of the file may lead to another one now.
+        opened = f"/proc/self/fd/{file.fileno()}"
+        path = opened if os.path.exists(opened) else file.name
         super().__init__(path, media_type=OCTETS, headers=FILE_HEADERS)
+        self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file; ignore ranges that the base class would reject."""
         if find_range(Headers(scope=scope)) is None:
             others = [item for item in scope["headers"] if item[0] != b"range"]
             scope = {**scope, "headers": others}
-        await super().__call__(scope, receive, send)
+        with self._file:
+            await super().__call__(scope, receive, send)
 
 
 class UpstreamResponse(StreamingResponse):
