@@ -13,7 +13,7 @@ from nvp.index.selection.wheel_files import (
     find_wheels,
     release_of_sdist,
 )
-from nvp.index.server.app import _respond_renamed
+from nvp.index.server.rendering import respond_renamed
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_a_number_that_python_does_not_convert_is_no_version() -> None:
     """The listing of a project ended with a traceback."""
     name = f"demo-{'1' * 5000}"
     assert _release(model.File(f"{name}-variants.json", "", {})) is None
-    assert _respond_renamed([], "demo", f"{name}-1-py3-none-any.whl") is None
+    assert respond_renamed([], "demo", f"{name}-1-py3-none-any.whl") is None
