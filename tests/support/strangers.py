@@ -7,11 +7,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import pytest
 
-__all__ = ["ROOT", "STRANGER", "needs_root", "read_as", "visible_urls"]
+__all__ = ["ROOT", "STRANGER", "needs_root", "visible_urls"]
 
 ROOT, STRANGER = 0, 61234
 """Root, and a user who has no account, no files and no processes."""
@@ -23,25 +22,11 @@ needs_root = pytest.mark.skipif(
 
 # Import before changing users: the other user may not be able to read the interpreter.
 _AS_USER = """
-import encodings.idna, http.client, json, os, sys, urllib.parse
+import encodings.idna, json, os, sys
 user = int(sys.argv[1])
 os.setgroups([])
 os.setgid(user)
 os.setuid(user)
-"""
-
-_READ = """
-bodies = []
-for url in sys.argv[2:]:
-    parts = urllib.parse.urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc, timeout=20)
-    try:
-        connection.request("GET", parts.path)
-        reply = connection.getresponse()
-        bodies.append(reply.read().decode() if reply.status == 200 else None)
-    except OSError:
-        bodies.append(None)
-print(json.dumps(bodies))
 """
 
 _LIST = """
@@ -54,11 +39,6 @@ for number in filter(str.isdigit, os.listdir("/proc")):
         pass
 print(json.dumps(lines))
 """
-
-
-def read_as(user: int, urls: Sequence[str]) -> list[str | None]:
-    """Read ``urls`` as a user; the result for a refused URL is ``None``."""
-    return _run_as(user, _READ, *urls)
 
 
 def visible_urls(pattern: str, mark: str) -> list[str]:

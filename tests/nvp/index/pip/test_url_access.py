@@ -128,7 +128,8 @@ def test_no_keyring_of_the_current_directory_is_run(
         sys.executable, {**environ, "PATH": path.replace("absolute", str(programs))}
     )
     options = PipOptions(keyring_provider="subprocess")
-    found = pip.ask_credentials(with_credentials(url, USER), options)
+    command = PipCommand(command=None, options=options)
+    found = pip.ask_credentials(with_credentials(url, USER), command)
     assert found == (USER, PASSWORD if path == "absolute" else "")
 
 

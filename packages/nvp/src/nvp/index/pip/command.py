@@ -11,7 +11,6 @@ from typing import Any
 from nvidia_variant_provider.errors import UsageError, shown
 
 from ...metadata.requirements import parse_requirement
-from ..http.urls import is_http
 from ..selection.options import Target
 
 TYPE_CHECKING = False
@@ -32,10 +31,7 @@ class PipOptions:
     The defaults apply to versions of pip that lack the option.
     """
 
-    index_url: str | None = None
-    extra_index_urls: Sequence[str] = ()
     no_index: bool = False
-    find_links: Sequence[str] = ()
     proxy: str | None = None
     trusted_hosts: Sequence[str] = ()
     cert: str | None = None
@@ -96,8 +92,9 @@ class PipCommand:
         and URLs without a name are left out.
     :param requires_hashes: whether pip accepts only files with the given hashes.
     :param credentials: the user and password that pip finds for each index.
-    :param configured: the options in all configuration files, keyed by section and
-        name, such as ``global.proxy``; empty unless one of them is about proxies.
+    :param indexes: the URLs of the indexes, in pip's order, also those in files.
+    :param find_links: the values of ``--find-links``, also those in files: directories,
+        and pages with links.
     :param paths: the directories from which the interpreter imports packages.
     :param target: the platform and Python that pip installs for.
     """
@@ -110,7 +107,8 @@ class PipCommand:
     asked: Sequence[Asked] = ()
     requires_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
-    configured: Mapping[str, str] = field(default_factory=dict, repr=False)
+    indexes: Sequence[str] = field(default=(), repr=False)
+    find_links: Sequence[str] = field(default=(), repr=False)
     paths: Sequence[str] = ()
     target: Target | None = None
 
@@ -133,31 +131,6 @@ class PipCommand:
             target=None if target is None else Target.from_dict(target),
             **fields,
         )
-
-    @property
-    def indexes(self) -> list[str]:
-        """The URLs of the indexes, in pip's order."""
-        options = self.options
-        urls = (
-            [] if options.no_index else [options.index_url, *options.extra_index_urls]
-        )
-        return list(dict.fromkeys(url for url in urls if url))
-
-    @property
-    def find_links(self) -> list[str]:
-        """The values of ``--find-links``: directories, and pages with links."""
-        return list(dict.fromkeys(self.options.find_links))
-
-    @property
-    def remote_files(self) -> list[str]:
-        """The URLs of requirements and constraints files on the command line."""
-        return [
-            value
-            for option, _, *values in self.words
-            if option in ("requirements", "constraints")
-            for value in values
-            if is_http(value)
-        ]
 
 
 def _read_lines(lines: Iterable[Mapping[str, Any]]) -> Iterator[Asked]:

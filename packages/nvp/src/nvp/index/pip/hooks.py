@@ -1,9 +1,10 @@
-"""Let pip read the pages of the user's indexes itself, and have them judged.
+"""Let pip use the local index, although its options name the user's indexes.
 
-pip reads each page from the user's index with its own session. Certificates, proxies,
-credentials, cookies, redirects, retries and errors are therefore those of pip alone.
-Only a page that pip has read goes to the local index, which returns the page for this
-machine. By the same rule, pip downloads files from their own servers.
+pip keeps its command line, variables and files, and reads each page from the user's
+index with its own session. Certificates, proxies, credentials, cookies, redirects,
+retries and errors are therefore those of pip alone. Only a page that pip has read goes
+to the local index, which returns the page for this machine. By the same rule, pip
+downloads files from their own servers.
 
 The interpreter of pip, from Python 3.7 on, runs this file without the modules of this
 package. As a program, it runs the pip that another pip starts for a build, or for the
@@ -29,9 +30,14 @@ from importlib.machinery import PathFinder
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-PLACES = "NVP_REPLACED_INDEXES"
-"""A variable with a JSON list: the prefix of all local URLs, and an object with the
-user's URL behind each local URL."""
+PLACES = "NVP_REPLACED_PLACES"
+"""A variable with a JSON object. ``local`` is the prefix of all local URLs; ``pages``
+has the user's URL behind each local URL whose pages pip reads itself.
+
+``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
+of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
+the pages that replace directories of links.
+"""
 
 RUNNER = "NVP_RUNNABLE_PIP"
 """A variable with the path of pip, as a pip passes it to the interpreter of another."""
@@ -45,26 +51,58 @@ _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
 
 def install() -> None:
-    """Change the imported pip; older versions than 22.3 read the local pages."""
-    local, places = json.loads(os.environ[PLACES])
-    with contextlib.suppress(ImportError):
-        auth: Any = importlib.import_module("pip._internal.network.auth")
-        urls = [url for here, url in places.items() if here.endswith("/simple/")]
-        keep_credentials(auth.MultiDomainBasicAuth, urls)
+    """Change the imported pip."""
+    told = json.loads(os.environ[PLACES])
     with contextlib.suppress(ImportError, AttributeError):
         collector: Any = importlib.import_module("pip._internal.index.collector")
         session: Any = importlib.import_module("pip._internal.network.session")
-        read_pages(collector, places)
-        download_files(session.PipSession, local)
+        command: Any = importlib.import_module("pip._internal.cli.req_command")
+        replace_places(collector, told)
+        replace_files(command.RequirementCommand, told["files"])
+        read_pages(collector, told["pages"])
+        download_files(session.PipSession, told["local"])
         replace_child()
 
 
-def keep_credentials(auth: Any, urls: list[str]) -> None:
-    """Let pip find the credentials in the URLs of the replaced indexes."""
-    auth.index_urls = property(
-        lambda self: [*vars(self)["index_urls"], *urls],
-        lambda self, value: vars(self).update(index_urls=value or []),
-    )
+def replace_places(collector: Any, told: dict[str, Any]) -> None:
+    """Let pip collect the links of a project from the local index."""
+    collect, known = collector.LinkCollector.collect_sources, told["indexes"]
+    message = "nvp selects no builds from %s, because only pip has read its file"
+
+    def collect_sources(self: Any, *args: Any, **options: Any) -> Any:
+        scope = self.search_scope
+        for url in scope.index_urls:  # the file may be a pipe, or on a server
+            if url not in known:
+                known[url] = url
+                collector.logger.warning(message, collector.redact_auth_from_url(url))
+        indexes = [known[url] for url in scope.index_urls]
+        links = [told["links"].get(place, place) for place in scope.find_links]
+        # pip prefers the files of all pages to those of directories: the last counts.
+        joined = [url for url in told["joined"] if told["joined"][0] in links]
+        self.search_scope = type(scope)(
+            find_links=[*joined, *(url for url in links if url not in joined)],
+            index_urls=[*indexes, *([] if scope.no_index else told["more"])],
+            no_index=scope.no_index,
+        )
+        try:
+            return collect(self, *args, **options)
+        finally:
+            self.search_scope = scope
+
+    collector.LinkCollector.collect_sources = collect_sources
+
+
+def replace_files(command: Any, files: dict[str, str]) -> None:
+    """Let pip read copies of lock files."""
+    get = command.get_requirements
+
+    def get_requirements(self: Any, args: Any, options: Any, *more: Any) -> Any:
+        options.requirements = [files.get(x, x) for x in options.requirements or ()]
+        groups = getattr(options, "dependency_groups", None) or ()
+        options.dependency_groups = [(files.get(path, path), x) for path, x in groups]
+        return get(self, args, options, *more)
+
+    command.get_requirements = get_requirements
 
 
 def read_pages(collector: Any, places: dict[str, str]) -> None:

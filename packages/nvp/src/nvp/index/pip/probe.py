@@ -35,9 +35,6 @@ from typing import Any
 SIGN = "pip_probe"
 """The line before the reply; everything that other code prints comes before it."""
 
-REPLACED = {"constraint", "extra-index-url", "find-links", "group", "requirement"}
-"""The options in configuration files that pip must not read there."""
-
 NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
@@ -83,22 +80,13 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         "options": {k: getattr(options, k) for k in names if hasattr(options, k)},
         "words": seen,
         "positional": positional,
-        "credentials": find_credentials(options),
-        "configured": find_configured(parser),
+        "credentials": find_credentials(options, finder.search_scope),
+        "indexes": [*dict.fromkeys(filter(None, finder.search_scope.index_urls))],
+        "find_links": [*dict.fromkeys(finder.search_scope.find_links)],
         "paths": sys.path,
         "target": find_target(options, finder),
         **found,
     }
-
-
-def find_configured(parser: Any) -> dict[str, str]:
-    """Return the options in configuration files, if nvp may have to replace one."""
-    found: dict[str, str] = {}
-    for key, value in parser.config.items():
-        # Since pip 25.3, the values are grouped by file.
-        found.update(value if isinstance(value, dict) else {key: value})
-    files = {key: found[key] for key in found if not key.startswith(":env:.")}
-    return files if {key.partition(".")[2] for key in files} & REPLACED else {}
 
 
 def find_target(options: Any, finder: Any) -> dict[str, Any]:
@@ -251,11 +239,10 @@ def counts(text: str) -> bool:
         return True
 
 
-def find_credentials(options: Any) -> dict[str, list[str]]:
+def find_credentials(options: Any, scope: Any) -> dict[str, list[str]]:
     """Map each index to the user and password in its URL or in the netrc file."""
-    indexes = [options.index_url, *(options.extra_index_urls or [])]
-    auth = make_auth(indexes, getattr(options, "keyring_provider", None))
-    urls = ([] if options.no_index else indexes) + list(options.find_links or [])
+    auth = make_auth(scope.index_urls, getattr(options, "keyring_provider", None))
+    urls = [*scope.index_urls, *scope.find_links]
     credentials: dict[str, list[str]] = {}
     for url in urls:
         if url and url.lower().startswith(("http:", "https:")):

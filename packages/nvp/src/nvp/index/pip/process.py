@@ -104,16 +104,16 @@ class Pip:
         )
         return command if self._paths is None else replace(command, paths=self._paths)
 
-    def ask_credentials(self, url: str, options: PipOptions) -> tuple[str, str] | None:
+    def ask_credentials(self, url: str, command: PipCommand) -> tuple[str, str] | None:
         """Let pip look up the user and password for the server of ``url``.
 
         pip searches the URLs of its indexes, and the keyring.
         """
         question = {
             "url": url,
-            "indexes": [options.index_url, *options.extra_index_urls],
-            "no_input": options.no_input,
-            "keyring_provider": options.keyring_provider,
+            "indexes": [*command.indexes],
+            "no_input": command.options.no_input,
+            "keyring_provider": command.options.keyring_provider,
         }
         reply = self._ask(question)
         return (str(reply[0]), str(reply[1])) if reply else None

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from nvidia_variant_provider.errors import redacted
-
 from ..http.client import Client
 from ..selection.options import Selection
 from ..selection.shown import ShownRelease
@@ -38,7 +36,7 @@ from .installed import (
 )
 from .process import Pip
 from .redirecting import find_mark, redirect
-from .settings import find_host, make_settings, merge
+from .settings import make_settings
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.machine.environment import CudaVersion
@@ -155,11 +153,6 @@ def run(
         tempfile.TemporaryDirectory(prefix="nvidia-variant-provider-") as folder,
     ):
         prepared = session.prepare(Path(folder))
-        for url in command.remote_files:
-            narrator.warn(
-                f"pip reads {redacted(url)} itself, so variants are not selected from "
-                "the indexes it names; download the file and pass its path"
-            )
         if command.command != "list":  # `pip list` needs an index only with --outdated
             narrator.start(prepared.places)
         with session.local_index.serve():
@@ -188,17 +181,14 @@ def _make_index(
     environ: Mapping[str, str],
 ) -> LocalIndex:
     """Create the local index that replaces pip's indexes."""
-    options = command.options
     settings = make_settings(command, environ, trusts_pages=True)
-    host = find_host(settings)
     return LocalIndex(
         Client(
             settings,
-            ask_credentials=lambda url: pip.ask_credentials(url, options),
+            ask_credentials=lambda url: pip.ask_credentials(url, command),
         ),
         selection,
-        Access(local=True, hosts=(host,)),
-        host=host,
+        Access(local=True, hosts=()),
         on_pick=narrator.pick,
         on_wait=narrator.wait,
         warn=narrator.warn,
@@ -224,9 +214,8 @@ class _Session:
         command = self.command
         copied: dict[str, str] = {}
         copies = self._make_copies(folder, copied)
-        arguments, variables = redirect(
-            command, self.environ, self.local_index, folder, copied, copies=copies
-        )
+        variables = redirect(command, self.environ, self.local_index, copies=copies)
+        arguments = [word for _, *words in command.words for word in words]
         written = self._make_written()
         report = None
         if written is not None:
@@ -240,7 +229,7 @@ class _Session:
             # line, where a script may have put names that it does not trust.
             arguments=[command.command or "", *arguments, "--", *command.positional],
             variables=variables,
-            places=self.local_index.places | {b: a for a, b in copied.items()},
+            places={b: a for a, b in copied.items()},
             copies=copies,
             written=written,
             report=report,
@@ -266,7 +255,7 @@ class _Session:
         before = find_wheels_in(folder)
         status = self.pip.run(
             prepared.arguments,
-            merge(self.environ, prepared.variables),
+            {**self.environ, **prepared.variables},
             quiet=self.quiet,
             take=written.take if written and written.is_lock_printed else None,
             mark=find_mark(prepared.variables),

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
-import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from configparser import RawConfigParser
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
-from pathlib import Path
 
 from packaging.markers import default_environment
 from packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
@@ -23,20 +19,12 @@ from nvidia_variant_provider.errors import InputError, UsageError
 
 from ..http.blocking import BlockingClient
 from ..http.client import AskCredentials, Client
-from ..http.connecting import find_proxy
 from ..http.urls import Settings
 from ..selection.options import Target, allows_python
 from .command import PipCommand, PipOptions, find_python
 from .process import Pip
 
 logger = logging.getLogger(__name__)
-
-GROUPS = "dependency_groups"
-FILES = {"requirement": "requirements", "constraint": "constraints"}
-"""The attribute for the values of each option that names files. pip itself reads build
-constraints, whose indexes and links are only for builds."""
-
-_LOCAL = "127.0.0.1"
 
 _FIRST_PIP = Version("26.1")
 """The first version of pip that can install from lock files (experimental)."""
@@ -83,120 +71,6 @@ def _find_netrc(environ: Mapping[str, str]) -> str | None:
     if "NETRC" in environ:
         paths = [os.path.expanduser(environ["NETRC"])]
     return next(filter(os.path.exists, paths), None)
-
-
-def merge(environ: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for pip, without other spellings of those in ``variables``.
-
-    pip reads ``PIP_index_url`` and ``PIP_PYPI_URL`` too, and the last one counts.
-    """
-    ours = set(map(option_of, variables))
-    others = {key: environ[key] for key in environ if option_of(key) not in ours}
-    return {**others, **variables}
-
-
-def option_of(variable: str) -> str:
-    """Return the option of pip that a variable sets, or else the variable itself."""
-    if not variable.startswith("PIP_"):
-        return variable
-    name = variable[4:].lower().replace("_", "-")
-    return "index-url" if name == "pypi-url" else name
-
-
-def find_host(settings: Settings) -> str:
-    """Return the address for the local index.
-
-    If pip uses a proxy for 127.0.0.1, this is another address of this machine, so pip
-    reads only the local index without the proxy. macOS has no other address.
-    """
-    if find_proxy(settings, f"http://{_LOCAL}/") is None:
-        return _LOCAL
-    numbers = (str(1 + secrets.randbelow(254)) for _ in range(3))
-    host = ".".join(["127", *numbers])
-    try:
-        with socket.socket() as tried:
-            tried.bind((host, 0))
-    except OSError:
-        return _LOCAL
-    return host
-
-
-def bypass_proxies(environ: Mapping[str, str], host: str) -> dict[str, str]:
-    """Return the variables that let a build read the local index without a proxy.
-
-    pip itself never uses a proxy for the local index; see ``hooks.py``.
-
-    :param host: the address of the local index.
-    """
-    variables = {}
-    names = "no_proxy", "NO_PROXY"
-    for name in names:
-        # The lower case name has priority, so it must not hide the hosts of the other.
-        others = next(filter(None, map(environ.get, (name, *names))), None)
-        if others != "*":  # which works only alone
-            others = f"{others},{host}" if others else host
-        variables[name] = others
-    return variables
-
-
-def write_config(config: Mapping[str, str], folder: Path) -> str:
-    """Write a configuration file with the options of all files of pip.
-
-    pip does not read the user's own files then.
-    """
-    parser = RawConfigParser()
-    for key, value in config.items():
-        section, _, name = key.partition(".")
-        if not parser.has_section(section):
-            parser.add_section(section)
-        parser.set(section, name, value)
-    path = folder / "pip.conf"
-    with path.open("w", encoding="utf-8") as file:
-        parser.write(file)
-    return str(path)
-
-
-def replace_files(
-    command: PipCommand,
-    environ: Mapping[str, str],
-    folder: Path,
-    replaced_file: Callable[[str], str],
-    replaced_group: Callable[[str], str],
-) -> dict[str, str]:
-    """Replace files in variables and configuration files, and hide what is replaced.
-
-    Each value stays where pip reads it: the pip that installs the requirements of a
-    build reads the same variables, but not the same sections.
-    """
-
-    def replaced(name: str, text: str) -> str:
-        if name == "group":
-            return replaced_group(text)
-        paths = map(replaced_file, text.split())
-        # A directory for temporary files may have a space in its path.
-        return " ".join(p if p.split() == [p] else Path(p).as_uri() for p in paths)
-
-    isolated = command.options.isolated_mode
-    options = {**FILES, "group": GROUPS}
-    files = {name for name in options if getattr(command.options, options[name])}
-    found = {
-        name: replaced(option_of(name), value)
-        for name, value in ({} if isolated else environ).items()
-        if value and option_of(name) in files
-    }
-    files -= set(map(option_of, found))
-    hidden = {"extra_index_url", "find_links"} if isolated else set()
-    config = dict(command.configured)
-    for key, value in config.items():
-        section, _, name = key.partition(".")
-        if name.replace("-", "_") in hidden:
-            # An empty value hides the same option in pip's other files.
-            config[key] = ""
-        elif name in files and section in ("global", command.command):
-            config[key] = replaced(name, value)
-    if config != command.configured:
-        found["PIP_CONFIG_FILE"] = write_config(config, folder)
-    return found
 
 
 def make_blocking_client(
@@ -275,13 +149,12 @@ def find_indexes(
     except InputError:
         if indexes.url is None:
             raise
-        given = PipOptions(
-            index_url=indexes.url,
-            extra_index_urls=indexes.extra,
-            find_links=indexes.links,
-            trusted_hosts=indexes.trusted,
+        command = PipCommand(
+            command=None,
+            options=PipOptions(trusted_hosts=indexes.trusted),
+            indexes=tuple(dict.fromkeys((indexes.url, *indexes.extra))),
+            find_links=tuple(dict.fromkeys(indexes.links)),
         )
-        command = PipCommand(command=None, options=given)
     return command, _find_credentials(pip, command)
 
 
@@ -289,7 +162,7 @@ def _find_credentials(pip: Pip, command: PipCommand) -> AskCredentials | None:
     """Return a function that finds credentials with pip, if there is a pip."""
     if command.command is None:
         return None
-    return lambda url: pip.ask_credentials(url, command.options)
+    return lambda url: pip.ask_credentials(url, command)
 
 
 def check_locks(paths: Sequence[str], lock: str) -> None:
