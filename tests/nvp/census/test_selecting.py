@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nvp.census.listing import select_wheels
-from nvp.census.model import Options, Outcome, Wheel
+from nvp.census.model import Options, Outcome, Status, Wheel
 from nvp.census.store import Store
 from nvp.index.http.urls import IndexFile
 
@@ -134,7 +134,8 @@ def test_the_index_identifies_wheels_whose_urls_have_secrets(
         for part in ("x1", "x2")
     ]
     with Store(str(tmp_path / "census.sqlite")) as store:
-        for wheel, status in zip(wheels, ["failed", "skipped"] * 2, strict=True):
+        for number, wheel in enumerate(wheels):
+            status: Status = "skipped" if number % 2 else "failed"
             store.add(Outcome(wheel=wheel, status=status))
         rows = [tuple(row) for row in store.wheels()]
         assert len(rows) == 2

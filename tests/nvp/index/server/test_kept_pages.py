@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import math
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -227,6 +229,31 @@ def test_a_lock_file_gets_all_builds_of_a_page_without_room(
             assert running.local_index.find_shown_releases(name)
         assert running.local_index.requested == {"one", "two"}
         assert running.local_index.asked_labels().keys() == {"one", "two"}
+
+
+def test_large_pages_are_read_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight pages of 60 MB at once took 2.7 GB."""
+    monkeypatch.setattr("nvp.index.http.client._LARGE", 1000, raising=False)
+    working: list[int] = []
+    real = upstream._parse
+
+    def parse(reply: CompleteResponse, *rest: Any) -> model.ProjectDetail:
+        working.append(1)
+        with pytest.raises(threading.BrokenBarrierError):
+            barrier.wait(0.3)
+        return real(reply, *rest)
+
+    monkeypatch.setattr(upstream, "_parse", parse)
+    barrier = threading.Barrier(2)
+    body, kind = json_page(entry(1), x=["x" * 2000])
+    answers = {f"/simple/{x}/": Answer(body=body, kind=kind) for x in "pq"}
+    with (
+        serve_answers(answers) as index,
+        start(f"{index.url}/simple/", kept=KeptPages(print)) as running,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert [x.status for x in pool.map(running.page, "pq")] == [200, 200]
+    assert len(working) == 2
 
 
 def test_a_page_that_must_not_be_stored_is_asked_for_without_conditions() -> None:

@@ -50,7 +50,7 @@ from .replies import (
     too_large,
     translate_error,
 )
-from .threads import Turns, call_in_daemon
+from .threads import Turn, Turns, call_in_daemon
 from .urls import (
     CompleteResponse,
     PassingError,
@@ -78,6 +78,9 @@ at the same time, because installers request many pages at once."""
 
 _IN_ALL = 96
 """The same for all servers: a page can name many, and each needs a file descriptor."""
+
+_LARGE = 8 * 1024 * 1024
+"""The size in bytes from which pages are read one at a time."""
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 """The maximum size of an unpacked response in bytes, or in bytes for each compressed
@@ -109,6 +112,8 @@ class Client:
         self._contexts: dict[bool | None, ssl.SSLContext] = {}
         self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
+        self.large = asyncio.Lock()
+        """Held while a large page is read and parsed; see `get`."""
 
     @cached_property
     def _nearness(self) -> NearnessFinder:
@@ -176,16 +181,18 @@ class Client:
         headers: Mapping[str, str] | None = None,
         *,
         limit: int = LARGE_BYTES,
+        turn: Turn | None = None,
     ) -> CompleteResponse:
         """Read a whole response of at most ``limit`` bytes.
 
+        :param turn: taken before a large response is complete.
         :raises UpstreamError: the server cannot be reached, responds with an error, or
             exceeds a limit of size or time.
         """
 
         async def attempt() -> CompleteResponse:
             async with self._turns.of(url):
-                return await self._read_whole(url, headers or {}, limit)
+                return await self._read_whole(url, headers or {}, limit, turn)
 
         return await self._attempt(attempt, url)
 
@@ -215,7 +222,7 @@ class Client:
             await asyncio.sleep(pause)
 
     async def _read_whole(
-        self, url: str, headers: Mapping[str, str], limit: int
+        self, url: str, headers: Mapping[str, str], limit: int, turn: Turn | None
     ) -> CompleteResponse:
         headers = {"Accept-Encoding": "gzip", **headers}
         raw = bytearray()
@@ -227,6 +234,8 @@ class Client:
                 reply = make_reply(response)
                 async for chunk in response.aiter_raw():
                     raw += chunk
+                    if turn is not None and len(raw) > _LARGE:
+                        await turn.take()
                     if len(raw) > limit:
                         raise too_large(url, limit)
         except PassingError as error:

@@ -48,6 +48,32 @@ class Turns:
             yield
 
 
+class Turn:
+    """A turn with a lock, which is taken at most once, and released with the block.
+
+    :param lock: the lock of all turns.
+    """
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._has = False
+
+    async def __aenter__(self) -> Turn:
+        """Return the turn, which is not taken yet."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Release the lock, if it was taken."""
+        if self._has:
+            self._lock.release()
+
+    async def take(self) -> None:
+        """Wait for the lock, unless this turn has it."""
+        if not self._has:
+            await self._lock.acquire()
+            self._has = True
+
+
 class LoopThread:
     """A thread that runs an event loop until it is closed.
 

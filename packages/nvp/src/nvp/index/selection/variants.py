@@ -50,8 +50,7 @@ _NEEDS_HASHES = (
 )
 
 _REMEMBERED = 1024
-"""The maximum number of releases whose variants are cached, and whose variants are read
-for a page: reading a release takes a request."""
+"""The maximum number of releases whose variants are cached, and read for a page."""
 
 _TOO_OLD = f"only the variants of the newest {_REMEMBERED:,} releases are read"
 

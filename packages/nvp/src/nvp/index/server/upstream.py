@@ -12,7 +12,6 @@ import logging
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from html import escape
 from itertools import islice, takewhile
 from operator import itemgetter
@@ -28,6 +27,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
+from ..http.threads import Turn
 from ..http.urls import (
     METADATA,
     REFUSED,
@@ -149,7 +149,16 @@ class Upstream(SimpleRepository):
         self, client: Client, url: str, accept: str, project: str
     ) -> model.ProjectDetail:
         """Read a page from a server. An error contains the reply, if there was one."""
-        ask = partial(self._ask, client, url, accept, project)
+
+        async def ask(
+            last: KeptPage | None = None,
+        ) -> tuple[CompleteResponse, model.ProjectDetail]:
+            # Several large pages at once would take gigabytes.
+            async with Turn(client.large) as turn:
+                return await self._ask(
+                    client, url, accept, project, turn=turn, last=last
+                )
+
         if self.kept is not None:
             parts = url, accept, project, self.takes_parts
             return await self.kept.read(url, lambda: (parts, client.identity), ask)
@@ -161,13 +170,16 @@ class Upstream(SimpleRepository):
         url: str,
         accept: str,
         project: str,
+        *,
+        turn: Turn,
         last: KeptPage | None = None,
     ) -> tuple[CompleteResponse, model.ProjectDetail]:
         """Read a page; if the server confirms the last page, return that page."""
         broken = None
         validators = last.validators if last is not None else {}
         try:
-            reply = await client.get(url, {"Accept": accept, **validators})
+            asked = {"Accept": accept, **validators}
+            reply = await client.get(url, asked, turn=turn)
         except UpstreamError as error:
             if error.reply is None or error.reply.is_whole or not self.takes_parts:
                 error.reply = error.reply and with_absolute_links(error.reply)
@@ -177,7 +189,7 @@ class Upstream(SimpleRepository):
             if reply.url == last.url:
                 return reply, last.page
             # Read the page again, because the validators belong to another URL.
-            return await self._ask(client, url, accept, project)
+            return await self._ask(client, url, accept, project, turn=turn)
         page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await _refuse_near_files(page, client, url, reply.url)
 
