@@ -163,3 +163,17 @@ def test_a_page_that_cannot_be_judged(
     assert done.code == 1
     assert "ERROR: internal error: RuntimeError: 'a defect'" in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_pip_of_the_future(environ: Mapping[str, str], tmp_path: Path) -> None:
+    """Without the hooks, it would install builds that nvp has not judged."""
+    made = make_environment(tmp_path / "environment", f"pip=={PIPS[-1]}")
+    path = made.packages / "pip" / "_internal" / "index" / "collector.py"
+    text = path.read_text(encoding="utf-8").replace("_get_index_content", "_read")
+    path.write_text(text, encoding="utf-8")
+    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    with serve(tmp_path / "index") as url:
+        done = Pip(made.python, environ)("install", "-i", url, "kern")
+    assert done.code == 1
+    assert f"ERROR: nvp does not know pip {PIPS[-1]}, so nvp selects no" in done.err
+    assert installed_labels(made.packages).get("kern") is None

@@ -46,7 +46,6 @@ class PipOptions:
     download_dir: str | None = None
     no_proxy_env: bool | None = None
     requirements: Sequence[str] = ()
-    constraints: Sequence[str] = ()
     dependency_groups: Sequence[Sequence[str]] = ()
     isolated_mode: bool = False
     output_file: str | None = None

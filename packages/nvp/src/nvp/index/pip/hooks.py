@@ -51,17 +51,19 @@ _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
 
 def install() -> None:
-    """Change the imported pip."""
+    """Change the imported pip.
+
+    :raises ImportError, AttributeError: this pip differs from all known versions.
+    """
     told = json.loads(os.environ[PLACES])
-    with contextlib.suppress(ImportError, AttributeError):
-        collector: Any = importlib.import_module("pip._internal.index.collector")
-        session: Any = importlib.import_module("pip._internal.network.session")
-        command: Any = importlib.import_module("pip._internal.cli.req_command")
-        replace_places(collector, told)
-        replace_files(command.RequirementCommand, told["files"])
-        read_pages(collector, told["pages"])
-        download_files(session.PipSession, told["local"])
-        replace_child()
+    collector: Any = importlib.import_module("pip._internal.index.collector")
+    session: Any = importlib.import_module("pip._internal.network.session")
+    command: Any = importlib.import_module("pip._internal.cli.req_command")
+    replace_places(collector, told)
+    replace_files(command.RequirementCommand, told["files"])
+    read_pages(collector, told["pages"])
+    download_files(session.PipSession, told["local"])
+    replace_child()
 
 
 def replace_places(collector: Any, told: dict[str, Any]) -> None:
@@ -146,11 +148,8 @@ def judge(link: Any, page: Any, session: Any) -> Any:
     where = urlsplit(link.url)
     local = http.client.HTTPConnection(where.hostname or "", where.port)
     with contextlib.closing(local):
-        body = (
-            json.dumps([page.url, page.content_type, pair]).encode()
-            + b"\n"
-            + page.content
-        )
+        about = json.dumps([page.url, page.content_type, pair])
+        body = about.encode() + b"\n" + page.content
         headers = {"User-Agent": session.headers["User-Agent"], "Accept": _ACCEPT}
         local.request("POST", where.path, body, headers)
         reply = local.getresponse()

@@ -369,6 +369,17 @@ def preload(*names: str) -> None:
             importlib.import_module(f"pip._internal.{name}")
 
 
+def install_hooks(path: str) -> None:
+    """Let pip use the local index."""
+    import pip
+
+    try:
+        runpy.run_path(path)["install"]()
+    except (ImportError, AttributeError) as error:
+        end = f"so nvp selects no builds for it: use another version ({error})"
+        sys.exit(f"ERROR: nvp does not know pip {pip.__version__}, {end}")
+
+
 def run(arguments: list[str]) -> None:
     """Run pip as ``python -m pip`` does, but never that of the current directory."""
     try:
@@ -377,7 +388,7 @@ def run(arguments: list[str]) -> None:
 
         hooks = os.environ.get(HOOKS)
         if hooks is not None:
-            runpy.run_path(hooks)["install"]()
+            install_hooks(hooks)
         program = os.path.join(os.path.dirname(pip.__file__), "__main__.py")
         sys.argv = [program, *arguments]
         status = run_pip(arguments)

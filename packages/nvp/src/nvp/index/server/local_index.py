@@ -106,7 +106,6 @@ class LocalIndex:
         """For each project, why its files have temporary URLs of this index."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
         """The required text in the ``User-Agent`` of requests; see `TokenCheck`."""
-        self.host = host
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
@@ -142,14 +141,6 @@ class LocalIndex:
             for (url, links), here in self._urls.items()
             if is_http(url) and not (links and is_distribution(file_name(url)))
         }
-
-    @property
-    def places(self) -> dict[str, str]:
-        """``{local URL: URL of the index behind it}``, without credentials."""
-        behind: dict[str, list[str]] = {}
-        for (url, _), here in self._urls.items():
-            behind.setdefault(here, []).append(redacted(url))
-        return {here: " and ".join(urls) for here, urls in behind.items()}
 
     def add_index(self, url: str, pair: tuple[str, str] | None = None) -> str:
         """Add an index, and return its local URL.
