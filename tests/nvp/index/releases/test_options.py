@@ -49,6 +49,13 @@ def test_a_folder_of_links_is_read_as_well(tmp_path: Path) -> None:
         api.releases("nosuch", index_url=index, find_links=[links], environment=OLD)
 
 
+def test_links_with_a_name_that_is_too_long(tmp_path: Path) -> None:
+    index = make_index(tmp_path, "2.9.1")
+    links = ["x" * 300]
+    table = api.releases("torch", index_url=index, find_links=links, environment=OLD)
+    assert [release.version for release in table.releases] == ["2.9.1"]
+
+
 def test_a_page_of_links_is_read_as_well(tmp_path: Path) -> None:
     index = make_index(tmp_path, "2.9.1")
     page = f'<!DOCTYPE html><a href="/torch-2.10.0-{HERE}.whl">x</a>'

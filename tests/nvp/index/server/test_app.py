@@ -246,9 +246,9 @@ class TestFiles:
         (mirror / "x" / "index.html").write_text(pages)
         with start(str(mirror)) as running:
             files = ask(f"{running.urls[0]}x/", Accept=JSON).files
-            assert ask(files["id_rsa"]).status == 404
-            assert ask(files["x-1.0.zip"]).status == 404
-            assert {ask(files[path.name]).status for path in others} == {404}
+            assert ask(files["id_rsa"]).status == 403
+            assert ask(files["x-1.0.zip"]).status == 403
+            assert {ask(files[path.name]).status for path in others} == {403}
             assert ask(files["x-1.1.zip"]).body == b"fine"
 
     @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what was opened")

@@ -238,6 +238,24 @@ class TestFolders:
         with pytest.raises(UpstreamError):
             self.read(tmp_path, "torch")
 
+    @pytest.mark.parametrize("has_page", [True, False])
+    def test_files_outside(self, has_page: bool, tmp_path: Path) -> None:
+        """The index may be a copy of a stranger's; pip opens such files itself."""
+        folder = tmp_path / "mirrors" / "simple"
+        (folder / "torch").mkdir(parents=True)
+        (private := tmp_path / "private" / NAME).parent.mkdir()
+        private.write_bytes(b"x")
+        if has_page:
+            page = f'<!DOCTYPE html><a href="{private.as_uri()}">{NAME}</a>'
+            (folder / "torch" / "index.html").write_text(page)
+        else:
+            (folder / "torch" / NAME).symlink_to(private)
+        assert only(self.read(folder, "torch")).url.startswith("refused:file:")
+        upstream = FolderUpstream(folder)
+        upstream.is_of_pip = True
+        found = only(asyncio.run(upstream.get_project_page("torch")))
+        assert local_path(found.url).read_bytes() == b"x"
+
     def test_a_missing_folder(self, tmp_path: Path) -> None:
         upstream = FolderUpstream(tmp_path / "gone")
         with pytest.raises(UpstreamError):

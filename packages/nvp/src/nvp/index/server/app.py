@@ -412,4 +412,5 @@ class _Handlers:
 
 
 def _is_name(name: str) -> bool:
-    return name.isascii() and name.replace("-", "").isalnum()
+    short = len(name) < 256  # as the names of its files
+    return short and name.isascii() and name.replace("-", "").isalnum()

@@ -19,7 +19,7 @@ from simple_repository import errors, model
 from ..http.client import Client
 from ..http.urls import HTML_PAGE, is_http, split_credentials
 from .kept_pages import note
-from .static_files import SERVED
+from .static_files import SERVED, refuse_outside
 from .upstream import (
     LINKS,
     HttpUpstream,
@@ -81,8 +81,8 @@ def find_links_path(location: str) -> Path | None:
         if location.startswith("~") or os.pardir in text:  # perhaps after a link
             text = os.path.realpath(os.path.expanduser(text))
         path = Path(os.path.abspath(text))
-        is_file = path.is_file() and not is_page(path)
-        return path if path.is_dir() or is_file else None
+        is_file = os.path.isfile(path) and not is_page(path)
+        return path if os.path.isdir(path) or is_file else None
     except (OSError, ValueError, RecursionError):  # a long chain of links, for example
         return None
 
@@ -126,13 +126,18 @@ class FolderUpstream(Upstream):
         # The name is normalized, so it cannot lead out of the directory.
         page = self.folder / project / HTML_PAGE
         if os.path.exists(page):
-            return read_page_file(page, project, self.is_of_pip)
-        if not os.path.isdir(page.parent):
+            found = read_page_file(page, project, self.is_of_pip)
+        elif os.path.isdir(page.parent):
+            found = list_folder(page.parent.resolve(), project)
+            # The directory may be a stranger's link to one with private names.
+            files = tuple(x for x in found.files if SERVED.fullmatch(x.filename))
+            found = replace(found, files=files)
+        else:
             raise errors.PackageNotFoundError(project)
-        listed = list_folder(page.parent.resolve(), project)
-        # The directory may be a stranger's link to one with private names.
-        files = (file for file in listed.files if SERVED.fullmatch(file.filename))
-        return replace(listed, files=tuple(files))
+        if self.is_of_pip:  # pip opens every file that a page names
+            return found
+        files = tuple(refuse_outside(file, self.folder) for file in found.files)
+        return replace(found, files=files)
 
 
 class LocalLinksUpstream(LinksUpstream):

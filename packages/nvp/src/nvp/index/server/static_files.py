@@ -395,19 +395,24 @@ def _read_page(path: str, index: str) -> list[model.File]:
     return files
 
 
-def _found(file: model.File, index: str) -> model.File:
-    """Mark a local file that the index must not name with `REFUSED`.
-
-    Other metadata files get their hash, to be compared.
-    """
+def refuse_outside(file: model.File, index: Path) -> model.File:
+    """Mark a local file that the index must not name with `REFUSED`."""
     if not file.url.startswith("file:"):
         return file
     path = path_of_file_url(file.url)
     ends = ("", METADATA) if path.endswith(".whl") else ("",)
-    found = [path + end for end in ends if os.path.isfile(path + end)]
-    if not all(is_of_index(Path(each), Path(index)) for each in found):
-        return replace(file, url=REFUSED + file.url)
-    if found and path.endswith(SUFFIX) and not file.hashes:
+    found = [Path(path + end) for end in ends if os.path.isfile(path + end)]
+    is_inside = all(is_of_index(each, index) for each in found)
+    return file if is_inside else replace(file, url=REFUSED + file.url)
+
+
+def _found(file: model.File, index: str) -> model.File:
+    """Like `refuse_outside`; other metadata files get their hash, to be compared."""
+    file = refuse_outside(file, Path(index))
+    if not file.url.startswith("file:"):
+        return file
+    path = path_of_file_url(file.url)
+    if os.path.isfile(path) and path.endswith(SUFFIX) and not file.hashes:
         with open_regular(path) as opened:
             return replace(file, hashes={"sha256": _digest(opened)})
     return file

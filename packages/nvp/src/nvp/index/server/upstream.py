@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
@@ -290,7 +291,7 @@ class LinksUpstream(Upstream):
             return with_files(page, (*page.files, *own.files))
         note(0.0)
         path = local_path(url)
-        if path.is_dir():
+        if os.path.isdir(path):
             return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
         return await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
 
