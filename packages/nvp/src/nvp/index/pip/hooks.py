@@ -112,6 +112,7 @@ def read_pages(collector: Any, places: dict[str, str]) -> None:
     read = collector._get_index_content
 
     def read_page(link: Any, **options: Any) -> Any:
+        session = options["session"]
         place = next((url for url in places if link.url.startswith(url)), None)
         if place is None:
             return read(link, **options)
@@ -119,11 +120,12 @@ def read_pages(collector: Any, places: dict[str, str]) -> None:
         # pip joins the URL of an index and the name of a project by this rule.
         url = posixpath.join(url, rest) if rest else url
         own = type(link)(url, cache_link_parsing=link.cache_link_parsing)
-        page = read(own, **options)
+        # pip has asked this of the local URL only.
+        page = read(own, **options) if session.is_secure_origin(own) else None
         if page is not None and len(page.content) > _LARGE:
             collector.logger.warning("%s is too large: its builds are not judged", page)
             return page
-        return page and judge(link, page, options["session"])
+        return page and judge(link, page, session)
 
     skip = collector._handle_get_simple_fail
 

@@ -36,6 +36,7 @@ from ..http.urls import (
     METADATA,
     CompleteResponse,
     UpstreamError,
+    server_of,
     split_credentials,
 )
 from ..selection.core_metadata import SentWheel
@@ -224,7 +225,9 @@ class _Handlers:
         url, kind, pair = json.loads(head)
         url, _ = split_credentials(url)
         if pair is not None:
-            self._source.client.add_credentials(url, tuple(pair))
+            own = self._source.url
+            place = own if server_of(own) == server_of(url) else url  # redirected
+            self._source.client.add_credentials(place, tuple(pair))
         headers = {"content-type": kind}
         reply = CompleteResponse(status=200, url=url, headers=headers, body=body)
         logger.info("pip has read %s: %d bytes", redacted(url), len(body))
