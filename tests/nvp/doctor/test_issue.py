@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,17 @@ from nvp.doctor.runner import diagnose
 from nvp.findings import shortened
 
 FILES = {"demo/plain.so": binary("plain.so")}
+
+
+def test_no_replacement_removes_a_quote(tmp_path: Path) -> None:
+    """Both together look like a URL with a password."""
+    names = "nvidia-cublas===aa:/x", "nvidia-cudnn===1@`id`&#"
+    torch = Installed(name="torch", version="2.8.0", requires=names)
+    stack = make_stack(tmp_path / "env", torch, environment=machine("12.8", "9.0"))
+    lines = [*issue_lines(diagnose(stack), {})]
+    first = lines.index("```sh") + 1
+    commands = list(map(shlex.split, lines[first : lines.index("```", first)]))
+    assert names[1] in {word for words in commands for word in words}
 
 
 def test_nothing_names_the_user(tmp_path: Path) -> None:

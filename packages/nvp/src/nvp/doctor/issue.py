@@ -9,6 +9,7 @@ import getpass
 import os
 import platform
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from nvidia_variant_provider.errors import listed, printable, redacted
@@ -94,6 +95,19 @@ def _escaped(text: str) -> str:
     return _MENTION.sub("@<!-- -->", harmless)
 
 
+def _anonymous_command(command: str, anonymous: Callable[[str], str]) -> str:
+    """Replace texts in the words of a command, which may be those of a stranger.
+
+    In the whole command, a replacement could remove a quote.
+    """
+    return " ".join(map(_quote, map(anonymous, shlex.split(command))))
+
+
+def _quote(word: str) -> str:
+    home = "~/" if word.startswith("~/") else ""  # which the shell must expand
+    return home + shlex.quote(word.removeprefix(home))
+
+
 def _lines(diagnosis: Diagnosis, anonymous: Callable[[str], str]) -> Iterator[str]:
     def prose(text: str) -> str:
         # First replace: "@" and a name can become a mention where a path was removed.
@@ -117,17 +131,26 @@ def _lines(diagnosis: Diagnosis, anonymous: Callable[[str], str]) -> Iterator[st
         name = prose(gpu.name or "a GPU")
         capability = gpu.compute_capability or "unknown"
         yield f"- GPU {gpu.index}: {name}, compute capability {capability}"
+
+    def advice(text: str, commands: Iterable[object]) -> str:
+        parts = []
+        for command in map(str, commands):
+            before, found, text = text.partition(command)
+            parts += [anonymous(before), _anonymous_command(found, anonymous)]
+        return _escaped("".join([*parts, anonymous(text)]))
+
     for finding in diagnosis.findings:
         yield ""
         message = prose(finding.message)
         yield f"- **{finding.code}** ({finding.severity}): {message}"
-        yield f"  - {prose(finding.hint)}"
+        yield f"  - {advice(finding.hint, finding.commands)}"
     if not diagnosis.findings:
         yield ""
         yield "No check found anything wrong."
     commands = commands_of(diagnosis.findings)
     if commands:
-        yield from ("", "```sh", *(printable(anonymous(x)) for x in commands), "```")
+        hidden = (_anonymous_command(command, anonymous) for command in commands)
+        yield from ("", "```sh", *map(printable, hidden), "```")
     notes = diagnosis.notes
     if notes:
         yield ""
