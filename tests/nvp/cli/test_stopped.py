@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ from nvp.cli import resolve
 from nvp.cli.render import Result, render
 from nvp.gpu_code.inspection import inspect_path
 from nvp.index.http.threads import LoopThread
+from nvp.inventories import reading
 from nvp.lint import wheel
 from nvp.lint.files import open_wheel
 
@@ -48,6 +50,18 @@ def growing(*_: object, **__: object) -> NoReturn:
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "SECONDS", 0.5)
     monkeypatch.setattr(cli, "MEMORY", 50 << 20)
+
+
+def test_an_inventory_for_doctor(
+    monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path
+) -> None:
+    """doctor limits its checks itself, and so does pip."""
+    monkeypatch.setattr(signals, "bounded", partial(signals.bounded, 0.5, 50 << 20))
+    monkeypatch.setattr(reading, "read_inventory", endless)
+    (tmp_path / "nodes.yaml").write_text("a: b")
+    result = run("doctor", "--environment", str(tmp_path / "nodes.yaml"))
+    assert result.code == 3
+    assert "the command was stopped after" in result.err
 
 
 @pytest.mark.parametrize(

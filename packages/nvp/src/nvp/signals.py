@@ -324,6 +324,20 @@ def limited(seconds: float, memory: int, *, grows: bool = False) -> Iterator[Non
 
 
 @contextmanager
+def bounded(seconds: float = SECONDS, memory: int = MEMORY) -> Iterator[None]:
+    """Limit a block; unlike `limited`, raise `InputError` if a limit is reached."""
+    try:
+        with limited(seconds, memory, grows=True):
+            yield
+    except StoppedError as error:
+        from nvidia_variant_provider.errors import InputError, redacted
+
+        path = None if error.path is None else redacted(error.path)
+        message = f"the command was stopped {error}"
+        raise InputError(message, path=path, hint=STOPPED) from None
+
+
+@contextmanager
 def unstopped() -> Iterator[None]:
     """Do not end a block because of the surrounding `limited` block, if any.
 

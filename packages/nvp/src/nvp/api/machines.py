@@ -76,11 +76,13 @@ def read_machine(path: str | os.PathLike[str], node: str | None = None) -> Machi
     :raises MissingExtraError: the form needs the extra ``fleet``.
     """
     from ..inventories.model import Machine
+    from ..signals import bounded
 
     name = os.fspath(path)
     if node is None and _is_snapshot(name):
         return Machine(name=name, environment=read_environment(name))
-    machines = read_machines(name)
+    with bounded():  # for commands that have no such limit
+        machines = read_machines(name)
     named = [item for item in machines if node in (None, item.name)]
     if len(named) == 1:
         _logger.info("the machine %s of %s", named[0].to_dict(), name)

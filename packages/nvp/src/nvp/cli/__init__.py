@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nvidia_variant_provider.errors import InputError, ProviderError, redacted
+from nvidia_variant_provider.errors import InputError, ProviderError
 
-from ..signals import MEMORY, SECONDS, STOPPED, StoppedError, limited
+from ..signals import MEMORY, SECONDS, bounded
 from .parsers import (
     COMMANDS,
     PROGRAM,
@@ -155,8 +155,9 @@ def _run_command(name: str, line: CommandLine, *, verbosity: int = 0) -> Result:
 
             stack.enter_context(showing_waits(name))
         stack.enter_context(_saying_warnings())
-        if name != "census" or options.index is None:
-            stack.enter_context(_limiting(name, SECONDS, MEMORY))
+        reads = name != "census" or options.index is None
+        if reads and name not in _UNLIMITED:
+            stack.enter_context(bounded(SECONDS, MEMORY))
         result: Result = find_command(name).execute(options, os.environ)
     return result
 
@@ -168,30 +169,14 @@ def _print(result: Result, line: CommandLine) -> Result:
     failed = result.data is None and bool(result.errors)
     as_json = has_json_option(line) or (failed and has_json_format(line))
     try:
-        with _limiting(command, _SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT):
+        with contextlib.ExitStack() as stack:
+            if command not in _UNLIMITED:
+                stack.enter_context(bounded(_SECONDS_OF_OUTPUT, _MEMORY_OF_OUTPUT))
             render(result, command=command, as_json=as_json)
     except InputError as error:
         result = Result(exit_code=error.exit_code, errors=(error,))
         render(result, command=command, as_json=as_json)
     return result
-
-
-@contextlib.contextmanager
-def _limiting(command: str | None, seconds: float, memory: int) -> Iterator[None]:
-    """Limit the processor time and the memory of a block.
-
-    :raises InputError: a limit is reached.
-    """
-    if command in _UNLIMITED:
-        yield
-        return
-    try:
-        with limited(seconds, memory, grows=True):
-            yield
-    except StoppedError as error:
-        path = None if error.path is None else redacted(error.path)
-        message = f"the command was stopped {error}"
-        raise InputError(message, path=path, hint=STOPPED) from None
 
 
 @contextlib.contextmanager
