@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.authority import Authority
+from support.index_server import serve
 from support.loopback import JSON, Running, answers_of, ask, links, page_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 
@@ -212,6 +214,16 @@ class TestFiles:
             with start(str(folder), local=local, secret=local) as running:
                 reply = ask(f"{running.urls[0]}torch/", "POST", **{"User-Agent": "x"})
                 assert reply.status == status
+
+    def test_a_certificate_that_the_server_does_not_trust(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        """An installer that trusts it must not use the next index."""
+        with (
+            serve(folder, tls=Authority(tmp_path).context) as url,
+            start(url) as running,
+        ):
+            assert running.page().text.startswith("error: ")
 
     def test_two_users_of_one_url_are_refused(self) -> None:
         """The client has one user for each URL."""

@@ -295,8 +295,9 @@ class Client:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
             failure = translate_error(error, url, timeout, proxy)
-            if is_of_tls(error):
-                failure.reply = self._leave_to_installer(url)
+            if is_of_tls(error):  # pip would use the next index if it may pass
+                reply = self._leave_to_installer(url)
+                failure = UpstreamError(failure.message, url, reply=reply)
             raise failure from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             if isinstance(error, InputError):
