@@ -261,8 +261,14 @@ def candidate_files() -> list[str]:
     configuration directories of the user and of the site.
     """
     folders = [sys.prefix]
-    with suppress(OSError):  # the current directory may have been removed
-        folders.insert(0, os.getcwd())
+    with suppress(OSError):  # the file or the current directory does not exist
+        folder = os.getcwd()
+        status = os.stat(os.path.join(folder, FILE_NAME))
+        # All users can create files in a directory such as /tmp.
+        is_own = sys.platform == "win32" or (
+            status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o002
+        )
+        folders[:0] = [folder] * is_own
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
     if any(map(os.path.isfile, files)):
         return files

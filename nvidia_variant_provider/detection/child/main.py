@@ -47,9 +47,8 @@ def main(library: str, seconds: int) -> None:
 
         # A driver that crashes must leave no core file in the current directory.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.platform == "linux":
-        # A driver can ignore SIGALRM. If the parent has ended already, writing fails.
-        end_with_parent()
+    # A driver can ignore SIGALRM. If the parent has ended already, writing fails.
+    end_with_parent()
     # Native libraries print to descriptor 1. Keep the pipe to the parent under
     # another number, and let descriptor 1 point to stderr, which is discarded.
     pipe = os.dup(1)
@@ -66,14 +65,21 @@ def main(library: str, seconds: int) -> None:
     os._exit(0)
 
 
-def end_with_parent() -> None:
-    """Let Linux kill this process with the thread that has started it."""
+def end_with_parent(parent: int | None = None) -> None:
+    """Let Linux kill this process with the thread that has started it.
+
+    :param parent: the process of that thread, which may have ended already.
+    """
+    if sys.platform != "linux":
+        return
     try:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     except (ImportError, OSError):  # a Python without libffi, or a static one
         return
+    if parent not in (None, os.getppid()):
+        os._exit(1)
 
 
 def _write(descriptor: int, text: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 from support.builds import gpu_build, machine, metadata
+from support.strangers import ROOT, STRANGER, needs_root
 
 from nvidia_variant_provider import api
 from nvidia_variant_provider.errors import (
@@ -53,6 +55,17 @@ class TestVariantsToml:
         user.write_text('namespace_priorities = ["blas"]')
         assert self.order() == ("mkl", "cu128", "cu126")
         assert self.order("") == ("cu128", "cu126", "mkl")
+
+    @needs_root
+    @pytest.mark.parametrize(("owner", "mode"), [(STRANGER, 0o644), (ROOT, 0o666)])
+    def test_a_file_of_another_user_is_not_read(self, owner: int, mode: int) -> None:
+        """The current directory may be /tmp."""
+        path = Path("variants.toml")
+        path.write_text('namespace_priorities = ["blas"]')
+        assert self.order() == ("mkl", "cu128", "cu126")
+        os.chown(path, owner, owner)
+        path.chmod(mode)
+        assert self.order() == ("cu128", "cu126", "mkl")
 
     @pytest.mark.parametrize(
         ("text", "message"),

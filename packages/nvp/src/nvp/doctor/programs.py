@@ -113,16 +113,16 @@ def started(
     later = dict.fromkeys(_SIGNALS, lambda number, _: waiting.append(number))
     process: Any = None
     is_known = False
+    parting = partial(end_with_parent, os.getpid())
     try:
-        # A signal could raise an exception after the program has started but before its
-        # process id is known, so delay signals.
+        # A signal could raise an exception before the process id is known: delay it.
         with handling(later):
             process = subprocess.Popen(  # noqa: S603  # a program of the user's stack
                 list(words),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 env=valid,
-                preexec_fn=end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
+                preexec_fn=parting if sys.platform == "linux" else None,  # noqa: PLW1509
                 **options,
             )
         while waiting:
