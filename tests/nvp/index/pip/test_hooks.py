@@ -14,6 +14,7 @@ from support.authority import HOST
 from support.index_server import serve, start_server
 from support.processes import PIPS, Environment, Pip, installed_labels, make_environment
 from support.proxy import serve_proxy
+from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
 from nvp.index.selection.component import VariantRepository
@@ -177,3 +178,15 @@ def test_a_pip_of_the_future(environ: Mapping[str, str], tmp_path: Path) -> None
     assert done.code == 1
     assert f"ERROR: nvp does not know pip {PIPS[-1]}, so nvp selects no" in done.err
     assert installed_labels(made.packages).get("kern") is None
+
+
+def test_a_reason_of_the_server_is_not_printed(pip: Pip, tmp_path: Path) -> None:
+    """It may have control characters, and a redirect may lead to a signed URL."""
+    moved = Answer(status=302, headers={"Location": "/gone?sig=S3cret"})
+    answers = {"/kern/": moved, "/gone?sig=S3cret": Answer(status=418)}
+    with serve_answers(answers) as server:
+        words = ("--retries", "0", "--dest", tmp_path / "it", "-i", server.url)
+        done = pip("download", *words, "kern")
+    assert done.code == 1
+    assert f"WARNING: pip skips {server.url}/kern/: HTTP 418" in done.err
+    assert "S3cret" not in done.text

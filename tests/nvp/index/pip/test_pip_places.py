@@ -177,6 +177,22 @@ def test_the_url_of_a_wheel(right: bool, pip: Pip, tmp_path: Path) -> None:
         assert installed_labels(tmp_path / "it") == {"kern": "2.0 None"}
 
 
+def test_a_directory_before_the_url_of_a_wheel(pip: Pip, tmp_path: Path) -> None:
+    """pip prefers the file of the directory, in either order of the options."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    stub_wheel(here, "torch", "2.0+cu118", tag="cp311-cp311-linux_x86_64")
+    stub_wheel(here, "kern", "1.0", members={"kern/here.py": b""})
+    wheel = stub_wheel(there, "kern", "1.0", members={"kern/there.py": b""})
+    with serve(there) as url:
+        for number, places in enumerate(((here, url), (url, here))):
+            links = [f"{x}{wheel.name}" if x == url else x for x in places]
+            words = [word for link in links for word in ("--find-links", link)]
+            target = tmp_path / str(number)
+            done = pip("install", "--no-index", *words, "--target", target, "kern")
+            assert done.code == 0, done.text
+            assert (target / "kern" / "here.py").exists()
+
+
 @pytest.mark.slow
 def test_places_in_requirements_files(
     pip: Pip, links: Path, index: str, tmp_path: Path

@@ -6,17 +6,20 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.authority import HOST, Authority
 from support.index_server import serve
 from support.keyring_program import write_keyring
-from support.processes import PIPS, Done, provider
+from support.processes import PIPS, Done, Environment, provider
 from support.processes import Pip as PipCommandLine
 from support.proxy import serve_proxy
 from support.wheels import write_index
 
+from nvp.index.http.blocking import BlockingClient
+from nvp.index.http.client import Client
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
 from nvp.index.pip.settings import make_settings
@@ -156,6 +159,38 @@ def test_the_certificates_of_the_system(
     }
     with serve(published, tls=authority.context) as url:
         check(validate(url, environ))
+        environ["PIP_USE_DEPRECATED"] = "legacy-certs"
+        check(validate(url, environ), works=False)
+
+
+@pytest.mark.parametrize("version", PIPS)
+def test_the_pips_that_accept_the_certificates_of_the_system(
+    version: str, pips: dict[str, Environment], environ: dict[str, str]
+) -> None:
+    pip = Pip(str(pips[version].python), environ)
+    assert pip.understand(["list"]).options.trusts_system == (version != PIPS[0])
+    words = ["list", "--use-feature", "truststore"]
+    assert pip.understand(words).options.trusts_system
+
+
+def test_certificates_that_a_distribution_gives_to_its_pip(
+    environ: dict[str, str],
+    pips: dict[str, Environment],
+    published: Path,
+    authority: Authority,
+) -> None:
+    """Debian and Fedora replace the certificates of the pip that they include."""
+    found = pips[PIPS[0]]
+    command = Pip(str(found.python), environ).understand(["list"])
+    path = found.packages / "pip" / "_vendor" / "certifi" / "cacert.pem"
+    assert path.samefile(command.options.bundle or "")
+    options = replace(command.options, bundle=authority.bundle)
+    settings = make_settings(replace(command, options=options), environ)
+    with (
+        serve(published, tls=authority.context) as url,
+        BlockingClient(lambda: Client(settings)) as reader,
+    ):
+        assert reader.read_page(f"{url}torch/").files
 
 
 @pytest.mark.slow

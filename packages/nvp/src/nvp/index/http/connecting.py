@@ -243,12 +243,18 @@ def make_connections(
 
 def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
     """Return a TLS context; without ``verify``, it accepts any certificate."""
-    import certifi  # imported here, since most indexes are local
-    import truststore
+    import certifi  # imported here, like truststore, since most indexes are local
 
-    # Like pip since version 24.2, add these certificates to those of the system.
-    context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for place in filter(None, (settings.cert, certifi.where())):
+    bundle = settings.bundle or certifi.where()
+    places = [settings.cert or bundle]
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if settings.trusts_system:
+        import truststore
+
+        # Like pip since version 24.2, add these certificates to those of the system.
+        context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        places.append(bundle)
+    for place in places:
         kind = "capath" if os.path.isdir(place) else "cafile"
         context.load_verify_locations(**{kind: place})
     if not verify:

@@ -247,7 +247,9 @@ class Settings:
     :param trusts_pages: follow pages and redirects to any server, as pip does.
         Otherwise, public pages must not lead to a server that only this machine, or its
         network, can reach, because other users may see the result.
-    :param cert: a file or directory of further certificate authorities.
+    :param cert: a file or directory of certificate authorities that replaces those of
+        ``bundle``, the file of pip's certifi.
+    :param trusts_system: also accept the certificates of the system.
     :param client_cert: a file with a certificate and its private key.
     :param proxy: the URL of the proxy for all requests.
     :param trust_env: use the proxy variables of the environment.
@@ -262,6 +264,8 @@ class Settings:
     plain_http: bool = False
     trusts_pages: bool = False
     cert: str | None = None
+    bundle: str | None = None
+    trusts_system: bool = True
     client_cert: str | None = None
     proxy: str | None = None
     trust_env: bool = True

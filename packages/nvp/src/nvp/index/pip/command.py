@@ -35,6 +35,8 @@ class PipOptions:
     proxy: str | None = None
     trusted_hosts: Sequence[str] = ()
     cert: str | None = None
+    bundle: str | None = None
+    trusts_system: bool = True
     client_cert: str | None = None
     timeout: float | None = None
     no_input: bool = False

@@ -130,10 +130,13 @@ def read_pages(collector: Any, places: dict[str, str]) -> None:
     skip = collector._handle_get_simple_fail
 
     def skip_page(link: Any, reason: Any, meth: Any = None) -> None:
-        # pip mentions a missing project, and an index that is down, only in its log.
+        skip(link, reason, meth)
+        # pip mentions an index that is down only in its log. The reason may have
+        # secrets, and texts of the server.
         status = getattr(getattr(reason, "response", None), "status_code", None)
-        is_missing = status in (403, 404)
-        skip(link, reason, meth if is_missing else collector.logger.warning)
+        if status not in (403, 404):
+            what = f"HTTP {status}" if status else "it cannot be read"
+            collector.logger.warning("pip skips %s: %s", link, what)
 
     collector._get_index_content = read_page
     collector._handle_get_simple_fail = skip_page

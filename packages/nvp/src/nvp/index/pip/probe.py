@@ -46,8 +46,10 @@ LIFELINE = "NVP_LIFELINE"
 
 def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     """Return the parsed arguments: command, words, and the options in ``names``."""
+    import pip
     from pip._internal.cli.main_parser import create_main_parser
     from pip._internal.commands import commands_dict, create_command
+    from pip._vendor import certifi
 
     general, rest = create_main_parser().parse_args(list(arguments))
     if not rest or rest[0] not in commands_dict:
@@ -69,6 +71,13 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
     options.isolated_mode = "--isolated" in given
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
+    # Without the feature legacy-certs, pip also accepts the system's certificates.
+    old, option = "legacy-certs", parser.get_option("--use-deprecated")
+    is_new = sys.version_info >= (3, 10) and old in option.choices
+    is_new = is_new or "truststore" in options.features_enabled  # before 24.2
+    options.trusts_system = is_new and old not in options.deprecated_features_enabled
+    if os.path.isfile(pip.__file__):  # in a wheel, the path would be temporary
+        options.bundle = certifi.where()
     # pip changes this object for each option in a file, and also shared lists.
     finder = command._build_package_finder(copy.deepcopy(options), Offline())
     found = find_requirements(options, positional, finder)

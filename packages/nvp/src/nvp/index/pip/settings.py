@@ -56,6 +56,8 @@ def make_settings(
         trusts_pages=trusts_pages,
         # For requests, these variables have priority over the option.
         cert=(bundle if trust_env else None) or options.cert,
+        bundle=options.bundle,
+        trusts_system=options.trusts_system,
         client_cert=options.client_cert,
         proxy=options.proxy or None,
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),

@@ -84,6 +84,10 @@ OnWait = Callable[[str], None]
 
 _SILENCE = 2.0
 
+_MOST_PROJECTS = 1000
+"""The maximum number of projects of a page of links whose builds are selected. The page
+of all wheels for PyTorch has 20."""
+
 LinkUp = Callable[[model.File, str], model.File]
 """Returns a file of a project with the URL for installers."""
 
@@ -262,6 +266,7 @@ class _Handlers:
             for file in everything.files
             if find_label(file.filename) is not None or may_be_build(file.filename)
         }
+        projects = set(sorted(projects)[:_MOST_PROJECTS])
         files = [
             link_up(file, project_of(file.filename))
             for file in everything.files

@@ -159,6 +159,9 @@ class LocalIndex:
         """
         if not is_http(location):
             return self._urls.get((location, True), location)
+        name = file_name(location)
+        if self._access.local and is_distribution(name) and find_label(name) is None:
+            return location  # pip itself prefers files and pages in an order of its own
         return self._add(location, pair, links=True)
 
     def join_links(self, locations: Iterable[str]) -> list[str]:
