@@ -29,6 +29,7 @@ from .kept_pages import KeptPages
 from .places import (
     LocalLinksUpstream,
     find_links_path,
+    is_file_of_pip,
     is_odd,
     is_page,
     make_upstream,
@@ -159,9 +160,8 @@ class LocalIndex:
         """
         if not is_http(location):
             return self._urls.get((location, True), location)
-        name = file_name(location)
-        if self._access.local and is_distribution(name) and find_label(name) is None:
-            return location  # pip itself prefers files and pages in an order of its own
+        if self._access.local and is_file_of_pip(location):
+            return location
         return self._add(location, pair, links=True)
 
     def join_links(self, locations: Iterable[str]) -> list[str]:

@@ -17,7 +17,8 @@ from packaging.utils import is_normalized_name
 from simple_repository import errors, model
 
 from ..http.client import Client
-from ..http.urls import HTML_PAGE, is_http, split_credentials
+from ..http.urls import HTML_PAGE, file_name, is_http, split_credentials
+from ..selection.renaming import find_label
 from .kept_pages import note
 from .static_files import SERVED, refuse_outside
 from .upstream import (
@@ -71,6 +72,10 @@ _PLAIN = re.compile(
 """Distributions, and those that every pip finds: not ``demo-1.0-1.zip``, whose version
 is 1 in a directory, and 1.0.post1 on a page."""
 
+_ENDS = (".whl", ".zip", ".tar", *(f".t{x}" for x in ("gz", "bz", "lz", "xz", "bz2")))
+_ENDS += tuple(f".tar.{x}" for x in ("gz", "bz2", "xz", "lz", "lzma"))
+"""The ends of the names of files that pip can install."""
+
 
 def find_links_path(location: str) -> Path | None:
     """Return the path of a value of ``--find-links``, as pip finds it; or ``None``."""
@@ -85,6 +90,15 @@ def find_links_path(location: str) -> Path | None:
         return path if os.path.isdir(path) or is_file else None
     except (OSError, ValueError, RecursionError):  # a long chain of links, for example
         return None
+
+
+def is_file_of_pip(url: str) -> bool:
+    """Return whether pip takes the URL of links for a file that it can install.
+
+    pip has its own order of files, pages and directories.
+    """
+    name = file_name(url.partition("#")[0].rstrip("/"))
+    return name.lower().endswith(_ENDS) and find_label(name) is None
 
 
 def is_page(path: Path) -> bool:

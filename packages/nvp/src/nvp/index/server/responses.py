@@ -229,10 +229,13 @@ class Failures:
         if reply and (0 if is_page else 400) <= reply.status < 600 and not is_local:
             return self._pass_on(reply, error, is_page=is_page)
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
-        if is_page and not lost:
+        # pip retries after 503, and then uses the next index, as if it could not reach
+        # this one; uv retries and stops. Others alone stop, and after 503 some do not.
+        agent = request.headers.get("user-agent", "")
+        if is_page and not (lost and agent.startswith(("pip/", "uv/"))):
             return _stop(str(error))
-        # pip retries after 503, as for an unreachable server. pip 23.2 does not retry
-        # after 502, and no pip after 403: a wheel differs from its METADATA.
+        # pip 23.2 does not retry after 502, and no pip after 403: a wheel differs from
+        # its METADATA.
         status = 403 if status == 403 else 503 if lost else 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
