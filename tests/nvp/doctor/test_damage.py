@@ -68,6 +68,33 @@ def test_links_in_a_circle(name: str, tmp_path: Path) -> None:
     )
 
 
+@needs_links
+@pytest.mark.parametrize("name", ["METADATA", "RECORD", "variant.json", "INSTALLER"])
+def test_a_link_to_a_secret_is_not_quoted(name: str, tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, DEMO, environment=machine("13.4", "9.0"))
+    secret = tmp_path / "credentials"
+    secret.write_text("https://jane:word@wheels.example\nName: word\n")
+    path = dist_info(stack) / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(secret)
+    assert stack.distributions["demo"].read(name) is None
+    found = notes(stack)
+    assert f"demo: its {name} links to a file of another name" in found
+    assert "word" not in str(found)
+
+
+@needs_links
+def test_an_installer_that_links_each_file_to_its_cache(tmp_path: Path) -> None:
+    stack = make_stack(tmp_path, DEMO, environment=machine("13.4", "9.0"))
+    cached = tmp_path / "cache"
+    cached.mkdir()
+    for path in dist_info(stack).iterdir():
+        path.rename(cached / path.name)
+        path.symlink_to(cached / path.name)
+    assert stack.distributions["demo"].files
+    assert notes(stack) == ()
+
+
 def test_a_library_that_is_missing(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, DEMO)
     Path(stack.distributions["demo"].locate("demo/plain.so")).unlink()

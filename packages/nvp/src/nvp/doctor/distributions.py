@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import open_regular, parse_json
 
+from ..files import path_of
 from ..knowledge.builds import PROJECTS
 from ..metadata.requirements import holds, parse_requirement
 from ..wheels.archive import parse_requires
@@ -237,6 +238,11 @@ class Distribution:
         most = _LONGEST.get(name, _LONGEST_OTHER)
         try:
             with open_regular(path) as file:
+                # A stranger's link may lead to secrets, which notes would quote. The
+                # links that an installer makes lead to files of the same name.
+                if os.path.basename(path_of(file)) != name:
+                    self.defects.append(f"its {name} links to a file of another name")
+                    return None
                 if name == "METADATA":
                     data = _read_headers(file, most)
                 else:
