@@ -70,10 +70,10 @@ def test_names_are_not_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_bar("[bold]\x1b.so") as progress:
+    with progress_bar("::[bold]\x1b.so") as progress:
         assert progress is not None
         progress(1, 2)
-    assert r"[bold]\x1b.so" in terminal.getvalue()
+    assert r"\u003a:[bold]\x1b.so" in terminal.getvalue()
 
 
 class Screen(Terminal):

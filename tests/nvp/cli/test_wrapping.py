@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -149,6 +150,22 @@ def test_the_frame_of_a_build_fits(
     head, foot = text.splitlines()
     assert len(head) == len(foot) == min(columns, 80)
     assert head.strip("#") == " torch==2.8.0; variant_hash=cu129 "
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize(
+    "made", [str, lambda text: Table(header=("a",), rows=[[text]])]
+)
+def test_no_line_becomes_a_command_of_a_ci_service(
+    made: Callable[[str], str | Table], long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for before in range(50):
+        gap = "" if long else " "
+        block = made("x" * before + gap + "::error title=a:::b" + gap + "::c" * 20)
+        text = printed(Result(text=[block]), monkeypatch, columns=40)
+        lines = [line.strip() for line in text.splitlines()]
+        assert not [line for line in lines if line.startswith("::")]
+        assert "errortitle=a" in "".join(text.split())
 
 
 class TestTables:

@@ -121,11 +121,10 @@ def render(result: Result, *, command: str | None, as_json: bool) -> None:
             _print_table(block, width)
         else:
             wrapped = None if result.verbatim else width
-            line = harmless(printable(block)) if result.annotations else _safe(block)
-            print("\n".join(_lines(line, wrapped)))
+            made = [harmless(printable(block))] if result.annotations else None
+            print("\n".join(made or _lines(block, wrapped)))
     if result.following is not None:
-        line = _safe(f"Next: {result.following}")
-        print("\n".join(_lines(line, width)))
+        print("\n".join(_lines(f"Next: {result.following}", width)))
     sys.stdout.flush()
     for line in result.asides:
         complain(line, wraps=False)
@@ -144,8 +143,7 @@ def say(lines: Iterable[str], *, aside: bool = False) -> None:
     """
     stream = sys.stderr if aside else sys.stdout
     width = terminal_width(stream)
-    shown = (_safe(line) for line in lines)
-    printed = [part for line in shown for part in _lines(line, width)]
+    printed = [part for line in lines for part in _lines(line, width)]
     text = "".join(f"{line}\n" for line in printed)
     waiting_line.clear()
     with contextlib.suppress(OSError):
@@ -164,19 +162,20 @@ def complain(sentence: str, *, wraps: bool = True) -> None:
     # RuntimeError: Python cannot print in a signal handler that interrupted printing.
     with contextlib.suppress(OSError, RuntimeError):
         waiting_line.clear()
-        lines = _lines(_safe(sentence), width)
-        print("\n".join(lines), file=sys.stderr, flush=True)
+        print("\n".join(_lines(sentence, width)), file=sys.stderr, flush=True)
 
 
-def _safe(text: str) -> str:
-    """Return text with control characters and commands of CI services escaped."""
-    text = harmless(printable(text))
-    is_of_github = text.lstrip().startswith("::")
-    return text.replace(":", "\\u003a", 1) if is_of_github else text
+def _safe(line: str) -> str:
+    """Return a line with control characters and commands of CI services escaped."""
+    line = harmless(printable(line))
+    is_of_github = line.lstrip().startswith("::")
+    return line.replace(":", "\\u003a", 1) if is_of_github else line
 
 
-def _lines(line: str, width: int | None) -> list[str]:
-    return [line] if width is None else wrap_line(line, width)
+def _lines(text: str, width: int | None) -> list[str]:
+    """Return the safe lines of a sentence, any of which may begin with a command."""
+    lines = [text] if width is None else wrap_line(printable(text), width)
+    return [*map(_safe, lines)]
 
 
 def terminal_width(stream: IO[str]) -> int | None:
@@ -264,19 +263,24 @@ def _longest_word(text: str) -> int:
 
 def _draw(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> None:
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
+
+    def text_of(cell: str, width: int) -> Text:
+        # Pass no strings: rich would interpret markup in them, such as [bold]. A cell
+        # that is too wide is cut anywhere, also before what GitHub reads as a command.
+        return Text(cell if cell_len(cell) <= width else cell.replace("::", r":\u003a"))
 
     # The gap is one column of padding, and one that the box draws.
     drawn = RichTable(
         box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, _GAP - 1, 0, 0)
     )
     for title, width in zip(rows[0], widths, strict=True):
-        drawn.add_column(Text(title), width=width, overflow="fold")
+        drawn.add_column(text_of(title, width), width=width, overflow="fold")
     for row in rows[1:]:
-        # Pass no strings: rich would interpret markup in them, such as [bold].
-        drawn.add_row(*map(Text, row))
+        drawn.add_row(*map(text_of, row, widths))
     # rich itself honors NO_COLOR.
     Console().print(drawn)
 
@@ -290,7 +294,7 @@ def _print_stacked(rows: Sequence[Sequence[str]], width: int) -> None:
         for title, cell in zip(header, row, strict=True):
             if cell:
                 line = f"{title}: {cell}" if title else f"  {cell}"
-                print("\n".join(wrap_line(line, width)))
+                print("\n".join(_lines(line, width)))
 
 
 _BYTES_AND_BAR = 44
@@ -313,7 +317,7 @@ class _WaitingLine:
     def show(self, sentence: str) -> None:
         """Draw the line, unless a bar is shown; a wide sentence is cut."""
         columns = terminal_width(sys.stderr) or _DEFAULT_WIDTH
-        text = printable(sentence)[: columns - 1]
+        text = _safe(sentence)[: columns - 1]
         with self._lock, contextlib.suppress(OSError):
             if not self._bars:
                 sys.stderr.write(f"\r{text.ljust(self._length)}")
@@ -374,7 +378,7 @@ def progress_bar(name: str) -> Iterator[Callable[[int, int], None] | None]:
         transient=True,
     )
     with waiting_line.giving_way(), bar:
-        task = bar.add_task(shortened(printable(name), room), total=None)
+        task = bar.add_task(_safe(shortened(printable(name), room)), total=None)
 
         def update(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
