@@ -102,6 +102,7 @@ def test_a_version_cannot_hide_the_rest_of_a_report(tmp_path: Path) -> None:
         (r"[x]\(y)", r"[x]\(y)"),
         (r"C:\work\x", r"C:\work\x"),
         ("//user:word@octocat", "//****@<!-- -->octocat"),
+        ("_@octocat_", "_@<!-- -->octocat_"),
     ],
 )
 def test_a_text_cannot_undo_its_escapes(tmp_path: Path, note: str, shown: str) -> None:

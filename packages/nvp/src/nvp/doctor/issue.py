@@ -29,8 +29,9 @@ link or an image.
 
 The backslashes are doubled: otherwise the last one would escape the added backslash."""
 
-_MENTION = re.compile(r"(?<!\w)@(?=\w)")
-"""The ``@`` of a mention. On GitHub, a backslash does not disable a mention."""
+_MENTION = re.compile(r"@(?=\w)")
+"""The ``@`` of what may be a mention, because Markdown can remove the character before.
+On GitHub, a backslash does not disable a mention."""
 
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
