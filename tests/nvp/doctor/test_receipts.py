@@ -237,6 +237,14 @@ def test_markdown_for_people(stack: Stack) -> None:
     assert "| TRITON\\_PTXAS\\_PATH | /usr/local/cuda/bin/ptxas | new |" in text
 
 
+@pytest.mark.parametrize("start", ["", "  ", ":"])
+def test_no_line_is_a_command_of_a_ci_service(start: str, stack: Stack) -> None:
+    receipt = {**texts(stack), "reasons": [f"{start}::error::x"]}
+    lines = [line.strip() for line in to_text(receipt, "r.md").splitlines()]
+    assert not [line for line in lines if line.startswith("::")]
+    assert [line for line in lines if line.endswith(r"error\::x")]
+
+
 class TestRefused:
     @pytest.fixture
     def receipt(self, stack: Stack) -> dict[str, Any]:

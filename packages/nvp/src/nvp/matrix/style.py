@@ -15,7 +15,7 @@ from nvidia_variant_provider.errors import printable
 
 from ..files import read_resource
 
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~]|^:(?=:))")
+_PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~]|:(?=:))")
 
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 """The place before a formula in a cell. A spreadsheet may separate cells by semicolons,
