@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -182,3 +184,39 @@ def test_a_release_with_many_files_is_not_judged_for_each_machine(
     ):
         api.matrix(project="demo==1.0", index_url=server.url)
     assert judged == []
+
+
+@pytest.mark.parametrize("place", ["file", "wheel"])
+@pytest.mark.parametrize("valid", [True, False])
+def test_the_variants_of_a_release_are_read_once_for_all_machines(
+    monkeypatch: pytest.MonkeyPatch, place: str, valid: bool
+) -> None:
+    """Each machine would request them, and keep the reasons for each label."""
+    alive: weakref.WeakSet[object] = weakref.WeakSet()
+    most: list[int] = []
+    real = reading._Reader.make_table
+
+    async def counted(self: Any, **more: Any) -> Any:
+        alive.add(self._repositories[0])
+        if len(alive) == 50:
+            gc.collect()
+        most.append(len(alive))
+        return await real(self, **more)
+
+    monkeypatch.setattr(reading._Reader, "make_table", counted)
+    labels = {"x": {"nvidia": {"cuda_version_lower_bound": ["12.0"]}}}
+    document = {
+        "$schema": "https://variants-schema.wheelnext.dev/peps/825/v0.1.0.json",
+        "default-priorities": {"namespace": ["nvidia"]},
+        "variants": labels if valid else {**labels, "y": 5},
+    }
+    names = ["demo-1.0-py3-none-any-x.whl", "demo-1.0-variants.json"]
+    found = answers([{"filename": name} for name in names[: 1 + (place == "file")]])
+    if place == "file":
+        found[f"/files/{names[1]}"] = Answer(body=json.dumps(document).encode())
+    with serve_answers(found) as server:
+        made = api.matrix(project="demo==1.0", index_url=server.url)
+        asked = [item for item in server.requests if "/files/demo-1.0-" in item]
+    assert len(made.cells) == len(most) == 347
+    assert len(asked) == 1
+    assert max(most) < 50

@@ -6,13 +6,13 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 
-from nvp.index.releases.reading import _release
 from nvp.index.selection.wheel_files import (
     find_installable,
     find_pythons,
     find_wheels,
     release_of_sdist,
 )
+from nvp.index.server.places import _release
 from nvp.index.server.rendering import respond_renamed
 
 

@@ -131,7 +131,7 @@ def read_pinned(
     opened: Sequence[SimpleRepository] = ()
     try:
         sources = open_sources(indexes, environ, cache)
-        reader, opened = sources.reader, sources.indexes
+        reader, opened = sources.releases.reader, sources.indexes
     except ProviderError as error:
         # Without pip, the indexes are unknown: read at least the wheels with URLs.
         if not any(wheel.file for wheel in wheels):

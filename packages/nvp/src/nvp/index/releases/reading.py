@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import errors, model
-from simple_repository.components.core import RepositoryContainer, SimpleRepository
+from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError, UsageError, redacted
+from nvidia_variant_provider.errors import (
+    InputError,
+    ProviderError,
+    UsageError,
+    redacted,
+)
 
 from ...builds.releases import GpuRequirement, ReleaseTable, find_gpu_requirements
 from ...knowledge.tables import find_vendors
@@ -32,9 +35,16 @@ from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
 from ..selection.reader import Progress, Reader
 from ..selection.shown import ShownPage
-from ..selection.wheel_files import is_large, release_of_sdist
-from ..server.places import make_upstream
+from ..selection.variants import ReleaseReader
+from ..selection.wheel_files import is_large
+from ..server.places import Remembering, make_upstream
 from .rows import make_table
+
+if TYPE_CHECKING:
+    from nvidia_variant_provider.metadata import VariantsMetadata
+
+    from ..selection.kept import Room
+    from ..selection.renaming import Release
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +64,6 @@ _MOST_OF_RELEASE = 350_000
 """`Sources.most` for some releases of a project, which is about 10 seconds. A release
 of torch has up to 400 files."""
 
-_METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
@@ -63,6 +71,7 @@ class Sources:
 
     :param indexes: the indexes of the user, followed by the pages of links.
     :param first_links: the position of the first page of links.
+    :param releases: reads the variants of releases, for all machines.
     :param interpreter: the target interpreter.
     :param places: the URLs of the indexes, and of the pages of links.
     :param most: the maximum number of files of a project, times the number of machines.
@@ -71,7 +80,7 @@ class Sources:
     indexes: Sequence[SimpleRepository]
     first_links: int
     client: Client
-    reader: Reader
+    releases: _ReadingOnce
     interpreter: Interpreter
     places: Sequence[str] = ()
     most: float = math.inf
@@ -85,12 +94,12 @@ class Sources:
         upstream = VendorUpstream(
             self.client, selection, own=lambda: self.indexes, warn=warn
         )
-        return replace(self, indexes=[*self.indexes, _Remembering(upstream)])
+        return replace(self, indexes=[*self.indexes, Remembering(upstream)])
 
     def only(self, project: str, *versions: Version) -> Sources:
         """Return sources that have only some releases of a project."""
         only = project, frozenset(versions)
-        indexes = [_Remembering(item, only) for item in self.indexes]
+        indexes = [Remembering(item, only) for item in self.indexes]
         return replace(self, indexes=indexes, most=min(self.most, _MOST_OF_RELEASE))
 
     def with_files(self, project: str, files: Sequence[model.File]) -> Sources:
@@ -102,8 +111,11 @@ class Sources:
         from ..server.served_locks import ListedUpstream
 
         upstream = ListedUpstream({project: tuple(filter(self._is_usable, files))})
-        indexes = [_Remembering(upstream)]
-        return replace(self, indexes=indexes, first_links=1, most=_MOST_JUDGED)
+        indexes = [Remembering(upstream)]
+        once = _ReadingOnce(self.releases.reader)  # keeps nothing of other projects
+        return replace(
+            self, indexes=indexes, first_links=1, releases=once, most=_MOST_JUDGED
+        )
 
     def _is_usable(self, file: model.File) -> bool:
         """Return whether the interpreter can install a file, as far as is known."""
@@ -135,14 +147,14 @@ def make_sources(
         if upstream is None:
             message, hint = why_no_index(split_credentials(url)[0])
             raise UsageError(message, path=redacted(url), hint=hint)
-        indexes.append(_Remembering(upstream))
+        indexes.append(Remembering(upstream))
     if not indexes:
         raise UsageError("there is no index to read", hint="give --index-url")
     return Sources(
         indexes=indexes,
         first_links=len(command.indexes),
         client=client,
-        reader=_FailingOnce(client, cache),
+        releases=_ReadingOnce(_FailingOnce(client, cache)),
         interpreter=interpreter,
         places=[url for url, _ in places],
     )
@@ -166,7 +178,6 @@ def read_tables(
     watching = watch or (lambda _: nullcontext())
 
     async def read_all() -> list[ReleaseTable]:
-        readers = [_Reader(project, sources, selection) for selection in selections]
         try:
             if sources.most < math.inf:
                 listed = await asyncio.gather(
@@ -175,16 +186,18 @@ def read_tables(
                 )
                 pages = (x for x in listed if isinstance(x, model.ProjectDetail))
                 count = sum(len(page.files) for page in pages)
-                if count * len(readers) > sources.most:
-                    message = (
-                        f"{count:,} files are too many for {len(readers)} machines"
-                    )
+                number = len(selections)
+                if count * number > sources.most:
+                    message = f"{count:,} files are too many for {number} machines"
                     hint = "give an index or saved pages with fewer files"
                     raise InputError(message, path=project, hint=hint)
-            # Work sequentially: the first reader caches METADATA for the others.
+            # Work sequentially: the first reader caches METADATA for the others, and
+            # the memory of a reader, such as the reasons for each label, is reused.
             return [
-                await item.make_table(inspect=inspect, watch=watching)
-                for item in readers
+                await _Reader(project, sources, each).make_table(
+                    inspect=inspect, watch=watching
+                )
+                for each in selections
             ]
         finally:
             await sources.client.close()
@@ -228,40 +241,37 @@ class _FailingOnce(Reader):
             raise
 
 
-class _Remembering(RepositoryContainer):
-    """Reads each page once for several components.
+class _ReadingOnce(ReleaseReader):
+    """Reads the variants of each release only once, because machines may be many."""
 
-    :param only: a project, and the releases to which its page is limited.
-    """
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        # The keys are the URLs on the page. `Room` limits the metadata of a page.
+        self._results: dict[tuple[str, ...], VariantsMetadata | Exception] = {}
 
-    def __init__(
+    async def read(
         self,
-        source: SimpleRepository,
-        only: tuple[str, frozenset[Version]] | None = None,
-    ) -> None:
-        super().__init__(source)
-        self._only = only
-        self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
-
-    async def get_project_page(
-        self,
-        project_name: str,
-        *,
-        request_context: model.RequestContext | None = None,  # noqa: ARG002
-    ) -> model.ProjectDetail:
-        """Return the page of a project."""
-        name = canonicalize_name(project_name)
-        if name not in self._pages:
-            self._pages[name] = asyncio.ensure_future(self._read(name))
-        return await self._pages[name]
-
-    async def _read(self, project: str) -> model.ProjectDetail:
-        page = await self.source.get_project_page(project)
-        if self._only is None or self._only[0] != project:
-            return page
-        versions = self._only[1]
-        files = tuple(file for file in page.files if _release(file) in versions)
-        return replace(page, files=files)
+        index: SimpleRepository,
+        project: str,
+        release: Release,
+        files: Mapping[str, model.File],
+        room: Room,
+    ) -> VariantsMetadata:
+        """Read the metadata of a release, or raise the error of the first attempt."""
+        labelled = [wheel.file_name for wheel in release.labelled]
+        names = [release.metadata] if release.metadata else labelled
+        key = tuple(files[name].url for name in names)
+        if key not in self._results:
+            try:
+                self._results[key] = await super().read(
+                    index, project, release, files, room
+                )
+            except (ProviderError, *UNAVAILABLE) as error:
+                self._results[key] = error
+        result = self._results[key]
+        if isinstance(result, Exception):
+            raise result.with_traceback(None)
+        return result
 
 
 class _Reader:
@@ -277,8 +287,9 @@ class _Reader:
         self._repositories = select(
             sources.indexes,
             selection=selection,
-            reader=sources.reader,
+            reader=sources.releases.reader,
             warn=self._notes.append,
+            releases=sources.releases,
         )
 
     async def make_table(self, *, inspect: Inspect, watch: Watch) -> ReleaseTable:
@@ -322,7 +333,7 @@ class _Reader:
                 continue
             index = self._sources.indexes[number]
             try:
-                metadata = await self._sources.reader.read_metadata(
+                metadata = await self._sources.releases.reader.read_metadata(
                     index, self._project, file
                 )
                 requires = parse_requires(metadata)
@@ -420,17 +431,4 @@ class _Reader:
             ):
                 tried.add(key)
                 return file
-        return None
-
-
-def _release(file: model.File) -> Version | None:
-    """Return the release to which a file belongs; ``None`` if its name is invalid."""
-    name = file.filename
-    try:
-        if name.endswith(".whl"):
-            return Version(Version(parse_wheel_name(name).version).public)
-        if match := _METADATA.fullmatch(name):
-            return Version(match["version"])
-        return release_of_sdist(name)
-    except (InputError, ValueError):
         return None

@@ -43,7 +43,7 @@ from .shown import (
     select_files,
     with_files,
 )
-from .variants import ReleaseResolver, VariantSelector
+from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class _Shared:
     :param announcer: announces METADATA of large wheels.
     """
 
-    reader: Reader
+    releases: ReleaseReader
     resolver: ReleaseResolver
     judge: BuildJudge | None = None
     announcer: Announcer | None = None
@@ -77,10 +77,12 @@ def select(
     selection: Selection,
     reader: Reader,
     warn: Warn,
+    releases: ReleaseReader | None = None,
 ) -> list[VariantRepository]:
     """Return a component for each index; the components share their results.
 
     :param indexes: the indexes in the user's order.
+    :param releases: reads the metadata of releases, if it is shared by machines.
     """
     judge = announcer = None
     if not selection.unchecked:
@@ -98,7 +100,7 @@ def select(
                 selection.target.version if selection.target else None,
             )
     shared = _Shared(
-        reader=reader,
+        releases=releases or ReleaseReader(reader),
         resolver=ReleaseResolver(selection),
         judge=judge,
         announcer=announcer,
@@ -149,15 +151,16 @@ class VariantRepository(RepositoryContainer):
         if machine is not None:
             options = replace(options, machine=machine)
         if shared is None:
+            reader = Reader(client or Client(), options.cache)
             shared = _Shared(
-                reader=Reader(client or Client(), options.cache),
+                releases=ReleaseReader(reader),
                 resolver=ReleaseResolver(options),
             )
         self._selection = options
         self._shared = shared
-        self.reader = shared.reader
+        self.reader = shared.releases.reader
         self._variants = VariantSelector(
-            source, shared.reader, shared.resolver, options, self._warn_once
+            source, shared.releases, shared.resolver, options, self._warn_once
         )
         self._before, self._after = tuple(before), tuple(after)
         self._warn = warn or (lambda _: None)

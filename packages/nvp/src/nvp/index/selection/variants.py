@@ -56,14 +56,13 @@ _TOO_OLD = f"only the variants of the newest {_REMEMBERED:,} releases are read"
 
 
 class ReleaseReader:
-    """Reads the variants of releases from a repository.
+    """Reads the variants of releases from the indexes of an installer.
 
     The cache key is the hash of a metadata file, or what the page says of the wheels.
     """
 
-    def __init__(self, index: SimpleRepository, reader: Reader) -> None:
-        self._index = index
-        self._reader = reader
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
         self._documents: Aging[str, tuple[VariantsMetadata, int]]
         self._documents = Aging(_REMEMBERED, FOREVER, weigh=weigh_text)
         self._combined: Aging[str, tuple[VariantsMetadata, int]]
@@ -71,6 +70,7 @@ class ReleaseReader:
 
     async def read(
         self,
+        index: SimpleRepository,
         project: str,
         release: Release,
         files: Mapping[str, model.File],
@@ -85,17 +85,17 @@ class ReleaseReader:
         async with room.turns:
             room.check()
             if release.metadata is None:
-                return await self._combine(project, release, files, room)
-            return await self._read(project, files[release.metadata], room)
+                return await self._combine(index, project, release, files, room)
+            return await self._read(index, project, files[release.metadata], room)
 
     async def _read(
-        self, project: str, file: model.File, room: Room
+        self, index: SimpleRepository, project: str, file: model.File, room: Room
     ) -> VariantsMetadata:
         expected = file.hashes.get("sha256", "").lower()
         if (known := self._documents.get(expected)) is not None:
             room.add(expected, known[1])
             return known[0]
-        body = await self._reader.read(self._index, project, file.filename)
+        body = await self.reader.read(index, project, file.filename)
         from nvidia_variant_provider.metadata import read_metadata
 
         digest = hashlib.sha256(body).hexdigest()
@@ -104,7 +104,7 @@ class ReleaseReader:
             hint = "report it to the index"
             raise InputError(message, path=file.filename, hint=hint)
         room.add(digest, len(body))
-        if (known := self._documents.get(digest)) is not None:
+        if known := self._documents.get(digest):
             return known[0]
         metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
         self._documents.put(digest, (metadata, len(body)))
@@ -112,6 +112,7 @@ class ReleaseReader:
 
     async def _combine(
         self,
+        index: SimpleRepository,
         project: str,
         release: Release,
         files: Mapping[str, model.File],
@@ -121,10 +122,9 @@ class ReleaseReader:
 
         # One wheel of each label is enough: PEP 825 requires that all wheels with the
         # same label declare the same properties.
-        first = {w.parts.label or "": w for w in reversed(release.labelled)}
-        listed = sorted(
-            (files[w.file_name] for w in first.values()), key=attrgetter("url")
-        )
+        first = {w.parts.label: w for w in reversed(release.labelled)}
+        given = (files[wheel.file_name] for wheel in first.values())
+        listed = sorted(given, key=attrgetter("url"))
         key = repr([(key_of(x), x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
             room.add(key, known[1])
@@ -134,17 +134,17 @@ class ReleaseReader:
             raise InputError(message, hint="ask the index for the metadata file")
         logger.info("%s %s: reading %d wheels", project, release.version, len(first))
         parts = await asyncio.gather(
-            *(self._read_wheel(project, wheel, room) for wheel in first.values())
+            *(self._read_wheel(index, project, wheel, room) for wheel in first.values())
         )
         merged, problems = combine(parts)
-        for problem in problems:
-            raise problem
-        size = sum(room.sizes[wheel.file_name] for wheel in first.values())
+        if problems:
+            raise problems[0]
+        size = sum(room.sizes[name] for name, _ in parts)
         self._combined.put(key, (merged, size))
         return merged
 
     async def _read_wheel(
-        self, project: str, wheel: Wheel, room: Room
+        self, index: SimpleRepository, project: str, wheel: Wheel, room: Room
     ) -> tuple[str, VariantsMetadata]:
         from ...wheels.variant_json import read_wheel_metadata
 
@@ -156,8 +156,8 @@ class ReleaseReader:
             room.add(name, len(str(document)))
             return metadata
 
-        resource = await self._index.get_resource(project, name)
-        return name, await self._reader.open(resource, name, read)
+        resource = await index.get_resource(project, name)
+        return name, await self.reader.open(resource, name, read)
 
 
 class ReleaseResolver:
@@ -210,14 +210,14 @@ class VariantSelector:
     def __init__(
         self,
         index: SimpleRepository,
-        reader: Reader,
+        releases: ReleaseReader,
         resolver: ReleaseResolver,
         selection: Selection,
         warn: Callable[[str], None],
     ) -> None:
         self._index = index
-        self._files = reader
-        self._reader = ReleaseReader(index, reader)
+        self._files = releases.reader
+        self._read = functools.partial(releases.read, index)
         self._resolver = resolver
         self._selection = selection
         self._warn = warn
@@ -329,7 +329,7 @@ class VariantSelector:
         if room is None:
             return replace(shown, problem=_TOO_OLD)
         try:
-            metadata = await self._reader.read(project, release, files, room)
+            metadata = await self._read(project, release, files, room)
             resolution = await self._resolver.resolve(metadata)
         except (ProviderError, *UNAVAILABLE) as error:
             # PEP 825 leaves this case to tools. A defect of the index should not

@@ -13,12 +13,18 @@ from operator import attrgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from packaging.utils import is_normalized_name
+from packaging.utils import canonicalize_name, is_normalized_name
+from packaging.version import Version
 from simple_repository import errors, model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
+from nvidia_variant_provider.errors import InputError
+
+from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..http.urls import HTML_PAGE, file_name, is_http, split_credentials
 from ..selection.renaming import find_label
+from ..selection.wheel_files import release_of_sdist
 from .kept_pages import note
 from .static_files import SERVED, refuse_outside
 from .upstream import (
@@ -31,6 +37,8 @@ from .upstream import (
     local_path,
     read_page_file,
 )
+
+_METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
 
 
 def make_upstream(
@@ -175,3 +183,52 @@ class LocalLinksUpstream(LinksUpstream):
             files.setdefault(file.filename, file)
         last = tuple(reversed(files.values()))  # pip prefers the last of equal files
         return model.ProjectDetail(meta=model.Meta("1.0"), name=LINKS, files=last)
+
+
+class Remembering(RepositoryContainer):
+    """Reads each page once for several components.
+
+    :param only: a project, and the releases to which its page is limited.
+    """
+
+    def __init__(
+        self,
+        source: SimpleRepository,
+        only: tuple[str, frozenset[Version]] | None = None,
+    ) -> None:
+        super().__init__(source)
+        self._only = only
+        self._pages: dict[str, asyncio.Task[model.ProjectDetail]] = {}
+
+    async def get_project_page(
+        self,
+        project_name: str,
+        *,
+        request_context: model.RequestContext | None = None,  # noqa: ARG002
+    ) -> model.ProjectDetail:
+        """Return the page of a project."""
+        name = canonicalize_name(project_name)
+        if name not in self._pages:
+            self._pages[name] = asyncio.ensure_future(self._read(name))
+        return await self._pages[name]
+
+    async def _read(self, project: str) -> model.ProjectDetail:
+        page = await self.source.get_project_page(project)
+        if self._only is None or self._only[0] != project:
+            return page
+        versions = self._only[1]
+        files = tuple(file for file in page.files if _release(file) in versions)
+        return replace(page, files=files)
+
+
+def _release(file: model.File) -> Version | None:
+    """Return the release to which a file belongs; ``None`` if its name is invalid."""
+    name = file.filename
+    try:
+        if name.endswith(".whl"):
+            return Version(Version(parse_wheel_name(name).version).public)
+        if match := _METADATA.fullmatch(name):
+            return Version(match["version"])
+        return release_of_sdist(name)
+    except (InputError, ValueError):
+        return None
