@@ -216,9 +216,10 @@ def read_own(path: str, most: int, life: float | None = None) -> bytes | None:
         os.close(descriptor)  # `open` does not close it if it is a directory
 
 
-def write_own(path: str, content: bytes) -> None:
+def write_own(path: str, content: bytes, life: float | None = None) -> None:
     """Atomically write a file that `read_own` accepts.
 
+    :param life: the age in seconds from which all files of the directory are removed.
     :raises OSError: the file cannot be written, or `why_no_cache` forbids it.
     """
     _make_folder(os.path.dirname(path))
@@ -232,6 +233,27 @@ def write_own(path: str, content: bytes) -> None:
     except BaseException:  # such as KeyboardInterrupt
         _remove(unfinished)
         raise
+    if life is not None:
+        _remove_old(os.path.dirname(path), life)
+
+
+_cleared: dict[str, float] = {}
+
+
+def _remove_old(folder: str, life: float) -> None:
+    """Remove the files of a directory that `read_own` ignores, once a day."""
+    now = time.time()
+    if now - _cleared.get(folder, 0) < _LIFE:
+        return
+    _cleared[folder] = now
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and now - status.st_mtime >= life:
+                    os.unlink(entry.path)
+    except OSError:  # such as that of a file that another process has removed
+        return
 
 
 def _make_folder(folder: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -97,3 +99,18 @@ def test_the_work_grows_with_the_number_of_distributions(
         findings = diagnose(stack).findings
     assert len(findings) >= count - 1
     assert calls <= 15 * count
+
+
+def test_old_results_are_removed(tmp_path: Path) -> None:
+    cache = tmp_path / "installed"
+    cache.mkdir(mode=0o700)
+    ages = {"old": 31, "old.json.7.ab": 31, "new": 29}
+    for name, days in ages.items():
+        (cache / name).touch()
+        changed = time.time() - days * 24 * 3600
+        os.utime(cache / name, (changed, changed))
+    files = {"demo/code.so": binary("arch-specific.so")}
+    diagnose(make_stack(tmp_path, Installed(files=files), cache=cache))
+    left = {path.name for path in cache.iterdir()}
+    assert left & set(ages) == {"new"}
+    assert len(left) == 2

@@ -158,18 +158,19 @@ def load(
     return content if content is None or len(content) <= longest else None
 
 
-def store(path: str | os.PathLike[str] | None, content: bytes) -> None:
-    """Write a file of the cache atomically; a failure is a warning."""
+def store(
+    path: str | os.PathLike[str] | None, content: bytes, life: float | None = None
+) -> None:
+    """Write a file of the cache atomically, and remove those that are too old."""
     from nvidia_variant_provider.detection.cache import write_own
 
     if path is None:
         return
     try:
-        write_own(os.fspath(path), content)
+        write_own(os.fspath(path), content, life)
     except OSError as error:
-        place = os.path.dirname(path)
         hint = "make room there, or set XDG_CACHE_HOME to another directory"
-        _warn(f"{place} cannot be written: {error.strerror}", hint)
+        _warn(f"{os.path.dirname(path)} cannot be written: {error.strerror}", hint)
 
 
 def file_state(path: str) -> str | None:

@@ -41,6 +41,9 @@ _LONGEST = 16 * 1024 * 1024
 """The maximum size in bytes of a cached result for a distribution. The report of 10,560
 loose cubins has 6 MB."""
 
+_LIFE = 30 * 24 * 3600.0
+"""Seconds for which a result is cached."""
+
 
 def kept_path(
     folder: str | None,
@@ -77,7 +80,7 @@ def kept_path(
 
 def read_kept(path: str | None) -> Any:
     """Read a cache entry; ``None`` if unusable."""
-    content = load(path, _LONGEST)
+    content = load(path, _LONGEST, _LIFE)
     if content is None:
         return None
     try:
@@ -93,7 +96,7 @@ def write_kept(path: str | None, document: object) -> None:
     # Check first, because converting the report of 10,560 cubins to JSON is slow.
     if path is None:
         return
-    store(path, json.dumps(document, separators=(",", ":")).encode())
+    store(path, json.dumps(document, separators=(",", ":")).encode(), _LIFE)
 
 
 _TORCH = ("libtorch", "libc10")

@@ -242,7 +242,7 @@ class MetadataStore:
         if kept.parts is not None:
             document = [kept.parts.size, sorted(kept.parts.hashes)]
         rest = json.dumps(document).encode() + b"\n" + kept.content
-        store(self._path_of(file), _sha256_of(rest) + b"\n" + rest)
+        store(self._path_of(file), _sha256_of(rest) + b"\n" + rest, LIFE)
         self._put(file, kept)
 
     def _put(self, file: model.File, kept: Kept) -> None:

@@ -372,7 +372,7 @@ class Reader:
             date=date,
         )
         text = json.dumps(record.to_dict(), separators=(",", ":"))
-        store(path, text.encode())
+        store(path, text.encode(), LIFE)
         needs = _needs(record)
         self._needs.put(key, (needs,))
         pieces = len(needs.pieces or ())
