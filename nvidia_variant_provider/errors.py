@@ -16,15 +16,15 @@ _PUNCTUATION = {ord(character): "x" for character in "$-._"}
 `join` does not quote a key that has only letters, digits and these characters."""
 
 _CREDENTIALS = (
-    r"((?<=[\w+.-]{2}):/{1,2})"
-    r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d*(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
+    r"((?<=[\w+.-]{2}):/{1,2}|(?<=\w)://)"
+    r"(?:[^/?#]*|[^\s/?#@:[]*:(?!\d+(?:[/?#\s]|$))[^\s/?#@]*[/?#][^\s@]{0,300})@"
     r"|((?<![^\s'\"=(<])//)[^\s/?#]*@"
 )
 """A regular expression for the user and the password at the start of a URL.
 
-The scheme has two characters or more, because a Windows drive has one letter; a URL may
-also lack its scheme. One slash is enough, because `pathlib` merges two slashes. Text
-after a colon is a password unless it is a port; a password may have an unquoted slash.
+One slash is enough, because `pathlib` merges two slashes, but not after one letter, as
+after a Windows drive; a URL may also lack its scheme. Text after a colon is a password
+unless it is a port; a password may have an unquoted slash.
 """
 
 _VALUE = r"(?<==)[^&;]+|(?<![^&;])[^=&;]+(?![^&;])"

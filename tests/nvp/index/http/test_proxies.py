@@ -58,6 +58,8 @@ def error_of(url: str, proxy: str | None = None) -> str:
         ("http://", "http:// is not the URL of a proxy"),
         ("ftp://me:secret@a", "ftp://****@a is not the URL of a proxy"),
         ("me:secret@a", "me://****@a is not the URL of a proxy"),
+        ("m:s/secret@b@a", "m://****@a is not the URL of a proxy"),
+        ("http://m.invalid:#secret@a", "http://****@a does not work: "),
         ("http://a:99999", "http://a:99999 is not the URL of a proxy"),
     ],
 )

@@ -369,15 +369,22 @@ def read_proxy(proxy: str | None, url: str) -> httpx.Proxy | None:
     except (ValueError, httpx.InvalidURL):
         is_valid = False
     if not is_valid:
-        message = f"{redacted(proxy)} is not the URL of a proxy"
+        message = f"{shown_proxy(proxy)} is not the URL of a proxy"
         raise UpstreamError(message, url, hint=CHECK_PROXY)
     if made.url.scheme.startswith("socks") and find_spec("socksio") is None:
-        message = f"the proxy {redacted(proxy)} speaks SOCKS, which needs a package"
+        message = f"the proxy {shown_proxy(proxy)} speaks SOCKS, which needs a package"
         raise UpstreamError(message, url, hint="pip install 'httpx[socks]'")
     if made.auth and made.url.scheme.startswith("http"):
         header = {"Proxy-Authorization": basic(made.auth)}
         return httpx.Proxy(made.url, headers=header)
     return made
+
+
+def shown_proxy(proxy: str) -> str:
+    """Return the URL of a proxy without its user and password, for a message."""
+    scheme, _, rest = proxy.partition("://")
+    _, at, server = rest.rpartition("@")
+    return redacted(f"{scheme}://{at and '****@'}{server}")
 
 
 def basic(pair: tuple[str, str]) -> str:

@@ -18,7 +18,7 @@ import httpx
 
 from nvidia_variant_provider.errors import redacted
 
-from .connecting import CHECK_PROXY
+from .connecting import CHECK_PROXY, shown_proxy
 from .urls import (
     REFUSED,
     CompleteResponse,
@@ -234,7 +234,7 @@ def translate_error(
     # Attribute errors of TLS, and slow responses, to the server behind the proxy.
     is_of_server = is_of_tls(error) or isinstance(error, httpx.ReadTimeout)
     if proxy is not None and not is_of_server:
-        reason = f"the proxy {redacted(proxy)} does not work: {reason}"
+        reason = f"the proxy {shown_proxy(proxy)} does not work: {reason}"
         places["hint"] = CHECK_PROXY
     if isinstance(error, httpx.TimeoutException):
         return PassingError(reason, url, **places)
