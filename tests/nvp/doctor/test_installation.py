@@ -32,6 +32,23 @@ def test_a_real_environment(tmp_path: Path) -> None:
     assert installation.folders == (expected,)
 
 
+@pytest.mark.parametrize(
+    ("line", "full"),
+    [
+        ("version = 3.11.7", "3.11.7"),
+        ("version_info = 3.11.7.final.0", "3.11.7"),
+        ("version = 3.11", "3.11.0"),
+    ],
+)
+def test_the_patch_release_counts_for_markers(
+    line: str, full: str, tmp_path: Path
+) -> None:
+    make_environment(tmp_path)
+    (tmp_path / "pyvenv.cfg").write_text(f"{line}\n")
+    found = find_installation(str(tmp_path), {}).marker_variables()
+    assert found == {"python_version": "3.11", "python_full_version": full}
+
+
 def test_an_environment_that_sees_the_packages_of_the_system(tmp_path: Path) -> None:
     venv.create(tmp_path / "env", with_pip=False, system_site_packages=True)
     folders = find_installation(str(tmp_path / "env"), {}).folders

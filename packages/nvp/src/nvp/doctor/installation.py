@@ -54,7 +54,11 @@ class Installation(Reported):
         if self.version is None:
             return {}
         plain = self.version.removesuffix("t")
-        return {"python_version": plain, "python_full_version": f"{plain}.0"}
+        settings = _read_settings(os.path.join(self.prefix, "pyvenv.cfg"))
+        given = settings.get("version") or settings.get("version_info", "")
+        exact = re.match(rf"{re.escape(plain)}\.[0-9]+", given, re.ASCII)
+        full = exact[0] if exact else f"{plain}.0"
+        return {"python_version": plain, "python_full_version": full}
 
 
 def find_installation(path: str | None, environ: Mapping[str, str]) -> Installation:
