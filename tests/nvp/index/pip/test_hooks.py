@@ -190,3 +190,25 @@ def test_a_reason_of_the_server_is_not_printed(pip: Pip, tmp_path: Path) -> None
     assert done.code == 1
     assert f"WARNING: pip skips {server.url}/kern/: HTTP 418" in done.err
     assert "S3cret" not in done.text
+
+
+def test_no_other_client_reads_an_index(
+    pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    """An index could show pip nothing, and nvp builds that hide those of another."""
+    agents = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            agents.append(self.headers["User-Agent"].partition("/")[0])
+            self.send_error(404)
+
+    with serve(published) as first, start_server(Handler) as second:
+        words = ("-i", first, "--extra-index-url", second)
+        done = pip("install", *words, "--target", tmp_path / "it", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it")["torch"] == "2.8.0 cu126"
+    assert agents == ["pip", "pip"]

@@ -61,7 +61,6 @@ def install() -> None:
     command: Any = importlib.import_module("pip._internal.cli.req_command")
     replace_places(collector, told)
     replace_files(command.RequirementCommand, told["files"])
-    read_pages(collector, told["pages"])
     download_files(session.PipSession, told["local"])
     replace_child()
 
@@ -70,8 +69,10 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
     """Let pip collect the links of a project from the local index."""
     collect, known = collector.LinkCollector.collect_sources, told["indexes"]
     message = "nvp selects no builds from %s, because only pip has read its file"
+    groups: dict[str, list[str]] = {}
+    read_pages(collector, told["pages"], groups)
 
-    def collect_sources(self: Any, *args: Any, **options: Any) -> Any:
+    def collect_sources(self: Any, project_name: str, *args: Any, **more: Any) -> Any:
         scope = self.search_scope
         for url in scope.index_urls:  # the file may be a pipe, or on a server
             if url not in known:
@@ -86,8 +87,10 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             index_urls=[*indexes, *([] if scope.no_index else told["more"])],
             no_index=scope.no_index,
         )
+        urls = self.search_scope.get_index_urls_locations(project_name)
+        groups.update(dict.fromkeys(urls, urls))
         try:
-            return collect(self, *args, **options)
+            return collect(self, project_name, *args, **more)
         finally:
             self.search_scope = scope
 
@@ -107,25 +110,44 @@ def replace_files(command: Any, files: dict[str, str]) -> None:
     command.get_requirements = get_requirements
 
 
-def read_pages(collector: Any, places: dict[str, str]) -> None:
-    """Let pip read the user's page, and then use the page that `judge` returns."""
-    read = collector._get_index_content
+def read_pages(
+    collector: Any, places: dict[str, str], groups: dict[str, list[str]]
+) -> None:
+    """Let pip read the user's page, and then use the page for this machine.
 
-    def read_page(link: Any, **options: Any) -> Any:
-        session = options["session"]
-        place = next((url for url in places if link.url.startswith(url)), None)
-        if place is None:
-            return read(link, **options)
-        url, rest = places[place], link.url[len(place) :]
+    The pages of a project on several indexes are judged together. So pip reads all of
+    them before the first one is judged.
+
+    :param groups: the local URLs of these pages, keyed by each of them.
+    """
+    read = collector._get_index_content
+    kept: dict[str, tuple[Any, bool]] = {}
+
+    def read_own(local: str, link: Any, options: dict[str, Any]) -> tuple[Any, bool]:
+        """Return a page, and whether the local index can judge it."""
+        place = next(url for url in places if local.startswith(url))
+        url, rest = places[place], local[len(place) :]
         # pip joins the URL of an index and the name of a project by this rule.
         url = posixpath.join(url, rest) if rest else url
         own = type(link)(url, cache_link_parsing=link.cache_link_parsing)
+        session = options["session"]
         # pip has asked this of the local URL only.
         page = read(own, **options) if session.is_secure_origin(own) else None
         if page is not None and len(page.content) > _LARGE:
             collector.logger.warning("%s is too large: its builds are not judged", page)
-            return page
-        return page and judge(link, page, session)
+            return page, False
+        return page, send(local, page, session)
+
+    def read_page(link: Any, **options: Any) -> Any:
+        prefixes = tuple(places)
+        if not link.url.startswith(prefixes):
+            return read(link, **options)
+        if link.url not in kept:
+            for url in groups.get(link.url, [link.url]):
+                if url.startswith(prefixes):
+                    kept[url] = read_own(url, link, options)
+        page, is_sent = kept.pop(link.url)
+        return judge(link, page, options["session"]) if is_sent else page
 
     skip = collector._handle_get_simple_fail
 
@@ -142,29 +164,48 @@ def read_pages(collector: Any, places: dict[str, str]) -> None:
     collector._handle_get_simple_fail = skip_page
 
 
+def send(url: str, page: Any, session: Any) -> bool:
+    """Send a page to the local index; return whether it can judge the page.
+
+    :param page: the page as pip has read it; ``None`` if pip uses no page.
+    """
+    about: list[Any] = [None, None, None]
+    if page is not None:
+        # The user may have typed the password, which the files of the page need too.
+        pair = session.auth.passwords.get(urlsplit(page.url).netloc)
+        about = [page.url, page.content_type, pair]
+    content = b"" if page is None else page.content
+    status, _, _ = ask(
+        "POST", url, session, json.dumps(about).encode() + b"\n" + content
+    )
+    return status == 200
+
+
 def judge(link: Any, page: Any, session: Any) -> Any:
-    """Return the page for this machine; ``page`` itself if it cannot be judged.
+    """Return the page for this machine.
 
     :param link: the local URL of the page.
     :param page: the page as pip has read it.
     """
-    # The user may have typed the password, which the files of the page need too.
-    pair = session.auth.passwords.get(urlsplit(page.url).netloc)
-    where = urlsplit(link.url)
-    local = http.client.HTTPConnection(where.hostname or "", where.port)
-    with contextlib.closing(local):
-        about = json.dumps([page.url, page.content_type, pair])
-        body = about.encode() + b"\n" + page.content
-        headers = {"User-Agent": session.headers["User-Agent"], "Accept": _ACCEPT}
-        local.request("POST", where.path, body, headers)
-        reply = local.getresponse()
-        content, kind = reply.read(), reply.headers["Content-Type"]
-    if reply.status == 204:
-        return page
-    if reply.status != 200:
+    status, kind, content = ask("GET", link.url, session)
+    if status != 200:
         errors: Any = importlib.import_module("pip._internal.exceptions")
         raise errors.InstallationError(content.decode("utf-8", "replace").strip())
     return type(page)(content, kind, None, link.url, page.cache_link_parsing)
+
+
+def ask(
+    method: str, url: str, session: Any, body: bytes | None = None
+) -> tuple[int, str | None, bytes]:
+    """Request a page of the local index; return its status, type and content."""
+    where = urlsplit(url)
+    agent = session.headers["User-Agent"]
+    headers = {"User-Agent": agent, "Accept": _ACCEPT, _DIRECT: "1"}
+    local = http.client.HTTPConnection(where.hostname or "", where.port)
+    with contextlib.closing(local):
+        local.request(method, where.path, body, headers)
+        reply = local.getresponse()
+        return reply.status, reply.headers["Content-Type"], reply.read()
 
 
 def download_files(session: Any, local: str) -> None:

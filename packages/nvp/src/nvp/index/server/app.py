@@ -212,7 +212,9 @@ class _Handlers:
             raise errors.PackageNotFoundError(ascii(name))
         # pip reads METADATA from the whole wheel, other installers by range requests.
         reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
-        direct = await self._take_page(request, name)
+        if request.method == "POST":
+            return await self._take_page(request, name)
+        direct = self._is_direct(request)
         link_up = self._linking("../../", reads_parts=reads_parts, direct=direct)
         work = partial(self._make_page, name, forms, link_up)
         kept = self._source.kept
@@ -221,12 +223,14 @@ class _Handlers:
         key = self._root, self._source.client.identity, name, forms, reads_parts
         return await self._with_credentials(request, lambda: kept.make(key, work))
 
-    async def _take_page(self, request: Request, name: str) -> bool:
-        """Take the page that pip has read; return whether the request has one."""
-        if request.method != "POST":
-            return False
+    async def _take_page(self, request: Request, name: str) -> Response:
+        """Take a page that pip has read, or the information that pip uses none."""
         head, _, body = (await request.body()).partition(b"\n")
         url, kind, pair = json.loads(head)
+        upstream = self._source.upstream
+        if url is None:
+            upstream.miss(name)
+            return Response(status_code=204)
         url, _ = split_credentials(url)
         if pair is not None:
             own = self._source.url
@@ -235,8 +239,12 @@ class _Handlers:
         headers = {"content-type": kind}
         reply = CompleteResponse(status=200, url=url, headers=headers, body=body)
         logger.info("pip has read %s: %d bytes", redacted(url), len(body))
-        await self._source.upstream.take(reply, name)
-        return True
+        await upstream.take(reply, name)
+        return Response(status_code=200)
+
+    def _is_direct(self, request: Request) -> bool:
+        """Return whether a request is one of the pip that has read the page itself."""
+        return self._source.upstream.is_taken and DIRECT in request.headers
 
     async def _make_page(
         self, name: str, forms: tuple[Format, Format], link_up: LinkUp
@@ -257,10 +265,11 @@ class _Handlers:
         upstream = self._source.upstream
         if not isinstance(upstream, LinksUpstream):
             raise errors.PackageNotFoundError(LINKS)
+        if request.method == "POST":
+            return await self._take_page(request, LINKS)
         forms = find_forms(request)
-        direct = await self._take_page(request, LINKS)
         everything = await self._with_credentials(request, upstream.read_all)
-        link_up = self._linking("../", direct=direct)
+        link_up = self._linking("../", direct=self._is_direct(request))
         projects = {
             project_of(file.filename)
             for file in everything.files
@@ -308,8 +317,9 @@ class _Handlers:
                 return await self._send(resource, request)
             resource = model.LocalResource(path=self._source.saved[name])
         if isinstance(resource, model.HttpResource):
-            direct = self._source.upstream.is_taken and DIRECT in request.headers
-            if not direct and not self._source.is_reachable(resource.url):
+            if not self._is_direct(request) and not self._source.is_reachable(
+                resource.url
+            ):
                 logger.info("%s: streamed from %s", name, redacted(resource.url))
                 return await self._stream(resource.url, request)
             logger.info("%s: redirected to %s", name, redacted(resource.url))

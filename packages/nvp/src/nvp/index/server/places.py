@@ -106,7 +106,8 @@ def is_file_of_pip(url: str) -> bool:
     pip has its own order of files, pages and directories.
     """
     name = file_name(url.partition("#")[0].rstrip("/"))
-    return name.lower().endswith(_ENDS) and find_label(name) is None
+    is_named = "egg=" in url.partition("#")[2]
+    return is_named or (name.lower().endswith(_ENDS) and find_label(name) is None)
 
 
 def is_page(path: Path) -> bool:

@@ -279,7 +279,7 @@ class Failures:
 
 def _is_of_page(request: Request) -> bool:
     # pip ends with the text of an error if it has read the page itself.
-    return "name" not in request.path_params and request.method != "POST"
+    return "name" not in request.path_params and DIRECT not in request.headers
 
 
 def _stop(message: str) -> Response:

@@ -50,6 +50,34 @@ class ListedUpstream(Upstream):
         return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
 
 
+class SavedUpstream(ListedUpstream):
+    """A repository of the files of saved pages, perhaps of a stranger.
+
+    Files on servers that only this machine or its network can reach are refused.
+    """
+
+    def __init__(
+        self, files: Mapping[str, Sequence[model.File]], client: Client
+    ) -> None:
+        super().__init__(files)
+        self._client = client
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        page = await super()._read_page(project)
+        servers = dict.fromkeys(server_of(x.url) for x in page.files if is_http(x.url))
+        near = set(servers)
+        for server in islice(servers, MOST_SERVERS):
+            if await self._client.may_lead(server, server, Nearness.ELSEWHERE):
+                near.remove(server)
+        files = tuple(
+            replace(file, url=REFUSED + file.url)
+            if server_of(file.url) in near
+            else file
+            for file in page.files
+        )
+        return replace(page, files=files)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LockedPage:
     """The shown files of a project in a lock file.

@@ -84,6 +84,7 @@ class Upstream(SimpleRepository):
         # The pages that pip has read.
         self._taken: Aging[str, model.ProjectDetail]
         self._taken = Aging(PAGES, FOREVER, weigh=weigh)
+        self._missed: set[str] = set()
 
     async def get_project_page(
         self,
@@ -97,6 +98,8 @@ class Upstream(SimpleRepository):
         :raises UpstreamError: the index sends an invalid response.
         """
         name = canonicalize_name(project_name)
+        if name in self._missed:
+            raise errors.PackageNotFoundError(name)
         page = self._taken.get(name) or await self._read_page(name)
         files: dict[str, list[model.File]] = {}
         for file in page.files:
@@ -194,6 +197,10 @@ class Upstream(SimpleRepository):
         page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await _refuse_near_files(page, client, url, reply.url)
 
+    def miss(self, name: str) -> None:
+        """Do not read a page in this run of pip, because pip uses none."""
+        self._missed.add(name)
+
     async def take(self, reply: CompleteResponse, name: str) -> None:
         """Keep a page that pip has read for this run of pip.
 
@@ -202,6 +209,7 @@ class Upstream(SimpleRepository):
         try:
             page = await asyncio.to_thread(_parse, reply, name)
         except UpstreamError as error:
+            self.miss(name)
             raise UnjudgedError(error.message, reply.url) from None
         self._taken.put(name, page)
         self.is_taken = True
