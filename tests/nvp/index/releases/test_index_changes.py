@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from support.command import Run
 from support.documents import document, nvidia
+from support.range_server import serve_answers
 from support.wheels import stub_sdist, stub_wheel
 
 from nvidia_variant_provider.errors import InputError
@@ -296,6 +297,23 @@ class TestRefusals:
         outcome = run(tmp_path / "1.html", tmp_path / "2.html")
         assert outcome.code == code
         assert ("torch: 350 files are too many for 347 m" in outcome.err) == bool(code)
+
+    def test_saved_pages_that_name_servers_of_this_machine(
+        self, tmp_path: Path, run: Run
+    ) -> None:
+        names = [
+            (f"demo-{n}-py3-none-any-x.whl", f"demo-{n}-variants.json") for n in "12"
+        ]
+        with serve_answers({}) as server:
+            for page, listed in zip(("old", "new"), names, strict=True):
+                files = [{"filename": x, "url": f"{server.url}/{x}"} for x in listed]
+                document = {"meta": {"api-version": "1.0"}, "name": "demo"}
+                every = [{**file, "hashes": {}} for file in files]
+                text = json.dumps({**document, "files": every})
+                (tmp_path / page).write_text(text)
+            outcome = run(tmp_path / "old", tmp_path / "new")
+            assert server.requests == []
+        assert "must not be named by its index" in outcome.out + outcome.err
 
     def test_an_index_and_a_release(
         self, tmp_path: Path, run: Run, fixtures: Path

@@ -108,9 +108,10 @@ class Sources:
         Wheels that the interpreter cannot install are left out: vendors have ten times
         as many of them, and each wheel is judged for each machine.
         """
-        from ..server.served_locks import ListedUpstream
+        from ..server.served_locks import SavedUpstream
 
-        upstream = ListedUpstream({project: tuple(filter(self._is_usable, files))})
+        usable = tuple(filter(self._is_usable, files))
+        upstream = SavedUpstream({project: usable}, self.client)
         indexes = [Remembering(upstream)]
         once = _ReadingOnce(self.releases.reader)  # keeps nothing of other projects
         return replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +17,9 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import as_object, parse_json
 
 from ...metadata.requirements import NON_VARIANT, SelectedVariant
+from ..http.client import Client
+from ..http.connecting import Nearness
+from ..http.urls import REFUSED, is_http, server_of
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.options import Selection
@@ -28,6 +32,9 @@ from .rendering import link
 from .responses import Source
 from .server import Server
 from .upstream import Upstream
+
+_MOST_SERVERS = 64
+"""The maximum number of servers that saved pages may name."""
 
 
 class ListedUpstream(Upstream):
@@ -66,7 +73,7 @@ class SavedUpstream(ListedUpstream):
         page = await super()._read_page(project)
         servers = dict.fromkeys(server_of(x.url) for x in page.files if is_http(x.url))
         near = set(servers)
-        for server in islice(servers, MOST_SERVERS):
+        for server in islice(servers, _MOST_SERVERS):
             if await self._client.may_lead(server, server, Nearness.ELSEWHERE):
                 near.remove(server)
         files = tuple(
