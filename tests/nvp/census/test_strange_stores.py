@@ -199,6 +199,20 @@ def test_a_name_in_csv_is_no_formula(filled: str, tmp_path: Path) -> None:
     assert ",'=1+1\\n.so," in path.read_text()
 
 
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_a_name_in_an_export_is_no_command_of_a_ci_service(
+    filled: str, tmp_path: Path, ending: str
+) -> None:
+    with closing(sqlite3.connect(filled, isolation_level=None)) as connection:
+        for table in ("libraries", "targets"):
+            connection.execute(f"UPDATE {table} SET path = '##vso[task.x]y.so'")
+    path = tmp_path / f"rows.{ending}"
+    with Store(filled) as store:
+        assert export(store, str(path)) > 0
+    assert "##vso[" not in path.read_text()
+    assert r"\u0023#vso[task.x]y.so" in path.read_text()
+
+
 _REPEATED = {
     "libraries": "'a.so', 0, 'elf', '', {}, 0, '[]', '{{}}', '{{}}', '{{}}', 0, '[]'",
     "targets": "'a.so', 0, '90_real', {}, 0, ''",

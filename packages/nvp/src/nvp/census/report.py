@@ -28,7 +28,7 @@ from nvidia_variant_provider.errors import (
 )
 
 from ..builds.needs import needs_of_report
-from ..files import replacing
+from ..files import harmless, replacing
 from ..gpu_code.report import target_key
 from ..index.http.urls import is_http, server_of
 from ..knowledge.builds import BuildRecord, needs_in_table
@@ -308,7 +308,8 @@ def _cell(value: Any, column: str) -> Any:
 def _write_lines(store: Store, file: IO[bytes]) -> int:
     count = 0
     for row in target_rows(store):
-        file.write(json.dumps(row, separators=(",", ":")).encode() + b"\n")
+        line = harmless(json.dumps(row, separators=(",", ":")))
+        file.write(line.encode() + b"\n")
         count += 1
     return count
 
@@ -355,7 +356,7 @@ def _write_parquet(store: Store, file: IO[bytes]) -> int:
 
 def _write_builds(store: Store, file: IO[bytes]) -> int:
     records = build_table(store)
-    lines = ",\n".join(json.dumps(record.to_dict()) for record in records)
+    lines = harmless(",\n".join(json.dumps(record.to_dict()) for record in records))
     file.write(f'{{"records": [\n{lines}\n]}}\n'.encode())
     return len(records)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nvidia_variant_provider.errors import printable
 
-from ..files import read_resource
+from ..files import harmless, read_resource
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~]|:(?=:))")
 
@@ -129,7 +129,7 @@ def as_html(text: str) -> str:
 
 def as_csv(text: str) -> str:
     """Return a cell that is neither a formula in a spreadsheet nor a CI command."""
-    text = printable(text)
+    text = harmless(printable(text))
     return _FORMULA.sub(r"\1'", text) if len(text) > 1 else text
 
 
