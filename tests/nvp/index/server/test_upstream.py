@@ -34,6 +34,7 @@ from support.range_server import Answer, serve_answers
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.server import upstream
 from nvp.index.server.places import FolderUpstream, make_upstream
 from nvp.index.server.upstream import LinksUpstream, local_path
 
@@ -260,6 +261,34 @@ class TestFolders:
         upstream = FolderUpstream(tmp_path / "gone")
         with pytest.raises(UpstreamError):
             asyncio.run(upstream.get_project_list())
+
+
+def test_large_pages_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty pages of 8 MB, which are small if compressed, took 3 GB."""
+    active: list[int] = []
+    most: list[int] = []
+    parse = upstream._parse
+
+    def record(*args: Any) -> model.ProjectDetail:
+        active.append(1)
+        most.append(len(active))
+        try:
+            return parse(*args)
+        finally:
+            active.pop()
+
+    async def read(url: str) -> None:
+        client = Client()
+        index = make_upstream(f"{url}/simple/", None, client)
+        assert index is not None
+        await asyncio.gather(*map(index.get_project_page, "abcdef"))
+        await client.close()
+
+    monkeypatch.setattr(upstream, "_parse", record)
+    page = Answer(body=HTML_PAGE.encode() + b" " * 1_100_000, kind="text/html")
+    with serve_answers({f"/simple/{name}/": page for name in "abcdef"}) as server:
+        asyncio.run(read(server.url))
+    assert most == [1] * 6
 
 
 class TestLinks:

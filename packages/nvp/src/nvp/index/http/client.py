@@ -114,6 +114,8 @@ class Client:
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self.large = asyncio.Lock()
         """Held while a large page is read and parsed; see `get`."""
+        self.parsing = asyncio.Lock()
+        """Held while a page of more than a megabyte is parsed."""
 
     @cached_property
     def _nearness(self) -> NearnessFinder:

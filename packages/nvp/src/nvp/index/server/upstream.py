@@ -12,6 +12,7 @@ import logging
 import os
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from html import escape
 from itertools import islice, takewhile
@@ -57,6 +58,9 @@ _FORBIDDING = "pytorch.org"
 _MOST_SERVERS = 64
 """The maximum number of servers that a page may name; real pages name up to 3."""
 
+
+_LARGE = 1024 * 1024
+"""The size in bytes from which pages are parsed one at a time."""
 
 LINKS = "links"
 """The name of a page with the files of all projects."""
@@ -194,7 +198,9 @@ class Upstream(SimpleRepository):
                 return reply, last.page
             # Read the page again, because the validators belong to another URL.
             return await self._ask(client, url, accept, project, turn=turn)
-        page = await asyncio.to_thread(_parse, reply, project, broken)
+        # Parsed pages take many times their size, until their responses are made.
+        async with client.parsing if len(reply.body) > _LARGE else nullcontext():
+            page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await _refuse_near_files(page, client, url, reply.url)
 
     def miss(self, name: str) -> None:
