@@ -272,3 +272,31 @@ def test_a_number_that_is_too_long_is_no_matter_of_variants(tmp_path: Path) -> N
     path.write_text(f'{{"version": "1", "installed": [{"9" * 6000}]}}')
     with pytest.raises(InputError, match="check the file"):
         read_pins(str(path))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = { S3CRET = 1, S3CRET = 2 }",
+        '{"S3CRET": 1, "S3CRET": 2}',
+        '[{"name": "S3CRET!", "version": "1"}]',
+        '[{"name": "S3CRET", "version": "x"}]',
+        "version = 'S3CRET'",
+        "# /// script\n# dependencies = ['S3CRET!']\n# ///",
+    ],
+)
+@pytest.mark.parametrize("link", ["s.py.lock", "requirements.txt"])
+def test_a_link_to_a_secret_is_not_quoted(text: str, link: str, tmp_path: Path) -> None:
+    """The files of a stranger may contain links."""
+    folder, secret = tmp_path / "folder", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text(f"{text}\n")
+    (folder / "s.py").write_text("# /// script\n# dependencies = []\n# ///\n")
+    (folder / link).symlink_to(secret)
+    path = folder / "s.py" if link.endswith(".lock") else folder / link
+    try:
+        said = " ".join(read_pins(str(path)).notes)
+    except InputError as error:
+        said = str(error)
+    assert "S3CRET" not in said
+    assert str(folder / link) in said

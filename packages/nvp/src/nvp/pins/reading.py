@@ -64,10 +64,14 @@ def read_pins(path: str) -> PinnedFile:
             text = _read_text(path, given=True)
         count_input(path, len(text))
         file = _read(text, path)
+        if file.notes and file.form != "requirements.txt" and _is_link(file.path):
+            return replace(file, notes=(f"{file.path}: parts are not judged",))
     except InputError as error:
         error.message = redacted(error.message)
         if error.path is not None:
             raise
+        if _is_link(path):
+            raise InputError(_LINKED[0], path=path, hint=_LINKED[1]) from None
         hint = _HINT if error.hint in (None, _NOT_METADATA) else error.hint
         raise InputError(
             error.message, path=path, place=error.place, hint=hint
@@ -76,6 +80,21 @@ def read_pins(path: str) -> PinnedFile:
     return replace(file, notes=tuple(map(redacted, file.notes)))
 
 
+def _is_link(path: str) -> bool:
+    """Return whether a file is a link to another directory.
+
+    The link may be a stranger's, to a secret file: only pins are quoted of its target.
+    A requirements file may also name such files, so its reader has the same rule.
+    """
+    from .requirements import is_outside, root_of
+
+    return is_outside(path, root_of(path))
+
+
+_LINKED = (
+    "is not valid, and a link to another directory: its text is not quoted",
+    "name the target of the link",
+)
 _HINT = "check the file, or make it again"
 _NOT_METADATA = "this is not variant metadata"
 """The hint of `read_bytes` for a file that is too large, which `read_pins` replaces."""

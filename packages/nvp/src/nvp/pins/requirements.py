@@ -156,6 +156,20 @@ def _joined(*markers: str) -> str:
     return " and ".join(f"({marker})" for marker in markers if marker)
 
 
+def root_of(path: str) -> str:
+    """Return the directory of a file, or a pipe that the shell has opened itself.
+
+    No other file is in the directory of such a pipe.
+    """
+    return os.path.realpath(path if is_opened(path) else os.path.dirname(path))
+
+
+def is_outside(path: str, root: str) -> bool:
+    """Return whether a file, after links are followed, is outside a directory."""
+    here = os.path.join(os.path.realpath(path), "")
+    return not here.startswith(os.path.join(root, ""))
+
+
 def _read_text(
     text: str,
     path: str,
@@ -166,10 +180,8 @@ def _read_text(
     root: str = "",
 ) -> None:
     here = os.path.realpath(path)
-    # No other file is in the directory of a pipe that the shell has opened.
-    beside = path if is_opened(path) else os.path.dirname(path)
-    root = root or os.path.realpath(beside)
-    if not os.path.join(here, "").startswith(os.path.join(root, "")):
+    root = root or root_of(path)
+    if is_outside(path, root):
         reading.outside.add(path)
     is_inside = path not in reading.outside
     if here in above:
