@@ -33,7 +33,7 @@ from support.range_server import Answer, serve_answers
 
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
-from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.server import upstream
 from nvp.index.server.places import FolderUpstream, make_upstream
 from nvp.index.server.upstream import LinksUpstream, local_path
@@ -261,6 +261,23 @@ class TestFolders:
         upstream = FolderUpstream(tmp_path / "gone")
         with pytest.raises(UpstreamError):
             asyncio.run(upstream.get_project_list())
+
+
+def test_pages_that_pip_has_read() -> None:
+    """nvp does without the others, until pip has read them."""
+    index = make_upstream("http://127.0.0.1:1/simple/", None, Client())
+    assert index is not None
+    reply = CompleteResponse(
+        status=200,
+        url="http://127.0.0.1:1/simple/demo/",
+        headers={"content-type": "text/html"},
+        body=HTML_PAGE.encode(),
+    )
+    index.miss("demo")
+    with pytest.raises(errors.PackageNotFoundError):
+        asyncio.run(index.get_project_page("demo"))
+    asyncio.run(index.take(reply, "demo"))
+    assert only(asyncio.run(index.get_project_page("demo"))).filename == NAME
 
 
 def test_large_pages_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

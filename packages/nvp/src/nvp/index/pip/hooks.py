@@ -135,6 +135,7 @@ def read_pages(
         page = read(own, **options) if session.is_secure_origin(own) else None
         if page is not None and len(page.content) > _LARGE:
             collector.logger.warning("%s is too large: its builds are not judged", page)
+            send(local, None, session)
             return page, False
         return page, send(local, page, session)
 
@@ -167,7 +168,8 @@ def read_pages(
 def send(url: str, page: Any, session: Any) -> bool:
     """Send a page to the local index; return whether it can judge the page.
 
-    :param page: the page as pip has read it; ``None`` if pip uses no page.
+    :param page: the page as pip has read it; ``None`` if the local index has to do
+        without the page.
     """
     about: list[Any] = [None, None, None]
     if page is not None:

@@ -218,6 +218,7 @@ class Upstream(SimpleRepository):
             self.miss(name)
             raise UnjudgedError(error.message, reply.url) from None
         self._taken.put(name, page)
+        self._missed.discard(name)
         self.is_taken = True
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
