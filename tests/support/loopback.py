@@ -130,9 +130,7 @@ class Running:
         return ask(url, User_Agent=f"pip/26.0 {self.local_index.token}")
 
     def page(self, project: str = "torch", number: int = 0, **headers: str) -> Reply:
-        """Request a page like uv, unless ``headers`` differ."""
-        own = {"Accept": JSON, "User_Agent": "uv/0.13.8"}
-        return ask(f"{self.urls[number]}{project}/", **{**own, **headers})
+        return ask(f"{self.urls[number]}{project}/", **{"Accept": JSON, **headers})
 
 
 @contextmanager

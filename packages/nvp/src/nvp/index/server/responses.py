@@ -229,10 +229,10 @@ class Failures:
         if reply and (0 if is_page else 400) <= reply.status < 600 and not is_local:
             return self._pass_on(reply, error, is_page=is_page)
         lost = isinstance(error, PassingError) and not isinstance(error, TooSlowError)
-        # pip retries after 503, and then uses the next index, as if it could not reach
-        # this one; uv retries and stops. Others alone stop, and after 503 some do not.
+        # After 503, as if they could not reach an index, pip retries and uses the next
+        # one, and uv and Poetry stop. pdm alone stops, but uses the next one after 503.
         agent = request.headers.get("user-agent", "")
-        if is_page and not (lost and agent.startswith(("pip/", "uv/"))):
+        if is_page and (not lost or agent.startswith("pdm/")):
             return _stop(str(error))
         # pip 23.2 does not retry after 502, and no pip after 403: a wheel differs from
         # its METADATA.
