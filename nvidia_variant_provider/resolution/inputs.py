@@ -22,7 +22,13 @@ from ..light import EMPTY, Frozen
 from ..machine.environment import Environment
 from ..machine.supported import NAMESPACE, supported_features
 from ..metadata.model import Features, Provider, VariantsMetadata
-from ..strict_json import as_object, as_strings, read_bytes
+from ..strict_json import (
+    as_object,
+    as_strings,
+    open_regular,
+    read_stream,
+    unreadable,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -261,14 +267,8 @@ def candidate_files() -> list[str]:
     configuration directories of the user and of the site.
     """
     folders = [sys.prefix]
-    with suppress(OSError):  # the file or the current directory does not exist
-        folder = os.getcwd()
-        status = os.stat(os.path.join(folder, FILE_NAME))
-        # All users can create files in a directory such as /tmp.
-        is_own = sys.platform == "win32" or (
-            status.st_uid in (0, os.geteuid()) and not status.st_mode & 0o002
-        )
-        folders[:0] = [folder] * is_own
+    with suppress(OSError):  # the current directory may have been removed
+        folders.insert(0, os.getcwd())
     files = [os.path.join(folder, FILE_NAME) for folder in folders]
     if any(map(os.path.isfile, files)):
         return files
@@ -287,12 +287,25 @@ def load_priorities() -> Priorities:
     :raises ConfigurationError: the file cannot be read or is not valid.
     """
     for path in candidate_files():
-        if os.path.isfile(path):
-            return _read(path)
+        if os.path.isfile(path) and (found := _read(path)) is not None:
+            return found
     return Priorities()
 
 
-def _read(path: str) -> Priorities:
+def _is_trusted(path: str, opened: os.stat_result) -> bool:
+    """Return whether no user but this one and root can have written a file.
+
+    All users can create files and links in a current directory such as ``/tmp``.
+    """
+    folder = os.path.dirname(path)
+    if sys.platform == "win32" or folder == sys.prefix or folder != os.getcwd():
+        return True
+    owners = {opened.st_uid, os.lstat(path).st_uid}
+    return owners <= {0, os.geteuid()} and not opened.st_mode & 0o002
+
+
+def _read(path: str) -> Priorities | None:
+    """Read a file; return ``None`` for one that is not trusted."""
     hint = "correct the file or remove it"
     try:
         from ..strict_toml import parse_toml
@@ -303,7 +316,14 @@ def _read(path: str) -> Priorities:
             hint="pip install tomli",
         ) from None
     try:
-        return _priorities(parse_toml(read_bytes(path)))
+        try:
+            with open_regular(path) as file:
+                if not _is_trusted(path, os.fstat(file.fileno())):
+                    return None
+                data = read_stream(file, path)
+        except OSError as error:
+            raise unreadable(error, path) from None
+        return _priorities(parse_toml(data))
     except InputError as error:
         raise ConfigurationError(
             error.message, path=path, place=error.place, hint=error.hint or hint

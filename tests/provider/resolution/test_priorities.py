@@ -67,6 +67,15 @@ class TestVariantsToml:
         path.chmod(mode)
         assert self.order() == ("cu128", "cu126", "mkl")
 
+    @needs_root
+    def test_a_link_of_another_user_is_not_followed(self, tmp_path: Path) -> None:
+        own = tmp_path / "own.toml"
+        own.write_text('namespace_priorities = ["blas"]')
+        Path("variants.toml").symlink_to(own)
+        assert self.order() == ("mkl", "cu128", "cu126")
+        os.lchown("variants.toml", STRANGER, STRANGER)
+        assert self.order() == ("cu128", "cu126", "mkl")
+
     @pytest.mark.parametrize(
         ("text", "message"),
         [
