@@ -297,8 +297,10 @@ def _is_trusted(path: str, opened: os.stat_result) -> bool:
 
     All users can create files and links in a current directory such as ``/tmp``.
     """
-    folder = os.path.dirname(path)
-    if sys.platform == "win32" or folder == sys.prefix or folder != os.getcwd():
+    folder, here = os.path.dirname(path), ""
+    with suppress(OSError):
+        here = os.getcwd()
+    if sys.platform == "win32" or folder == sys.prefix or folder != here:
         return True
     owners = {opened.st_uid, os.lstat(path).st_uid}
     return owners <= {0, os.geteuid()} and not opened.st_mode & 0o002

@@ -67,6 +67,17 @@ class TestVariantsToml:
         path.chmod(mode)
         assert self.order() == ("cu128", "cu126", "mkl")
 
+    @pytest.mark.skipif(sys.platform == "win32", reason="it cannot be removed there")
+    def test_a_current_directory_that_is_gone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("platformdirs.user_config_dir", lambda *_, **__: tmp_path)
+        (tmp_path / "variants.toml").write_text('namespace_priorities = ["blas"]')
+        (gone := tmp_path / "gone").mkdir()
+        monkeypatch.chdir(gone)
+        gone.rmdir()
+        assert self.order() == ("mkl", "cu128", "cu126")
+
     @needs_root
     def test_a_link_of_another_user_is_not_followed(self, tmp_path: Path) -> None:
         own = tmp_path / "own.toml"
