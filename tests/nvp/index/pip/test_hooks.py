@@ -192,8 +192,9 @@ def test_a_reason_of_the_server_is_not_printed(pip: Pip, tmp_path: Path) -> None
     assert "S3cret" not in done.text
 
 
+@pytest.mark.parametrize("option", ["--extra-index-url", "--find-links"])
 def test_no_other_client_reads_an_index(
-    pip: Pip, published: Path, tmp_path: Path
+    option: str, pip: Pip, published: Path, tmp_path: Path
 ) -> None:
     """An index could show pip nothing, and nvp builds that hide those of another."""
     agents = []
@@ -207,7 +208,7 @@ def test_no_other_client_reads_an_index(
             self.send_error(404)
 
     with serve(published) as first, start_server(Handler) as second:
-        words = ("-i", first, "--extra-index-url", second)
+        words = ("-i", first, option, second)
         done = pip("install", *words, "--target", tmp_path / "it", "torch")
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it")["torch"] == "2.8.0 cu126"

@@ -88,6 +88,7 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             no_index=scope.no_index,
         )
         urls = self.search_scope.get_index_urls_locations(project_name)
+        urls = [*self.search_scope.find_links, *urls]
         groups.update(dict.fromkeys(urls, urls))
         try:
             return collect(self, project_name, *args, **more)
@@ -115,8 +116,8 @@ def read_pages(
 ) -> None:
     """Let pip read the user's page, and then use the page for this machine.
 
-    The pages of a project on several indexes are judged together. So pip reads all of
-    them before the first one is judged.
+    The pages of links, and those of a project on all indexes, are judged together. So
+    pip reads all of them before the first one is judged.
 
     :param groups: the local URLs of these pages, keyed by each of them.
     """

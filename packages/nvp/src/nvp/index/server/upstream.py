@@ -286,6 +286,8 @@ class LinksUpstream(Upstream):
 
     async def read_all(self) -> model.ProjectDetail:
         """Return the files of all projects, and cache them for pages of projects."""
+        if LINKS in self._missed:
+            raise errors.PackageNotFoundError(LINKS)
         page = self._taken.get(LINKS) or await self._read_whole()
         self._whole = page
         names = (canonicalize_name(file.filename) for file in page.files)
