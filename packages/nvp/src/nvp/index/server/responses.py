@@ -233,7 +233,7 @@ class Failures:
         # one, and uv and Poetry stop. pdm alone stops, but uses the next one after 503.
         agent = request.headers.get("user-agent", "")
         if is_page and (not lost or agent.startswith("pdm/")):
-            return _stop(str(error))
+            return self._stop(request, str(error))
         # pip 23.2 does not retry after 502, and no pip after 403: a wheel differs from
         # its METADATA.
         status = 403 if status == 403 else 503 if lost else 502
@@ -267,8 +267,18 @@ class Failures:
         message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
         self.warn(f"{message}; please report it")
         if _is_of_page(request):
-            return _stop(message)
+            return self._stop(request, message)
         return PlainTextResponse(f"{message}\n", status_code=500, headers=HEADERS)
+
+    def _stop(self, request: Request, message: str) -> Response:
+        """Return an unreadable page, with which every installer fails."""
+        form = content_negotiation.Format.JSON_V1.value
+        if form in request.headers.get("accept", ""):
+            return Response(f"error: {message}\n", media_type=form, headers=HEADERS)
+        # Installers that know only HTML, such as Poetry before 2.2, take any text for a
+        # page without files.
+        headers = {"content-type": "text/html", **HEADERS}
+        return break_off(b"<", InputError(message), headers, lambda _: None)
 
     def warn(self, message: str) -> None:
         """Warn the user, but only once for repeated attempts of an installer."""
@@ -280,12 +290,6 @@ class Failures:
 def _is_of_page(request: Request) -> bool:
     # pip ends with the text of an error if it has read the page itself.
     return "name" not in request.path_params and DIRECT not in request.headers
-
-
-def _stop(message: str) -> Response:
-    """Return an unreadable page, with which every installer fails."""
-    form = content_negotiation.Format.JSON_V1.value
-    return Response(f"error: {message}\n", media_type=form, headers=HEADERS)
 
 
 def break_off(
