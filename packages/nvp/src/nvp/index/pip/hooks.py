@@ -45,7 +45,7 @@ RUNNER = "NVP_RUNNABLE_PIP"
 HOOKS = "NVP_PIP_HOOKS"
 """A variable with the path of this file."""
 
-_DIRECT = "Nvp-Direct"  # a copy of DIRECT in responses.py
+_DIRECT, _HAS_READ = "Nvp-Direct", "Nvp-Has-Read"  # copies of those in responses.py
 _LARGE = 64 * 1024 * 1024  # a copy of LARGE_BYTES in strict_json.py
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
@@ -203,7 +203,7 @@ def ask(
     """Request a page of the local index; return its status, type and content."""
     where = urlsplit(url)
     agent = session.headers["User-Agent"]
-    headers = {"User-Agent": agent, "Accept": _ACCEPT, _DIRECT: "1"}
+    headers = {"User-Agent": agent, "Accept": _ACCEPT, _DIRECT: "1", _HAS_READ: "1"}
     local = http.client.HTTPConnection(where.hostname or "", where.port)
     with contextlib.closing(local):
         local.request(method, where.path, body, headers)

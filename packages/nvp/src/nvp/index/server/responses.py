@@ -289,7 +289,7 @@ class Failures:
 
 def _is_of_page(request: Request) -> bool:
     # pip ends with the text of an error if it has read the page itself.
-    return "name" not in request.path_params and DIRECT not in request.headers
+    return "name" not in request.path_params and HAS_READ not in request.headers
 
 
 def break_off(
@@ -333,6 +333,9 @@ ANY_HOST = ("*",)
 DIRECT = "Nvp-Direct"
 """The header of a request for a file by a pip that requests the target of a redirect
 like its own URL, with its own credentials; see ``hooks.py``."""
+
+HAS_READ = "Nvp-Has-Read"
+"""The header of a request for a page by a pip that has read the page itself."""
 
 NO_LABEL = "-"
 """The placeholder for a label in the path of files that are not variants."""
