@@ -78,7 +78,9 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
             if url not in known:
                 known[url] = url
                 collector.logger.warning(message, collector.redact_auth_from_url(url))
-        indexes = [known[url] for url in scope.index_urls]
+        # For pip, the same index with and without a slash is one.
+        same: dict[str, str] = {}
+        indexes = [same.setdefault(x.rstrip("/"), known[x]) for x in scope.index_urls]
         links = [told["links"].get(place, place) for place in scope.find_links]
         # pip prefers the files of all pages to those of directories: the last counts.
         joined = [url for url in told["joined"] if told["joined"][0] in links]
