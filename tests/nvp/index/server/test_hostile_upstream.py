@@ -68,7 +68,8 @@ def leave_early(server: Serving, project: str) -> None:
 @pytest.mark.parametrize("project", some_of(((name,) for name in PAGES), 3))
 def test_others_are_served_after_a_hostile_page(server: Serving, project: str) -> None:
     leave_early(server, project)
-    status, _, body = fetch(f"{server.urls[0]}{project}/")
+    accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
+    status, _, body = fetch(f"{server.urls[0]}{project}/", headers=accept)
     assert status in (200, 502)
     assert status == 200 or b"is refused: it has" in body
     assert fetch(f"{server.urls[0]}fine/")[0] == 200
