@@ -20,8 +20,8 @@ from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
+from nvp.index.selection.pieces import is_of_index
 from nvp.index.server import responses
-from nvp.index.server.static_files import is_of_index
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 

@@ -34,6 +34,7 @@ from support.range_server import Answer, serve_answers
 from nvp.index.http.client import Client
 from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
+from nvp.index.selection.pieces import read_local
 from nvp.index.server import upstream
 from nvp.index.server.places import FolderUpstream, make_upstream
 from nvp.index.server.upstream import LinksUpstream, local_path
@@ -256,6 +257,24 @@ class TestFolders:
         upstream.is_of_pip = True
         found = only(asyncio.run(upstream.get_project_page("torch")))
         assert local_path(found.url).read_bytes() == b"x"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells what was opened")
+    def test_a_file_that_is_exchanged_for_a_link(self, tmp_path: Path) -> None:
+        """The owner of the directory must not get METADATA of another user's wheel."""
+        folder = tmp_path / "mirrors" / "simple"
+        (folder / "torch").mkdir(parents=True)
+        (private := tmp_path / "private" / NAME).parent.mkdir()
+        private.write_bytes(b"secret")
+        file = folder / "torch" / NAME
+        file.write_bytes(b"fine")
+        upstream = FolderUpstream(folder)
+        resource = asyncio.run(upstream.get_resource("torch", NAME))
+        assert isinstance(resource, model.LocalResource)
+        assert read_local(resource) == b"fine"
+        file.unlink()
+        file.symlink_to(private)
+        with pytest.raises(errors.ResourceUnavailable):
+            read_local(resource)
 
     def test_a_missing_folder(self, tmp_path: Path) -> None:
         upstream = FolderUpstream(tmp_path / "gone")

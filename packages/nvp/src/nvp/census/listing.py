@@ -206,7 +206,7 @@ def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
         names = [name for name in list_names(folder) if name.endswith(".whl")]
         return [local_file(os.path.join(folder, name)) for name in names]
     from ..index.http.pages import parse_page
-    from ..index.server.static_files import is_of_index
+    from ..index.selection.pieces import is_of_index
 
     body = read_bytes(page, limit=LARGE_BYTES)
     detail = parse_page(body, "text/html", Path(page).as_uri(), project)

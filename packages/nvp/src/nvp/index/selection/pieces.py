@@ -7,6 +7,7 @@ import hashlib
 import io
 import logging
 import os
+import re
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -21,8 +22,13 @@ from simple_repository import errors, model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import open_regular
+from nvidia_variant_provider.strict_json import (
+    open_regular,
+    read_stream,
+    unreadable,
+)
 
+from ...files import path_of
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison, Parts
 from ..http.urls import is_http, path_of_file_url, with_suffix
@@ -45,6 +51,11 @@ _PIECE = 1024 * 1024
 _HASHED = 10_000
 """The number of cached hashes, each of which required a download."""
 
+
+SERVED = re.compile(
+    r"(?i)\w.*-v?\d.*(\.(whl|zip|egg|gz|bz2|xz|tgz)(\.metadata)?|-variants\.json)"
+)
+"""The names of the files that an index may serve, all with a version."""
 
 Settle = Callable[["ChangedFileError | None"], None]
 """Called with the result of verifying a wheel: the error, or ``None``."""
@@ -153,6 +164,61 @@ async def find_own(
     return resource
 
 
+def is_of_index(path: Path, index: Path) -> bool:
+    """Return whether the pages of an index in a directory may name a local file.
+
+    A copied mirror is untrusted, and its pages may link to any local file. Mirrors
+    often have files in sibling directories, beside which may be private files.
+    """
+    try:
+        index, target = index.resolve(), path.resolve()
+    except (RuntimeError, ValueError):  # a chain of links, or a NUL byte
+        return False
+    # The directory of the index may itself be hidden.
+    root = index if target.is_relative_to(index) else index.parent
+    names = path.name, target.name  # a link may have another name
+    if not (target.is_relative_to(root) and all(map(SERVED.fullmatch, names))):
+        return False
+    return "/." not in f"/{target.relative_to(root).as_posix()}"
+
+
+@dataclass(frozen=True)
+class IndexFile(model.LocalResource):
+    """A local file that the pages of an index in a directory name."""
+
+    index: Path | None = None
+
+
+def open_local(resource: model.LocalResource) -> BinaryIO:
+    """Open a local file.
+
+    The links of an index may be those of a stranger, who may exchange them at any time.
+    So the file that was opened counts.
+
+    :raises ResourceUnavailable: the index must not name the file; see `is_of_index`.
+    """
+    file = open_regular(resource.path)
+    index = getattr(resource, "index", None)
+    if index is None or is_of_index(Path(path_of(file)), index):
+        return file
+    file.close()
+    raise errors.ResourceUnavailable(resource.path.name)
+
+
+def read_local(resource: model.LocalResource) -> bytes:
+    """Read a local metadata file; see `open_local`.
+
+    :raises InputError: the file cannot be read, or is too large.
+    """
+    name = str(resource.path)
+    try:
+        file = open_local(resource)
+    except (OSError, ValueError) as error:
+        raise unreadable(error, name) from None
+    with file:
+        return read_stream(file, name)
+
+
 async def stream_pieces(
     resource: model.Resource, client: Client, stack: AsyncExitStack
 ) -> AsyncIterator[bytes]:
@@ -164,7 +230,7 @@ async def stream_pieces(
     if isinstance(resource, CopiedWheel):
         return resource.pieces()
     if isinstance(resource, model.LocalResource):
-        return read_pieces(stack.enter_context(open_regular(resource.path)))
+        return read_pieces(stack.enter_context(open_local(resource)))
     if isinstance(resource, model.TextResource):
         return read_pieces(io.BytesIO(resource.text.encode()))
     if not isinstance(resource, model.HttpResource):

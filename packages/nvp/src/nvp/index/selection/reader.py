@@ -25,7 +25,7 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError, shown
-from nvidia_variant_provider.strict_json import MAX_BYTES, open_regular, read_bytes
+from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...files import load, store
 from ...knowledge.builds import BuildRecord, Needs, needs_in_table
@@ -46,7 +46,14 @@ from ..http.urls import (
     is_http,
 )
 from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
-from .pieces import ComparedWheel, CopiedWheel, find_own, stream_pieces
+from .pieces import (
+    ComparedWheel,
+    CopiedWheel,
+    find_own,
+    open_local,
+    read_local,
+    stream_pieces,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +128,7 @@ class Reader:
         if isinstance(resource, model.HttpResource):
             return (await self.client.get(resource.url, limit=MAX_BYTES)).body
         if isinstance(resource, model.LocalResource):
-            return await asyncio.to_thread(read_bytes, resource.path)
+            return await asyncio.to_thread(read_local, resource)
         if isinstance(resource, model.TextResource):
             return resource.text.encode()
         raise _unknown(name)
@@ -151,7 +158,7 @@ class Reader:
                     parts.hashes.add((0, resource.size, resource.received.sha256))
                 return resource.read(read)
             if isinstance(resource, model.LocalResource):
-                with open_regular(resource.path) as local:
+                with open_local(resource) as local:
                     return read(local)
             if isinstance(resource, model.HttpResource):
                 opened = RangeFile(self.client, resource.url, loop, parts=parts)

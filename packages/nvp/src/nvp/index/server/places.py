@@ -23,10 +23,11 @@ from nvidia_variant_provider.errors import InputError
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..http.urls import HTML_PAGE, file_name, is_http, split_credentials
+from ..selection.pieces import SERVED, IndexFile
 from ..selection.renaming import find_label
 from ..selection.wheel_files import release_of_sdist
 from .kept_pages import note
-from .static_files import SERVED, refuse_outside
+from .static_files import refuse_outside
 from .upstream import (
     LINKS,
     HttpUpstream,
@@ -136,6 +137,11 @@ class FolderUpstream(Upstream):
         super().__init__()
         # Like pip, resolve the URLs of a page against this path, even if it is a link.
         self.folder = Path(os.path.abspath(folder))
+
+    def _local(self, path: Path) -> model.LocalResource:
+        if self.is_of_pip:
+            return super()._local(path)
+        return IndexFile(path, to_cache=False, index=self.folder)
 
     async def _read_names(self) -> Iterable[str]:
         found = await asyncio.to_thread(items, self.folder)

@@ -43,8 +43,8 @@ from ..http.urls import (
     is_loopback,
 )
 from ..selection.component import VariantRepository
+from ..selection.pieces import is_of_index
 from .kept_pages import KeptPages
-from .static_files import is_of_index
 from .upstream import Upstream, local_path
 
 if TYPE_CHECKING:

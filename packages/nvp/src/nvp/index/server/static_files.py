@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import logging
 import os
-import re
 import tarfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -52,15 +51,11 @@ from ..http.urls import (
     is_file_name,
     path_of_file_url,
 )
+from ..selection.pieces import is_of_index
 
 logger = logging.getLogger(__name__)
 
 SDISTS = (".tar.gz", ".zip")
-
-SERVED = re.compile(
-    r"(?i)\w.*-v?\d.*(\.(whl|zip|egg|gz|bz2|xz|tgz)(\.metadata)?|-variants\.json)"
-)
-"""The names of the files that an index may serve, all with a version."""
 
 PAGES = {JSON_PAGE: Format.JSON_V1, HTML_PAGE: Format.HTML_V1}
 """The pages of a directory, in the order in which they are written."""
@@ -277,24 +272,6 @@ def _find_pkg_info(data: gzip.GzipFile) -> bytes:
 
 def _is_pkg_info(member: str) -> bool:
     return member.count("/") == 1 and member.endswith("/PKG-INFO")
-
-
-def is_of_index(path: Path, index: Path) -> bool:
-    """Return whether the pages of an index in a directory may name a local file.
-
-    A copied mirror is untrusted, and its pages may link to any local file. Mirrors
-    often have files in sibling directories, beside which may be private files.
-    """
-    try:
-        index, target = index.resolve(), path.resolve()
-    except (RuntimeError, ValueError):  # a chain of links, or a NUL byte
-        return False
-    # The directory of the index may itself be hidden.
-    root = index if target.is_relative_to(index) else index.parent
-    names = path.name, target.name  # a link may have another name
-    if not (target.is_relative_to(root) and all(map(SERVED.fullmatch, names))):
-        return False
-    return "/." not in f"/{target.relative_to(root).as_posix()}"
 
 
 def read_index(path: str) -> dict[str, list[model.File]]:

@@ -139,8 +139,11 @@ class Upstream(SimpleRepository):
         if file is None:
             raise errors.ResourceUnavailable(resource_name)
         if file.url.startswith("file:"):
-            return model.LocalResource(local_path(file.url + suffix), to_cache=False)
+            return self._local(local_path(file.url + suffix))
         return model.HttpResource(url=with_suffix(file.url, suffix))
+
+    def _local(self, path: Path) -> model.LocalResource:
+        return model.LocalResource(path, to_cache=False)
 
     async def get_project_list(
         self,
