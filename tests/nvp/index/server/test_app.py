@@ -20,8 +20,9 @@ from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
+from nvp.index.selection import pieces
 from nvp.index.selection.pieces import is_of_index
-from nvp.index.server import app, responses
+from nvp.index.server import app
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
 
@@ -282,7 +283,7 @@ class TestFiles:
             file.symlink_to(secret)
             return is_ours
 
-        monkeypatch.setattr(responses, "is_of_index", exchange)
+        monkeypatch.setattr(pieces, "is_of_index", exchange)
         with start(str(file.parents[1])) as running:
             files = ask(f"{running.urls[0]}x/", Accept=JSON).files
             assert ask(files[file.name]).body == b"fine"

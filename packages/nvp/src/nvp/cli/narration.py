@@ -59,7 +59,7 @@ class Narration:
         self.unknown: list[str] = []
 
     def start(self, places: Mapping[str, str]) -> None:
-        """Print the indexes behind the local URLs in pip's output."""
+        """Print the files of the user behind the copies in pip's output."""
         if not self._quiet:
             lines = [f"{here} stands for {there}" for here, there in places.items()]
             say(lines, aside=self._aside)

@@ -297,7 +297,7 @@ class Client:
             proxy = find_proxy(self._settings, str(error.request.url))
             timeout = self._settings.timeout
             failure = translate_error(error, url, timeout, proxy)
-            if is_of_tls(error):  # pip would use the next index if it may pass
+            if is_of_tls(error):  # after a `PassingError`, pip uses the next index
                 reply = self._leave_to_installer(url)
                 failure = UpstreamError(failure.message, url, reply=reply)
             raise failure from None

@@ -134,7 +134,7 @@ def read_pages(
         url = posixpath.join(url, rest) if rest else url
         own = type(link)(url, cache_link_parsing=link.cache_link_parsing)
         session = options["session"]
-        # pip has asked this of the local URL only.
+        # pip has checked the local URL only.
         page = read(own, **options) if session.is_secure_origin(own) else None
         if page is not None and len(page.content) > _LARGE:
             collector.logger.warning("%s is too large: its builds are not judged", page)
@@ -215,19 +215,21 @@ def ask(
 
 def download_files(session: Any, local: str) -> None:
     """Let pip request the target of a redirect of the local index like its own URL."""
-    send = session.request
+    ask_server = session.request
 
     def request(self: Any, method: str, url: str, *args: Any, **options: Any) -> Any:
         while url.startswith(f"{local}/"):
             headers = {**(options.get("headers") or {}), _DIRECT: "1"}
             once = {**options, "headers": headers, "allow_redirects": False}
             # An empty URL of a proxy overrides options and variables of the user.
-            response = send(self, method, url, *args, **once, proxies={"http": ""})
+            response = ask_server(
+                self, method, url, *args, **once, proxies={"http": ""}
+            )
             if not response.is_redirect:
                 return response
             response.close()
             url = urljoin(url, response.headers["location"])
-        return send(self, method, url, *args, **options)
+        return ask_server(self, method, url, *args, **options)
 
     session.request = request
 
@@ -263,7 +265,7 @@ def main() -> None:
     folder = os.path.dirname(runner)  # of a wheel, or of pip's own __pip-runner__.py
     folder = os.path.dirname(folder) if os.path.isfile(runner) else folder
     sys.meta_path.insert(0, PipFinder(folder))
-    # If this pip does not support this Python, the pip reports that.
+    # A pip that does not support this Python reports that itself.
     with contextlib.suppress(Exception):
         install()
     sys.argv[0] = runner

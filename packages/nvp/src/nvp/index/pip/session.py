@@ -6,6 +6,7 @@ explain the result while the index is still serving.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import tempfile
@@ -15,12 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ...files import resource_file
 from ..http.client import Client
 from ..selection.options import Selection
 from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
 from ..server.responses import Access
 from .command import PipCommand
+from .hooks import HOOKS, PLACES
 from .installed import (
     Installed,
     PipRun,
@@ -35,7 +38,6 @@ from .installed import (
     read_report,
 )
 from .process import Pip
-from .redirecting import find_mark, redirect
 from .settings import make_settings
 
 if TYPE_CHECKING:
@@ -49,12 +51,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_USER_DATA = "PIP_USER_AGENT_USER_DATA"
+"""A variable whose value is part of the ``User-Agent`` of pip 19.1 and newer, even with
+``--isolated``. Each pip that pip starts inherits the variable."""
+
 
 class Narrator(Protocol):
     """Receives the events of a run of pip."""
 
     def start(self, places: Mapping[str, str]) -> None:
-        """Report the URL of each local index, and the index behind it."""
+        """Report the copies of lock files, and the file behind each copy."""
 
     def pick(self, release: ShownRelease, label: str | None) -> None:
         """Report which wheel of a release pip downloads; called from another thread."""
@@ -110,7 +116,7 @@ class _Prepared:
     """The arguments and files for pip.
 
     :param variables: the variables that differ from the user's.
-    :param places: the user's index or file for each replacement.
+    :param places: the user's file behind each copy.
     :param copies: the lock files that pip gets as copies.
     :param written: corrects the files that pip writes for the user.
     :param report: the path of pip's report, if any.
@@ -214,7 +220,7 @@ class _Session:
         command = self.command
         copied: dict[str, str] = {}
         copies = self._make_copies(folder, copied)
-        variables = redirect(command, self.environ, self.local_index, copies=copies)
+        variables = _redirect(command, self.environ, self.local_index, copies=copies)
         arguments = [word for _, *words in command.words for word in words]
         written = self._make_written()
         report = None
@@ -258,7 +264,7 @@ class _Session:
             {**self.environ, **prepared.variables},
             quiet=self.quiet,
             take=written.take if written and written.is_lock_printed else None,
-            mark=find_mark(prepared.variables),
+            mark=_find_mark(prepared.variables),
         )
         logger.info("pip ended with status %d", status)
         return PipRun(
@@ -375,3 +381,51 @@ class _Session:
             report=options.json_report_file,
             lock=lock,
         )
+
+
+def _redirect(
+    command: PipCommand,
+    environ: Mapping[str, str],
+    local_index: LocalIndex,
+    *,
+    copies: LockCopies | None,
+) -> dict[str, str]:
+    """Return the variables that make pip use the local index.
+
+    :param copies: creates the copies of lock files; ``None`` without lock files.
+    """
+    pairs = command.credentials
+    files = {}
+    if copies is not None:
+        options = command.options
+        groups = [(path, group) for path, group in options.dependency_groups]
+        for path, *group in [*((x,) for x in options.requirements), *groups]:
+            if copy := copies.add(path, *group):
+                files[path] = copy
+    told = {
+        "local": local_index.url,
+        "indexes": {x: local_index.add_index(x, pairs.get(x)) for x in command.indexes},
+        "more": [] if command.options.no_index else local_index.add_vendors(),
+        "joined": local_index.join_links(command.find_links),
+        "links": {
+            x: local_index.add_links(x, pairs.get(x)) for x in command.find_links
+        },
+        "files": files,
+        "pages": local_index.pages_of_pip,
+    }
+    # Variables, not arguments: other users can read those.
+    variables = {
+        PLACES: json.dumps(told),
+        HOOKS: resource_file("index", "pip", "hooks.py"),
+    }
+    if local_index.token is not None:
+        own = environ.get(_USER_DATA)
+        token = local_index.token
+        variables[_USER_DATA] = f"{own} {token}" if own else token
+    return variables
+
+
+def _find_mark(variables: Mapping[str, str]) -> str | None:
+    """Return the variable with this pip run's secret, as ``NAME=VALUE``, if any."""
+    value = variables.get(_USER_DATA)
+    return None if value is None else f"{_USER_DATA}={value}"

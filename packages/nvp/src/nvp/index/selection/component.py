@@ -169,7 +169,7 @@ class VariantRepository(RepositoryContainer):
         self._pages: Aging[str, ShownPage] = Aging(
             PAGES, FOREVER, weigh=attrgetter("memory")
         )
-        # The projects with their labels, also of pages that there is no room for.
+        # The labels of projects are also kept for pages that `_pages` has no room for.
         self._projects: Aging[str, tuple[str, frozenset[str] | None]] = Aging(
             _PROJECTS, FOREVER, weigh=lambda known: len(repr(known))
         )

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -29,9 +28,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
-from nvidia_variant_provider.strict_json import open_regular
 
-from ...files import path_of
 from ..http.urls import (
     METADATA,
     CompleteResponse,
@@ -41,7 +38,13 @@ from ..http.urls import (
 )
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
-from ..selection.pieces import ComparedWheel, read_pieces, stream_pieces
+from ..selection.pieces import (
+    ComparedWheel,
+    IndexFile,
+    open_local,
+    read_pieces,
+    stream_pieces,
+)
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
@@ -382,17 +385,12 @@ class _Handlers:
     def _open_local(self, resource: model.Resource, name: str) -> BinaryIO:
         """Open a local file that installers may read.
 
-        The links in a directory may be those of a stranger, who may exchange them at
-        any time. So the file that was opened counts.
-
         :raises ResourceUnavailable: the file does not belong to the index.
         """
-        if isinstance(resource, model.LocalResource):
+        is_ours = self._source.access.local or isinstance(resource, IndexFile)
+        if is_ours and isinstance(resource, model.LocalResource):
             with suppress(OSError, ValueError):
-                file = open_regular(resource.path)
-                if self._source.may_send(Path(path_of(file))):
-                    return file
-                file.close()
+                return open_local(resource)
         raise errors.ResourceUnavailable(name)
 
     def _tell_break(self, place: str, error: Exception) -> None:

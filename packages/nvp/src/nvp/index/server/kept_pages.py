@@ -257,11 +257,8 @@ def mark(
     :param broken: the reason why the reply is not complete, if it is not.
     """
     own: dict[str, Any] = {SIZE_KEY: memory_of(reply.body)}
-    if (
-        not reply.headers.get("content-type", "")
-        .lower()
-        .startswith(Format.JSON_V1.value)
-    ):
+    kind = reply.headers.get("content-type", "").lower()
+    if not kind.startswith(Format.JSON_V1.value):
         own[HTML_KEY] = True
     if broken is not None:
         has_length = "content-length" in reply.headers

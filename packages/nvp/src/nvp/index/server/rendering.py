@@ -199,8 +199,8 @@ def link(
     is_reachable = direct or source.is_reachable(file.url)
     label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
     if not source.access.local:
-        # Only our own pip gets local URLs for non-variant wheels: they show what pip
-        # selects, and pip's output gets the original URLs.
+        # Only our own pip gets local URLs for non-variant wheels: its requests show
+        # what it selects, and its output gets the original URLs afterwards.
         label = label or NO_LABEL
     if label == NO_LABEL and is_reachable:
         # A file whose METADATA only this server has must not keep its own URL, unless

@@ -43,9 +43,8 @@ from ..http.urls import (
     is_loopback,
 )
 from ..selection.component import VariantRepository
-from ..selection.pieces import is_of_index
 from .kept_pages import KeptPages
-from .upstream import Upstream, local_path
+from .upstream import Upstream
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -108,8 +107,7 @@ class HostCheck:
 class TokenCheck:
     """Rejects requests whose ``User-Agent`` lacks the token of ``pip``.
 
-    pip starts another pip for each build, with index URLs and their secret part on its
-    command line, which every user of this machine can read. pip gets the token in an
+    Logs of pip can have the secret part of the URLs. pip gets the token in an
     environment variable, which builds inherit but other users cannot read.
     """
 
@@ -234,8 +232,8 @@ class Failures:
         agent = request.headers.get("user-agent", "")
         if is_page and (not lost or agent.startswith("pdm/")):
             return self._stop(request, str(error))
-        # pip 23.2 does not retry after 502, and no pip after 403: a wheel differs from
-        # its METADATA.
+        # pip 23.2 does not retry after 502. No pip retries after 403, the status for a
+        # wheel that differs from its METADATA.
         status = 403 if status == 403 else 503 if lost else 502
         return PlainTextResponse(f"{error}\n", status_code=status, headers=HEADERS)
 
@@ -413,7 +411,3 @@ class Source:
             if reply and self.client.has_credentials(reply.headers["location"]):
                 return UpstreamError(error.message, reply.url)
         return error
-
-    def may_send(self, path: Path) -> bool:
-        """Return whether the installer may read a local file."""
-        return self.access.local or is_of_index(path, local_path(self.url))
