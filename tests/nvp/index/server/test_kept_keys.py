@@ -120,6 +120,36 @@ def test_an_empty_reason_stays_an_empty_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    "keys",
+    [
+        {"dist-info-metadata": True},
+        {"dist-info-metadata": {"sha256": "1" * 64}},
+        {"dist-info-metadata": {}},
+        {"core-metadata": {}},
+        {"core-metadata": None, "dist-info-metadata": True},
+        {"dist-info-metadata": True, "data-dist-info-metadata": True},
+    ],
+)
+def test_metadata_is_announced_by_the_keys_of_the_index(keys: dict[str, Any]) -> None:
+    """pdm and Poetry know only some keys; otherwise they read the verified wheel."""
+    document = {**DOCUMENT, "files": [{**FILE, **keys}]}
+    assert json.loads(read(JSON, document, JSON)) == document
+    text = read(HTML, document, JSON)
+    assert "core-metadata" not in text
+    is_announced = bool(keys.get("dist-info-metadata"))
+    assert (" data-dist-info-metadata=" in text) is is_announced
+
+
+@pytest.mark.parametrize("key", ["core-metadata", "dist-info-metadata"])
+def test_metadata_is_announced_by_the_attribute_of_the_index(key: str) -> None:
+    page = f'<a href="{FILE["url"]}" data-{key}="true">x</a>'
+    assert re.findall(r"data-\S*metadata=\S+", read(HTML, page, HTML)) == [
+        f'data-{key}="true"'
+    ]
+    assert json.loads(read(JSON, page, HTML))["files"][0][key] is True
+
+
+@pytest.mark.parametrize(
     "time",
     [
         "2026-01-02T03:04:05+00:00",
@@ -274,6 +304,28 @@ def test_a_renamed_wheel_keeps_its_attestations(variants: dict[str, Answer]) -> 
     assert found["cu128"] == f"{PROVENANCE}/cu128"
     assert found["cu126"] is None
     assert found[None] == f"{PROVENANCE}/None"
+
+
+def test_a_rewritten_wheel_keeps_no_key_for_its_metadata(
+    variants: dict[str, Answer],
+) -> None:
+    """Installers must read METADATA without markers from here."""
+    document = json.loads(variants[PAGE].body)
+    for file in document["files"]:
+        if (name := file["filename"]).endswith(".whl"):
+            file["dist-info-metadata"] = True
+            text = (
+                "Name: torch\nVersion: 2.8.0\nRequires-Dist: x; 'y' in variant_label\n"
+            )
+            variants[f"{PAGE}{name}.metadata"] = Answer(body=text.encode())
+    variants[PAGE] = Answer(body=json.dumps(document).encode(), kind=JSON)
+    with serve_answers(variants) as server, start(f"{server.url}/simple/") as running:
+        files = json.loads(running.page().body)["files"]
+    keys = ("core-metadata", "dist-info-metadata")
+    found = {f["filename"]: tuple(map(f.get, keys)) for f in files if "-any" in str(f)}
+    assert sorted(set(found.values()), key=str) == [(None, True), (True, None)]
+    assert len(found) == 3
+    assert found["torch-2.8.0-py3-none-any.whl"] == (None, True)
 
 
 def test_each_index_has_its_own_page() -> None:

@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from email.message import Message
+from typing import Any
 
 from simple_repository import model
 
 from nvidia_variant_provider.errors import shown
 
-from .kept_keys import known_keys, private_keys, read_time, read_yanked
+from .kept_keys import ANNOUNCING, known_keys, private_keys, read_time, read_yanked
 from .urls import HASH, absolute_url, file_name, is_file_name, is_plain
 
 _PIECE = 64 * 1024
@@ -384,12 +385,17 @@ def file_of_link(link: Link, base: str) -> model.File | None:
     name = file_name(url)  # as pip does, whatever the text of the link is
     if not name or not is_file_name(name):
         return None
+    metadata, known = _announced(link), known_keys(time)
+    told: dict[str, Any] = dict.fromkeys(link.attributes.keys() & _ANNOUNCING, metadata)
+    # Keep no keys for METADATA with a hash, which every installer may as well use.
+    if metadata is True and len(told) < len(_ANNOUNCING):
+        known = known.difference(ANNOUNCING)
     return model.File(
         filename=name,
         url=url,
         hashes=dict(HASH.findall(link.attributes["href"])[:1]),
         requires_python=get("data-requires-python"),
-        dist_info_metadata=_announced(link),
+        dist_info_metadata=metadata,
         size=int(size) if size and _SIZE.fullmatch(size) else None,
         upload_time=read_time(time),
         gpg_sig={"true": True, "false": False}.get(get("data-gpg-sig", "")),
@@ -397,10 +403,10 @@ def file_of_link(link: Link, base: str) -> model.File | None:
         private_metadata=private_keys(
             {
                 key.removeprefix("data-"): value
-                for key, value in link.attributes.items()
+                for key, value in (link.attributes | told).items()
                 if key.startswith("data-") and not key.startswith("data-_")
             },
-            known_keys(time),
+            known,
             base,
         ),
     )

@@ -40,11 +40,16 @@ is compared with every version of Python. Real pages have some hundred character
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
 """The prefixes of this program's own keys, which are ignored on upstream pages."""
 
+ANNOUNCING = (
+    *("core-metadata", "dist-info-metadata"),
+    "data-dist-info-metadata",  # a mistake of some indexes (PEP 714)
+)
+"""The keys that announce METADATA, of which each installer knows only some."""
+
 OF_FILES = frozenset(
     (
         *("filename", "url", "hashes", "size", "upload-time", "requires-python"),
-        *("core-metadata", "dist-info-metadata", "gpg-sig", "yanked"),
-        "data-dist-info-metadata",  # a mistake of some indexes (PEP 714)
+        *("gpg-sig", "yanked", *ANNOUNCING),
     )
 )
 OF_PAGES = frozenset(("meta", "name", "files", "versions"))
@@ -202,6 +207,16 @@ def read_metadata(item: Mapping[str, Any]) -> bool | dict[str, str] | None:
     if isinstance(value, dict):
         return read_hashes(value) or True
     return value if isinstance(value, bool) else None
+
+
+def announced_keys(file: model.File, *usual: str) -> Mapping[str, Any]:
+    """Return the keys that announce METADATA: the ``usual`` ones, or the index's own.
+
+    With other keys, installers would get METADATA from the server of the file that they
+    would read from the wheel, whose hash they check.
+    """
+    own = {k: v for k, v in kept_keys(file).items() if k in ANNOUNCING}
+    return own or dict.fromkeys(usual, file.dist_info_metadata)
 
 
 def read_hashes(value: Any) -> dict[str, str]:

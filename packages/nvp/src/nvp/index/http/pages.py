@@ -40,6 +40,7 @@ from .html_links import (
     read_links,
 )
 from .kept_keys import (
+    ANNOUNCING,
     OF_PAGES,
     check_distinct,
     fitting_meta,
@@ -358,7 +359,10 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
     requires = item.get("requires-python")
     size = item.get("size")
     signed = item.get("gpg-sig")
+    metadata = read_metadata(item)
     known = known_keys(item.get("upload-time"))
+    if metadata and item.get("core-metadata") != metadata:
+        known = known.difference(ANNOUNCING)
     if item.get("yanked") == "":  # It yanks the file for uv, but not for pip.
         known -= {"yanked"}
     return model.File(
@@ -366,7 +370,7 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
         url=urldefrag(target).url if "#" in target else target,
         hashes=read_hashes(item.get("hashes")) | dict(HASH.findall(target)[:1]),
         requires_python=requires if is_text(requires) else None,
-        dist_info_metadata=read_metadata(item),
+        dist_info_metadata=metadata,
         gpg_sig=signed if isinstance(signed, bool) else None,
         yanked=read_yanked(item.get("yanked")),
         size=size if type(size) is int and size >= 0 else None,

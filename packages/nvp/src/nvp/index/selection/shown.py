@@ -10,7 +10,7 @@ from packaging.version import Version
 from simple_repository import model
 
 from ...builds.needs import parse_backend
-from ..http.kept_keys import KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
+from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from .renaming import Offer, Release
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label
@@ -211,7 +211,7 @@ def select_files(
             offer = offers[name]
             changed = replace(file, filename=offer.name)
             if name in rewritten or (name in held and not requires_hashes):
-                changed = _without_provenance(changed)
+                changed = _without_own_keys(changed)
             if name in rewritten:
                 # The hashes and the size on the page are valid only for the original.
                 changed = replace(
@@ -249,7 +249,11 @@ def _with_label(file: model.File, label: str | None) -> model.File:
     return replace(file, private_metadata=file.private_metadata | {LABEL_KEY: label})
 
 
-def _without_provenance(file: model.File) -> model.File:
-    """Return a file without attestations, because its bytes may change."""
-    kept = {k: v for k, v in kept_keys(file).items() if k != "provenance"}
+def _without_own_keys(file: model.File) -> model.File:
+    """Return a file without attestations and METADATA of the index.
+
+    They are for the original, whose bytes may change.
+    """
+    own = ("provenance", *ANNOUNCING)
+    kept = {k: v for k, v in kept_keys(file).items() if k not in own}
     return replace(file, private_metadata=file.private_metadata | {KEPT_KEY: kept})

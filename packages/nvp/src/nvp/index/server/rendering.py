@@ -25,6 +25,7 @@ from nvidia_variant_provider.errors import InputError
 from ..http.kept_keys import (
     KEPT_KEY,
     LABEL_KEY,
+    announced_keys,
     api_version,
     kept_keys,
     write_metas,
@@ -106,7 +107,7 @@ def _as_json(page: model.ProjectDetail) -> dict[str, Any]:
 def _json_file(file: model.File) -> dict[str, Any]:
     values = {
         "requires-python": file.requires_python,
-        "core-metadata": file.dist_info_metadata,  # renamed by PEP 714
+        **announced_keys(file, "core-metadata"),  # renamed by PEP 714
         "gpg-sig": file.gpg_sig,
         "yanked": file.yanked,
         "size": file.size,
@@ -146,13 +147,12 @@ def _as_html(page: model.ProjectDetail) -> Iterator[str]:
 
 
 def _html_file(file: model.File) -> dict[str, str]:
-    metadata = _html_metadata(file.dist_info_metadata)
+    # PEP 714: older installers look for the former name only.
+    announced = announced_keys(file, "dist-info-metadata", "core-metadata")
     known = {
         "href": f"{file.url}{_hash(file.hashes, '#')}",
         "data-requires-python": file.requires_python,
-        # PEP 714: older installers look for the former name only.
-        "data-dist-info-metadata": metadata,
-        "data-core-metadata": metadata,
+        **{f"data-{key}": _html_metadata(value) for key, value in announced.items()},
         "data-yanked": "" if file.yanked is True else file.yanked or None,
         "data-gpg-sig": None if file.gpg_sig is None else str(file.gpg_sig).lower(),
         "data-size": None if file.size is None else str(file.size),
@@ -162,8 +162,10 @@ def _html_file(file: model.File) -> dict[str, str]:
     return {key: value for key, value in {**kept, **known}.items() if is_text(value)}
 
 
-def _html_metadata(value: bool | dict[str, str] | None) -> str | None:
-    return _hash(value) if isinstance(value, dict) else "true" if value else None
+def _html_metadata(value: bool | Mapping[str, str] | None) -> str | None:
+    if isinstance(value, Mapping):
+        return _hash(value) or None
+    return "true" if value else None
 
 
 def _hash(hashes: Mapping[str, str], mark: str = "") -> str:
