@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import lru_cache
 from typing import Any
@@ -260,25 +260,19 @@ class Priorities(Frozen):
     properties: Mapping[str, Mapping[str, Sequence[str]]] = EMPTY
 
 
-def candidate_files() -> list[str]:
-    """Return the possible paths of ``variants.toml``; the first existing one is read.
+def _folders() -> Iterator[str]:
+    """Yield the directories of ``variants.toml``; the first file is read.
 
-    The paths are in the current directory, the Python environment, and the
-    configuration directories of the user and of the site.
+    They are the current directory, the Python environment, and the configuration
+    directories of the user and of the site.
     """
-    folders = [sys.prefix]
     with suppress(OSError):  # the current directory may have been removed
-        folders.insert(0, os.getcwd())
-    files = [os.path.join(folder, FILE_NAME) for folder in folders]
-    if any(map(os.path.isfile, files)):
-        return files
-    import platformdirs
+        yield os.getcwd()
+    yield sys.prefix
+    import platformdirs  # late, because the import takes longer than reading a file
 
-    folders += [
-        platformdirs.user_config_dir("variantlib", appauthor=False, roaming=True),
-        platformdirs.site_config_dir("variantlib", appauthor=False),
-    ]
-    return [os.path.join(folder, FILE_NAME) for folder in folders]
+    yield platformdirs.user_config_dir("variantlib", appauthor=False, roaming=True)
+    yield platformdirs.site_config_dir("variantlib", appauthor=False)
 
 
 def load_priorities() -> Priorities:
@@ -286,7 +280,8 @@ def load_priorities() -> Priorities:
 
     :raises ConfigurationError: the file cannot be read or is not valid.
     """
-    for path in candidate_files():
+    for folder in _folders():
+        path = os.path.join(folder, FILE_NAME)
         if os.path.isfile(path) and (found := _read(path)) is not None:
             return found
     return Priorities()
@@ -324,6 +319,9 @@ def _read(path: str) -> Priorities | None:
                     return None
                 data = read_stream(file, path)
         except OSError as error:
+            with suppress(OSError):
+                if not _is_trusted(path, os.stat(path)):
+                    return None
             raise unreadable(error, path) from None
         return _priorities(parse_toml(data))
     except InputError as error:

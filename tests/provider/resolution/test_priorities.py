@@ -58,7 +58,9 @@ class TestVariantsToml:
 
     @needs_root
     @pytest.mark.parametrize(("owner", "mode"), [(STRANGER, 0o644), (ROOT, 0o666)])
-    def test_a_file_of_another_user_is_not_read(self, owner: int, mode: int) -> None:
+    def test_a_file_of_another_user_is_not_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int
+    ) -> None:
         """The current directory may be /tmp."""
         path = Path("variants.toml")
         path.write_text('namespace_priorities = ["blas"]')
@@ -66,6 +68,10 @@ class TestVariantsToml:
         os.chown(path, owner, owner)
         path.chmod(mode)
         assert self.order() == ("cu128", "cu126", "mkl")
+        # The user's own file counts instead.
+        monkeypatch.setattr("platformdirs.user_config_dir", lambda *_, **__: tmp_path)
+        (tmp_path / "variants.toml").write_text('namespace_priorities = ["blas"]')
+        assert self.order() == ("mkl", "cu128", "cu126")
 
     @pytest.mark.skipif(sys.platform == "win32", reason="it cannot be removed there")
     def test_a_current_directory_that_is_gone(
@@ -84,6 +90,14 @@ class TestVariantsToml:
         own.write_text('namespace_priorities = ["blas"]')
         Path("variants.toml").symlink_to(own)
         assert self.order() == ("mkl", "cu128", "cu126")
+        os.lchown("variants.toml", STRANGER, STRANGER)
+        assert self.order() == ("cu128", "cu126", "mkl")
+
+    @needs_root
+    def test_a_file_of_another_user_that_cannot_be_read(self) -> None:
+        Path("variants.toml").symlink_to("/proc/self/mem")
+        with pytest.raises(ConfigurationError, match="cannot be read"):
+            self.order()
         os.lchown("variants.toml", STRANGER, STRANGER)
         assert self.order() == ("cu128", "cu126", "mkl")
 
