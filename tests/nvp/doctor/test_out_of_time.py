@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -216,6 +218,33 @@ def test_a_signal_whose_exception_is_ignored(
     with pytest.raises(error), signals.limited(5, 1 << 40), signals.ending():
         work()
     assert printed == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="uses signals")
+@pytest.mark.parametrize("name", ["mkdir", "rmdir"])
+def test_a_signal_while_a_temporary_directory_is_made(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    change = getattr(os, name)
+
+    def interrupt(*args: Any, **options: Any) -> None:
+        if name == "mkdir":
+            change(*args, **options)
+        signal.raise_signal(signal.SIGTERM)
+        if name == "rmdir":
+            change(*args, **options)
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory():
+            pass
+        while True:
+            pass
+
+    monkeypatch.setattr(os, name, interrupt)
+    with pytest.raises(SystemExit), signals.ending():
+        work()
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="uses signals")

@@ -72,10 +72,10 @@ def handling(
 
 
 def _is_delicate(frame: FrameType | None, *codes: CodeType) -> bool:
-    """Return whether an exception would leave a lock of ``import``, or a child process.
+    """Return whether an exception would leave something behind for ever.
 
-    The child process has started, but has no object yet. Windows has no timer for
-    `_raise_soon`.
+    This is a lock of ``import``, a child process that has no object yet, or a temporary
+    directory that is being made or removed. Windows has no timer for `_raise_soon`.
 
     :param codes: other code in which an exception would be ignored.
     """
@@ -83,12 +83,14 @@ def _is_delicate(frame: FrameType | None, *codes: CodeType) -> bool:
         return False
     if frame.f_code in codes or "importlib._bootstrap" in frame.f_code.co_filename:
         return True
-    return any(
-        caller.f_code.co_name in ("__init__", "_execute_child")
-        and os.path.basename(caller.f_code.co_filename) == "subprocess.py"
-        for caller in (frame, frame.f_back)
-        if caller
-    )
+    caller: FrameType | None = frame
+    while caller is not None:
+        name = os.path.basename(caller.f_code.co_filename)
+        is_start = caller.f_code.co_name == "__init__"
+        if name == "tempfile.py" or (name == "subprocess.py" and is_start):
+            return True
+        caller = caller.f_back
+    return False
 
 
 def _raise_soon(seconds: float = _SOON) -> None:
@@ -103,8 +105,8 @@ def ending() -> Iterator[None]:
     The exception closes files, removes temporary directories and kills child processes
     on its way. A signal is raised again if Python ignores its exception, as in a
     destructor. An exception in the code of ``import`` would be ignored, or leave a lock
-    for which other threads wait, and one in that of `subprocess.Popen` would leave a
-    child process. There, the signal is raised a moment later.
+    for which other threads wait, and one in that of `subprocess.Popen` or `tempfile` a
+    child process or a file. There, the signal is raised a moment later.
     """
     told: list[int] = []
     until = 0.0
