@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from support.loopback import JSON, ask, start, start_with_limits
@@ -279,11 +282,37 @@ def test_the_time_to_wait_is_passed_on() -> None:
         assert (reply.status, reply.headers["retry-after"]) == (429, "7")
 
 
-def test_no_installer_goes_on_after_a_defect_of_this_program(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("size", [30_000_000, 90_000_000])
+def test_a_file_that_changes_while_it_is_sent(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "torch" / "torch-1.0.tar.gz"
+    path.parent.mkdir()
+    path.write_bytes(bytes(60_000_000))
+    with start(str(tmp_path)) as running:
+        (url,) = running.page().files.values()
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+        connection.request("GET", urlsplit(url).path)
+        response = connection.getresponse()
+        assert response.read(1) == b"\0"
+        os.truncate(path, size)
+        with pytest.raises(http.client.IncompleteRead):
+            response.read()
+        connection.close()
+    (warning,) = running.warnings
+    assert warning.startswith("a file has changed, or cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "start_of_page"),
+    [
+        (RuntimeError("a defect"), "error: internal error: RuntimeError"),
+        (FileNotFoundError("x"), "error: a file has changed, or cannot be read: "),
+    ],
+)
+def test_no_installer_goes_on_after_an_unexpected_error(
+    error: Exception, start_of_page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
-        raise RuntimeError("a defect")
+        raise error
 
     monkeypatch.setattr(VariantRepository, "show", fail)
     with (
@@ -292,7 +321,7 @@ def test_no_installer_goes_on_after_a_defect_of_this_program(
     ):
         reply = running.page()
         assert (reply.status, reply.headers["content-type"]) == (200, JSON)
-        assert reply.text.startswith("error: internal error: RuntimeError")
+        assert reply.text.startswith(start_of_page)
         # A file is not a page.
         root = running.urls[0].removesuffix("simple/")
         assert ask(f"{root}f/torch/-/00000000/torch-1.0.zip").status == 500

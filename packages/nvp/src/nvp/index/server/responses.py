@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 import httpx
+from h11 import LocalProtocolError
 from simple_repository import content_negotiation
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -262,8 +263,14 @@ class Failures:
 
     async def respond_to_defect(self, request: Request, error: Exception) -> Response:
         """Respond to an unexpected exception; only this request fails."""
-        message = f"internal error: {type(error).__name__}: {str(error)[:200]!a}"
-        self.warn(f"{message}; please report it")
+        message = f"{type(error).__name__}: {str(error)[:200]!a}"
+        if isinstance(error, OSError | LocalProtocolError):
+            # A file of a directory, or one that is longer or shorter than announced.
+            message = f"a file has changed, or cannot be read: {message}"
+            self.warn(message)
+        else:
+            message = f"internal error: {message}"
+            self.warn(f"{message}; please report it")
         if _is_of_page(request):
             return self._stop(request, message)
         return PlainTextResponse(f"{message}\n", status_code=500, headers=HEADERS)
