@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.containers import library
-from support.documents import document, nvidia
+from support.documents import PROVIDER, document, nvidia
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack, run_checks
 
@@ -149,6 +149,27 @@ def test_a_damaged_variant_json_is_a_note(tmp_path: Path) -> None:
     stack = make_stack(tmp_path, installed, environment=machine("12.9", "9.0"))
     assert run_checks(stack) == []
     assert "variant.json" in stack.distributions["demo"].defects[0]
+
+
+def test_no_plugin_judges_an_installed_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin may be code of the environment, or hang."""
+    site = tmp_path / "site"
+    info = site / "other_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: other-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[variant_plugins]\nother = other_plugin\n")
+    code = f"import pathlib; pathlib.Path({str(tmp_path / 'run')!r}).touch()\n"
+    (site / "other_plugin.py").write_text(code)
+    monkeypatch.syspath_prepend(site)
+    properties = {"cu": {"other": {"level": ["1"]}, **nvidia("13.0")}}
+    providers = {"nvidia": PROVIDER, "other": {"requires": ["other-plugin"]}}
+    installed = Installed(variant=document(properties, providers=providers))
+    stack = make_stack(tmp_path, installed, environment=machine("12.9", "9.0"))
+    (finding,) = run_checks(stack)
+    assert not (tmp_path / "run").exists()
+    assert "other" not in finding.message
 
 
 def test_libraries_are_not_reported_next_to_the_program_that_needs_them(

@@ -18,6 +18,7 @@ from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from ...builds.needs import parse_backend
 from ...builds.verdicts import refusal_of_driver
 from ...knowledge.builds import PROJECTS, LibraryCode, Needs, find_record
+from ...matrix.cells import every_value
 from ..commands import Advice
 from ..distributions import Distribution
 from ..model import MOST_FINDINGS, Find, Finding, Stack, check, platform_of_wheel
@@ -223,7 +224,13 @@ def find_wrong_variants(stack: Stack) -> Iterator[Finding]:
         except InputError as error:
             distribution.defects.append(f"its variant.json: {error.message}")
             continue
-        resolution = resolve_metadata(metadata, stack.environment)
+        # Plugins of other namespaces would be code, perhaps of the environment.
+        resolution = resolve_metadata(
+            metadata,
+            stack.environment,
+            supported=every_value(metadata),
+            enable_optional=True,
+        )
         for label, reasons in resolution.rejected.items():
             causes = "; ".join(reason.sentence for reason in reasons)
             yield Finding.of(
