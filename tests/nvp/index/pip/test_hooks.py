@@ -213,3 +213,19 @@ def test_no_other_client_reads_an_index(
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it")["torch"] == "2.8.0 cu126"
     assert agents == ["pip", "pip"]
+
+
+@pytest.mark.parametrize("is_page", [True, False])
+def test_no_index_learns_which_other_projects_are_in_links(
+    is_page: bool, pip: Pip, published: Path, tmp_path: Path
+) -> None:
+    """Some names are secret, and an index could have a project of the same name."""
+    stub_wheel(tmp_path / "links", "secret", "1.0+cu118", tag="cp311-abi3-linux_x86_64")
+    stub_wheel(tmp_path / "links", "torch", "1.0+cu118", tag="cp311-abi3-linux_x86_64")
+    with serve_answers({}) as server, serve(tmp_path / "links") as page:
+        places = ("--find-links", page if is_page else tmp_path / "links")
+        words = ("-i", published, "--extra-index-url", server.url, *places)
+        done = pip("install", *words, "--target", tmp_path / "it", "torch")
+    assert done.code == 0, done.text
+    assert installed_labels(tmp_path / "it")["torch"] == "2.8.0 cu126"
+    assert {x.split()[0] for x in server.requests} == {"/torch/", "/runtime/"}

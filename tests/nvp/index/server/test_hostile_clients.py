@@ -259,9 +259,9 @@ class TestHostileUpstreams:
                     assert len(urls) == 2
                     assert [ask(url).status for url in urls] == [403, 403]
                 with start(f"{server.url}/links", local=local, links=True) as running:
-                    (attributes,) = links(ask(running.urls[0]).text)
-                    url = urljoin(running.urls[0], attributes["href"])
-                    assert ask(url).status == 404
+                    page_url = f"{running.urls[0]}secret/"
+                    (attributes,) = links(ask(page_url).text)
+                    assert ask(urljoin(page_url, attributes["href"])).status == 403
 
     def test_a_stream_that_breaks_off(self, folder: Path) -> None:
         answers = answers_of(folder)

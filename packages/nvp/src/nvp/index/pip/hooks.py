@@ -67,6 +67,8 @@ def install() -> None:
 
 def replace_places(collector: Any, told: dict[str, Any]) -> None:
     """Let pip collect the links of a project from the local index."""
+    names: Any = importlib.import_module("pip._vendor.packaging.utils")
+    canonical = names.canonicalize_name
     collect, known = collector.LinkCollector.collect_sources, told["indexes"]
     message = "nvp selects no builds from %s, because only pip has read its file"
     groups: dict[str, list[str]] = {}
@@ -84,8 +86,12 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
         links = [told["links"].get(place, place) for place in scope.find_links]
         # pip prefers the files of all pages to those of directories: the last counts.
         joined = [url for url in told["joined"] if told["joined"][0] in links]
+        links = [*joined, *(url for url in links if url not in joined)]
+        # A page of links for this project only: verdicts on builds of others would
+        # tell the other indexes which projects are there.
+        local, own = f"{told['local']}/", f"{canonical(project_name)}/"
         self.search_scope = type(scope)(
-            find_links=[*joined, *(url for url in links if url not in joined)],
+            find_links=[x + own if x.startswith(local) else x for x in links],
             index_urls=[*indexes, *([] if scope.no_index else told["more"])],
             no_index=scope.no_index,
         )
@@ -131,7 +137,7 @@ def read_pages(
         place = next(url for url in places if local.startswith(url))
         url, rest = places[place], local[len(place) :]
         # pip joins the URL of an index and the name of a project by this rule.
-        url = posixpath.join(url, rest) if rest else url
+        url = url if place.endswith("/links/") else posixpath.join(url, rest)
         own = type(link)(url, cache_link_parsing=link.cache_link_parsing)
         session = options["session"]
         # pip has checked the local URL only.

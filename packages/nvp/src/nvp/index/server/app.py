@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -45,10 +45,8 @@ from ..selection.pieces import (
     read_pieces,
     stream_pieces,
 )
-from ..selection.renaming import find_label, project_of
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
-from ..selection.wheel_files import may_be_build
 from .rendering import find_forms, link, respond_renamed, respond_with
 from .responses import (
     DIRECT,
@@ -66,7 +64,7 @@ from .responses import (
     make_handler,
     with_checked_length,
 )
-from .upstream import LINKS, GoneError, LinksUpstream, UnjudgedError
+from .upstream import GoneError, LinksUpstream, UnjudgedError
 
 T = TypeVar("T")
 
@@ -86,10 +84,6 @@ OnWait = Callable[[str], None]
 """Called with the project of a page that takes longer than `_SILENCE`."""
 
 _SILENCE = 2.0
-
-_MOST_PROJECTS = 1000
-"""The maximum number of projects of a page of links whose builds are selected. The page
-of all wheels for PyTorch has 20."""
 
 LinkUp = Callable[[model.File, str], model.File]
 """Returns a file of a project with the URL for installers."""
@@ -183,7 +177,7 @@ class _Handlers:
         # Only the user's own pip may say what is on a page.
         methods = ["GET", "POST"] if self._source.access.local else ["GET"]
         if isinstance(self._source.upstream, LinksUpstream):
-            pages = [Route("/links/", self.links, methods=methods)]
+            pages = [Route("/links/{project}/", self.project, methods=methods)]
         else:
             pages = [
                 Route("/simple/", self.projects),
@@ -218,7 +212,14 @@ class _Handlers:
         if request.method == "POST":
             return await self._take_page(request, name)
         direct = self._is_direct(request)
-        link_up = self._linking("../../", reads_parts=reads_parts, direct=direct)
+        link_up = partial(
+            link,
+            self._source,
+            root=self._root,
+            shown="../../",
+            reads_parts=reads_parts,
+            direct=direct,
+        )
         work = partial(self._make_page, name, forms, link_up)
         kept = self._source.kept
         if kept is None:
@@ -262,36 +263,6 @@ class _Handlers:
         files = tuple(link_up(file, name) for file in page.files)
         logger.info("page of %s: %d files", name, len(files))
         return respond_with(with_files(page, files), forms, self._failures.warn)
-
-    async def links(self, request: Request) -> Response:
-        """Send all files on one page, for pip's ``--find-links``."""
-        upstream = self._source.upstream
-        if not isinstance(upstream, LinksUpstream):
-            raise errors.PackageNotFoundError(LINKS)
-        if request.method == "POST":
-            return await self._take_page(request, LINKS)
-        forms = find_forms(request)
-        everything = await self._with_credentials(request, upstream.read_all)
-        link_up = self._linking("../", direct=self._is_direct(request))
-        projects = {
-            project_of(file.filename)
-            for file in everything.files
-            if find_label(file.filename) is not None or may_be_build(file.filename)
-        }
-        projects = set(sorted(projects)[:_MOST_PROJECTS])
-        files = [
-            link_up(file, project_of(file.filename))
-            for file in everything.files
-            if project_of(file.filename) not in projects
-        ]
-        for name in sorted(projects):
-            page = await self._source.repository.get_project_page(name)
-            files += [link_up(file, name) for file in page.files]
-        return respond_with(with_files(everything, files), forms, self._failures.warn)
-
-    def _linking(self, shown: str, **options: Any) -> LinkUp:
-        """Return a function that links the files of a page, with options of `link`."""
-        return partial(link, self._source, root=self._root, shown=shown, **options)
 
     async def file(self, request: Request) -> Response:
         """Send a file, or its METADATA."""

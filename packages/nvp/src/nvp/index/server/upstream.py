@@ -62,8 +62,8 @@ _MOST_SERVERS = 64
 _LARGE = 1024 * 1024
 """The size in bytes from which pages are parsed one at a time."""
 
-LINKS = "links"
-"""The name of a page with the files of all projects."""
+LINKS = "_links"
+"""The name of a page with the files of all projects. No project has this name."""
 
 
 class Upstream(SimpleRepository):
@@ -291,11 +291,20 @@ class LinksUpstream(Upstream):
         """Return the files of all projects, and cache them for pages of projects."""
         if LINKS in self._missed:
             raise errors.PackageNotFoundError(LINKS)
-        page = self._taken.get(LINKS) or await self._read_whole()
-        self._whole = page
-        names = (canonicalize_name(file.filename) for file in page.files)
-        self._names = sorted((name, number) for number, name in enumerate(names))
+        page = self._taken.get(LINKS) or self._whole or await self._read_whole()
+        if page is not self._whole:
+            self._whole = page
+            names = (canonicalize_name(file.filename) for file in page.files)
+            self._names = sorted((name, number) for number, name in enumerate(names))
         return page
+
+    def miss(self, name: str) -> None:  # noqa: ARG002
+        """Do not read the page of all projects."""
+        super().miss(LINKS)
+
+    async def take(self, reply: CompleteResponse, name: str) -> None:  # noqa: ARG002
+        """Keep the page of all projects."""
+        await super().take(reply, LINKS)
 
     async def _read_whole(self) -> model.ProjectDetail:
         url, name = self.location, file_name(self.location)
@@ -331,7 +340,7 @@ class LinksUpstream(Upstream):
         return {project_of(file.filename) for file in page.files}
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
-        page = self._whole or await self.read_all()
+        page = await self.read_all()
         start = f"{project}-"
         later = islice(self._names, bisect_left(self._names, (start,)), None)
         own = takewhile(lambda item: item[0].startswith(start), later)
