@@ -3,11 +3,13 @@ URLs."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uv
@@ -17,6 +19,8 @@ from support.processes import Environment
 from support.serving import serving
 from support.wheels import publish, stub_wheel, write_page
 
+from nvidia_variant_provider.strict_json import read_bytes
+from nvp.index.server import kept_urls
 from nvp.index.server.kept_urls import find_kept_urls
 
 OURS = "http://127.0.0.1:8642/simple/"
@@ -87,6 +91,31 @@ class TestFiles:
         (tmp_path / "requirements.txt").write_bytes(b"\xff\xfe\x00")
         (tmp_path / "uv.lock").mkdir()
         assert not list(find_kept_urls(tmp_path, [OURS]))
+
+    def test_large_files_of_a_stranger_end_the_search(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The current directory may be /tmp; links to one file take no space."""
+        first = tmp_path / "0-requirements.txt"
+        first.write_text("a\n" * 100)
+        for number in range(1, 30):
+            os.link(first, tmp_path / f"{number}-requirements.txt")
+        (tmp_path / "uv.lock").write_text('url = "http://127.0.0.1:8642/f/a.whl"\n')
+        read: list[Path] = []
+
+        def count(path: Path, **options: Any) -> bytes:
+            read.append(path)
+            return read_bytes(path, **options)
+
+        monkeypatch.setattr(kept_urls, "read_bytes", count)
+        monkeypatch.setattr(kept_urls, "_MOST_BYTES", 650)
+        assert [kept.line for kept in find_kept_urls(tmp_path, [OURS])] == [1]
+        assert len(read) == 4
+
+    def test_the_first_line_that_is_no_comment(self, tmp_path: Path) -> None:
+        text = f"# {OURS} {OURS}\n  #-i {OURS}\na==1\n-i {OURS} # {OURS}\n-i {OURS}\n"
+        (tmp_path / "requirements.txt").write_text(text)
+        assert [kept.line for kept in find_kept_urls(tmp_path, [OURS])] == [4]
 
 
 @pytest.fixture(scope="module")
