@@ -423,3 +423,11 @@ def test_the_command_of_a_hint_is_quoted_for_a_shell(stack: Stack) -> None:
     """`doctor` runs it without a shell, and the user pastes the hint into one."""
     (finding,) = findings(stack, run(stack, "/bin/sh -c 'exit 3' ;touch PWN"))
     assert finding.hint.endswith("$PATH /bin/sh -c 'exit 3' ';touch' PWN")
+
+
+def test_no_password_of_a_failed_workload_is_reported(stack: Stack) -> None:
+    script = "echo https://user:word@wheels.example/x?token=key; exit 3"
+    record = run(stack, f"/bin/sh -c {shlex.quote(script)}")
+    (finding,) = findings(stack, record)
+    assert record["last_lines"] == ["https://****@wheels.example/x?token=****"]
+    assert finding.message.endswith("https://****@wheels.example/x?token=****")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, TypeAlias
 
+from nvidia_variant_provider.errors import redacted
+
 from .. import findings
 from ..findings import NOTE, Severity
 from ..wheels.archive import platform_of
@@ -150,7 +152,7 @@ class Finding(findings.Finding):
         return cls(
             code=code,
             severity=severity or CHECKS[code].severity,
-            message=findings.shortened(message),
+            message=redacted(findings.shortened(message)),
             hint=advice.text,
             commands=advice.commands,
             distribution=distribution,

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import IO, Any, TypeAlias
 
-from nvidia_variant_provider.errors import UsageError, printable, shown
+from nvidia_variant_provider.errors import UsageError, printable, redacted, shown
 
 from .compile_log import CompileLog, split_prefix
 from .live.processes import Memory, watch_memory
@@ -312,7 +312,7 @@ def _last_lines(outcome: Outcome) -> list[str]:
     for name in ("stderr", "stdout"):
         text = outcome.tails.get(name, b"").decode("utf-8", "replace")
         lines = [
-            printable(line.rstrip())
+            printable(redacted(line.rstrip()))
             for line in text.splitlines()
             if line.strip() and not split_prefix(line)[0]
         ]
