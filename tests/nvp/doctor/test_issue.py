@@ -12,7 +12,7 @@ from support.command import Run
 from support.gpu_wheels import binary
 from support.stacks import Installed, machine, make_stack
 
-from nvidia_variant_provider.errors import redacted, shown
+from nvidia_variant_provider.errors import printable, redacted, shown
 from nvp.doctor import issue
 from nvp.doctor.issue import LONGEST_SHARED, issue_lines
 from nvp.doctor.runner import diagnose
@@ -83,6 +83,19 @@ def test_a_home_behind_a_link_and_other_names_of_the_user(
     text = "\n".join(issue_lines(diagnosis, environ))
     assert "- ~/env and ~/env\n- /srv/USER/x and /srv/USER/x\n" in text
     assert "amy" not in text
+
+
+@pytest.mark.parametrize("name", ["josé", "o'brien", "a\tb"])
+def test_a_home_that_messages_escape(tmp_path: Path, name: str) -> None:
+    home = tmp_path / name
+    home.mkdir()
+    path = f"{home}/x"
+    notes = (shown(path, 999), printable(path), shlex.quote(path), f"/srv/{name}/y")
+    diagnosis = replace(diagnose(make_stack(tmp_path)), notes=notes)
+    lines = issue_lines(diagnosis, {"HOME": str(home), "USER": name})
+    assert {"- '~/x'", "- ~/x", "- /srv/USER/y"} <= {x.replace('"', "'") for x in lines}
+    text = "\n".join(lines)
+    assert not [x for x in (name, ascii(name)[1:-1], str(tmp_path)) if x in text]
 
 
 def test_a_version_cannot_hide_the_rest_of_a_report(tmp_path: Path) -> None:

@@ -69,17 +69,27 @@ def _personal(environ: Mapping[str, str]) -> Iterator[tuple[re.Pattern[str], str
     # A home may be a link, and paths in a diagnosis may contain its target.
     known = {home for home in homes if os.path.isabs(home) and os.path.isdir(home)}
     homes |= set(map(os.path.realpath, known))
-    for home in sorted({home.rstrip("/\\") for home in homes} - {""}, key=len)[::-1]:
+    homes = _forms(home.rstrip("/\\") for home in homes)
+    for home in sorted(homes, key=len)[::-1]:
         yield re.compile(rf"{re.escape(home)}(?![\w.-])", re.IGNORECASE), "~"
     yield _HOME, r"\1USER"
     variables = ("USER", "LOGNAME", "USERNAME", "SUDO_USER", "HOSTNAME")
     names = {environ.get(name, "") for name in variables}
     names |= {platform.node(), _account()}
-    for name in map(re.escape, names - {"", "root", "localhost"}):
+    for name in map(re.escape, _forms(names - {"root", "localhost"})):
         # Directory names often contain the name of the user.
         part = rf"(?<=[/\\])((?:[^\s/\\]*[_.-])?){name}(?![A-Za-z0-9])"
         yield re.compile(part), r"\1USER"
         yield re.compile(rf"(?<![\w.-]){name}(?![\w.-])"), "USER"
+
+
+def _forms(texts: Iterable[str]) -> set[str]:
+    """Return texts as they are, and as messages escape and commands quote them."""
+    return {
+        form
+        for x in filter(None, texts)
+        for form in (x, printable(x), ascii(x)[1:-1], x.replace("'", "'\"'\"'"))
+    }
 
 
 def _account() -> str:
