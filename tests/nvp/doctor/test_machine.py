@@ -240,6 +240,18 @@ def test_a_python_inside_a_snap(tmp_path: Path) -> None:
         assert [finding.code for finding in findings] == codes
 
 
+def test_no_interpreter_in_a_directory_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = on(machine("12.9", "9.0"), tmp_path)
+    stack = replace(stack, installation=replace(stack.installation, python=None))
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run_checks(stack) == []
+
+
 def test_a_linux_driver_inside_wsl(tmp_path: Path) -> None:
     system = tmp_path / "system"
     (system / "dev").mkdir(parents=True)

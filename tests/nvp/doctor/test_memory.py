@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from support.processes import ends_soon
 from support.stacks import machine as described
 from support.stacks import make_stack
 
+from nvidia_variant_provider.errors import InputError
 from nvp.doctor.live import processes
 from nvp.doctor.live.processes import Memory, watch_memory
+from nvp.doctor.runner import diagnose, prove_live
 from nvp.doctor.workloads import run_workloads
 
 pytestmark = needs_compiler
@@ -162,6 +165,19 @@ def test_a_hanging_child_ends_with_its_parent(
     )
     assert done.returncode == -signal.SIGKILL
     assert ends_soon(int(done.stdout))
+
+
+def test_without_a_directory_for_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with watch_memory({}, 60) as memory:
+        pass
+    assert memory.gpus is None
+    assert "cannot be started" in (memory.reason or "")
+    diagnosis = diagnose(make_stack(tmp_path, environment=described("12.9", "9.0")))
+    with pytest.raises(InputError, match="temporary files"):
+        prove_live(diagnosis, 1)
 
 
 def test_without_a_driver(tmp_path: Path) -> None:

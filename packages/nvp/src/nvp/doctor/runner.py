@@ -244,7 +244,11 @@ def prove_live(diagnosis: Diagnosis, seconds: float) -> Diagnosis:
     from .live.proof import prove
 
     stack = diagnosis.stack
-    proof = prove(stack, seconds)
+    try:
+        proof = prove(stack, seconds)
+    except OSError as error:
+        message = f"--live: temporary files cannot be written: {error.strerror}"
+        raise InputError(message, hint="make room, or set TMPDIR") from None
     findings = in_order([*diagnosis.findings, *find_live(stack, proof)])
     return replace(diagnosis, findings=findings, live=proof.to_dict())
 

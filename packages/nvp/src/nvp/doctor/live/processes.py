@@ -293,35 +293,33 @@ def watch_memory(environ: Mapping[str, str], seconds: float) -> Iterator[Memory]
         return
     command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(seconds + _LATE)]
     command += [_PARENT_OF_PACKAGE, bindings]
-    # Use a file instead of a pipe, so the child never waits for a reader.
-    with tempfile.TemporaryFile() as output:
-        has_crashed = False
+    with contextlib.ExitStack() as stack:
+        try:
+            # Use a file instead of a pipe, so the child never waits for a reader.
+            output = stack.enter_context(tempfile.TemporaryFile())
 
-        def end(child: subprocess.Popen[bytes], mark: str) -> None:
-            nonlocal has_crashed
-            has_crashed = child.poll() not in (None, 0)
-            end_family(child, mark)
+            def end(child: subprocess.Popen[bytes], mark: str) -> None:
+                has_crashed = child.poll() not in (None, 0)
+                end_family(child, mark)
+                output.seek(max(0, output.seek(0, os.SEEK_END) - _LONGEST))
+                _fill(memory, output.read(_LONGEST), has_crashed=has_crashed)
 
-        with contextlib.ExitStack() as stack:
-            try:
-                child = stack.enter_context(
-                    started(
-                        command,
-                        end,
-                        env=child_variables(environ),
-                        stdout=output,
-                        stderr=subprocess.DEVNULL,
-                    )
+            child = stack.enter_context(
+                started(
+                    command,
+                    end,
+                    env=child_variables(environ),
+                    stdout=output,
+                    stderr=subprocess.DEVNULL,
                 )
-            except (OSError, ValueError) as error:
-                memory.reason = f"the child process cannot be started: {error}"
-                yield memory
-                return
-            # Wait, or the program could use memory before the first sample.
-            _await_first_line(child, output)
+            )
+        except (OSError, ValueError) as error:  # such as a full disk
+            memory.reason = f"the child process cannot be started: {error}"
             yield memory
-        output.seek(max(0, output.seek(0, os.SEEK_END) - _LONGEST))
-        _fill(memory, output.read(_LONGEST), has_crashed=has_crashed)
+            return
+        # Wait, or the program could use memory before the first sample.
+        _await_first_line(child, output)
+        yield memory
 
 
 def _await_first_line(child: subprocess.Popen[bytes], output: IO[bytes]) -> None:
