@@ -59,7 +59,7 @@ _MOST_SERVERS = 64
 """The maximum number of servers that a page may name; real pages name up to 3."""
 
 
-_LARGE = 1024 * 1024
+_LARGE = 256 * 1024
 """The size in bytes from which pages are parsed one at a time."""
 
 LINKS = "_links"
