@@ -138,7 +138,7 @@ def child_variables(
 
 def may_be_secret(name: str) -> bool:
     """Return whether the name of a variable looks like that of a secret."""
-    return any(part in name for part in _SECRET)
+    return any(part in name.upper() for part in _SECRET)
 
 
 def system_root(environ: Mapping[str, str]) -> str:

@@ -44,6 +44,7 @@ SECRETS = {
     "NVIDIA_PASSPHRASE": "secret",
     "NVIDIA_AUTH": "secret",
     "NV_PWD": "secret",
+    "NVIDIA_api_key": "secret",
     "PIP_INDEX_URL": "https://user:secret@host/simple",
     "PYTHONSTARTUP": "/secret.py",
     "LD_PRELOAD": "",
