@@ -68,6 +68,21 @@ def test_a_census_sends_no_request_there(
     assert MESSAGE in row["reason"]
 
 
+def test_a_census_of_a_copied_page_sends_no_request_there(
+    inner: RangeServer, tmp_path: Path, run: Run
+) -> None:
+    """A directory of pages may be a copy of a stranger's index."""
+    folder = tmp_path / "copy" / "demo"
+    folder.mkdir(parents=True)
+    link = f'<a href="{inner.url}/{wheel(tmp_path).name}">x</a>'
+    (folder / "index.html").write_text(link)
+    store = tmp_path / "census.sqlite"
+    outcome = run("census", folder.parent, "-o", store, "--jobs", 1)
+    assert inner.requests == []
+    assert outcome.code == 1
+    assert MESSAGE in outcome.err
+
+
 @pytest.mark.parametrize("options", [(), ("--no-hash",)])
 def test_validate_sends_no_request_there(
     page: RangeServer, inner: RangeServer, options: tuple[str, ...], run: Run

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.tags import Tag
 
 from nvp.census.listing import select_wheels
 from nvp.census.model import Options, Outcome, Status, Wheel
@@ -50,6 +52,18 @@ def test_one_wheel_for_each_release_platform_and_label() -> None:
 
 def test_every_wheel() -> None:
     assert sorted(selected(WHEELS, Options(every_wheel=True))) == sorted(WHEELS)
+
+
+def test_no_tags_of_all_names_are_in_memory() -> None:
+    """A name may have a hundred tags, and a page 200,000 names."""
+    many = "-".join(".".join(f"{x}{i}" for i in range(4)) for x in ("cp3", "a", "p"))
+    names = [f"demo-1.{i}-{many}.whl" for i in range(20)]
+    before = sum(isinstance(item, Tag) for item in gc.get_objects())
+    wheels = select_wheels("demo", listed(*names), Options())
+    assert next(wheels).filename == names[-1]
+    kept = sum(isinstance(item, Tag) for item in gc.get_objects()) - before
+    assert kept <= 64
+    assert len(list(wheels)) == 19
 
 
 def test_the_newest_releases_are_final_ones() -> None:

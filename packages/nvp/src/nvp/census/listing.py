@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TypeAlias
 
 from packaging.utils import InvalidName, canonicalize_name
@@ -54,6 +55,12 @@ _GONE = (404, 410)
 
 _Found: TypeAlias = "tuple[str, Sequence[IndexFile], InputError | None]"
 """A project, its files, and the error if not all files could be listed."""
+
+_Build: TypeAlias = "tuple[str, str | None, str | None]"
+"""The platforms, the variant label and the local version of a wheel."""
+
+_Listed: TypeAlias = "tuple[int, _Build, Wheel]"
+"""The newest Python of a wheel, its build, and the wheel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,6 +212,7 @@ def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
     if not os.path.isfile(page):
         names = [name for name in list_names(folder) if name.endswith(".whl")]
         return [local_file(os.path.join(folder, name)) for name in names]
+    from ..index.http.connecting import Nearness
     from ..index.http.pages import parse_page
     from ..index.selection.pieces import is_of_index
 
@@ -217,8 +225,17 @@ def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
         if not name.endswith(".whl"):
             continue
         if is_http(url):
-            # The page may name each server, but no user for other files of the server.
-            found.append(IndexFile(name=name, url=url, page=url, sha256=sha256))
+            # The page may be a copy of a stranger's, so it may name public servers, and
+            # no user for other files of a server.
+            found.append(
+                IndexFile(
+                    name=name,
+                    url=url,
+                    page=url,
+                    near=Nearness.ELSEWHERE,
+                    sha256=sha256,
+                )
+            )
         else:
             is_ours = is_of_index(Path(path), Path(root))
             found.append(local_file(path, sha256) if is_ours else None)
@@ -262,7 +279,7 @@ def select_wheels(
 
     :param project: the project of the page; files of other projects are skipped.
     """
-    releases: dict[Version, list[tuple[WheelName, IndexFile]]] = {}
+    releases: dict[Version, list[_Listed]] = {}
     for file in files:
         if not file.name.endswith(".whl"):
             continue
@@ -273,8 +290,12 @@ def select_wheels(
             continue
         if canonicalize_name(name.name) != canonicalize_name(project):
             continue
-        public = Version(version.public)
-        releases.setdefault(public, []).append((name, file))
+        listed = releases.setdefault(Version(version.public), [])
+        platforms = sorted({tag.platform for tag in name.tags})
+        if any(map(options.allows, platforms)):
+            # Keep no tags: a name may have a hundred, and a page 200,000 names.
+            build = ".".join(platforms), name.label, version.local
+            listed.append((_newest_python(name), build, _wheel(name, version, file)))
     # Like installers, prefer final releases to pre-releases.
     order = sorted(releases, key=lambda v: (not v.is_prerelease, v), reverse=True)
     for version in order[: options.releases]:
@@ -282,24 +303,18 @@ def select_wheels(
         yield from sorted(wheels, key=lambda wheel: wheel.filename)
 
 
-def _of_release(
-    files: Sequence[tuple[WheelName, IndexFile]], options: Options
-) -> Iterator[Wheel]:
-    seen: set[tuple[frozenset[str], str | None, str | None]] = set()
+def _of_release(listed: Sequence[_Listed], options: Options) -> Iterator[Wheel]:
+    seen: set[_Build] = set()
     # Start with the newest Python: wheels for other Pythons have the same GPU code.
-    for name, file in sorted(files, key=_newest_python, reverse=True):
-        platforms = frozenset(tag.platform for tag in name.tags)
-        if not any(map(options.allows, platforms)):
-            continue
-        local = Version(name.version).local
-        if not options.every_wheel and (platforms, name.label, local) in seen:
-            continue
-        seen.add((platforms, name.label, local))
-        yield _wheel(name, file)
+    for _, build, wheel in sorted(
+        listed, key=lambda item: (item[0], item[2].filename), reverse=True
+    ):
+        if options.every_wheel or build not in seen:
+            seen.add(build)
+            yield wheel
 
 
-def _wheel(name: WheelName, file: IndexFile) -> Wheel:
-    version = Version(name.version)
+def _wheel(name: WheelName, version: Version, file: IndexFile) -> Wheel:
     stem = file.name.removesuffix(".whl")
     tags = stem.split("-")[-3 - (name.label is not None) :][:3]
     return Wheel(
@@ -326,13 +341,8 @@ def _iso_of(time: float | None) -> str | None:
         return f"{time} s"
 
 
-def _newest_python(item: tuple[WheelName, IndexFile]) -> tuple[list[int], str]:
-    name, file = item
-    numbers = [
-        int(digits)
-        for tag in name.tags
-        # cp39 and cp312: the first digit is the major version.
-        if (digits := tag.interpreter.lstrip("abcdefghijklmnopqrstuvwxyz")).isdigit()
-    ]
-    versions = [int(str(n)[0]) * 1000 + int(str(n)[1:] or 0) for n in numbers]
-    return sorted(versions, reverse=True), file.name
+def _newest_python(name: WheelName) -> int:
+    # cp39 and cp312: the first digit is the major version.
+    texts = {tag.interpreter.lstrip(ascii_lowercase) for tag in name.tags}
+    numbers = [str(int(text)) for text in texts if text.isdecimal()]
+    return max((int(n[0]) * 1000 + int(n[1:] or 0) for n in numbers), default=-1)
