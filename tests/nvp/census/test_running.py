@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,52 @@ def test_what_a_worker_raises_is_a_failure(index: Path, tmp_path: Path) -> None:
 
     tally = take(index, tmp_path / "census.sqlite", Threads(read))
     assert (tally.inspected, tally.failed) == (COUNT - 2, 2)
+
+
+@pytest.mark.parametrize("answer", [None, "x", 7, b"", object()])
+def test_an_answer_that_is_no_outcome_is_a_failure(
+    answer: object, index: Path, tmp_path: Path
+) -> None:
+    """A worker of a cluster may be any program."""
+
+    def read(task: Task) -> Any:
+        return answer if task.wheel.project == "p0005" else read_wheel(task)
+
+    tally = take(index, tmp_path / "census.sqlite", Threads(read))
+    assert (tally.inspected, tally.failed) == (COUNT - 2, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"report": "x"},
+        {"claims": {"strict": 1}},
+        {"bytes_read": "x"},
+        {"seconds": []},
+    ],
+)
+def test_an_outcome_with_invalid_fields_is_a_failure(
+    change: dict[str, Any], index: Path, tmp_path: Path
+) -> None:
+    def read(task: Task) -> Outcome:
+        outcome = read_wheel(task)
+        return replace(outcome, **change) if task.wheel.project == "p0005" else outcome
+
+    tally = take(index, tmp_path / "census.sqlite", Threads(read))
+    assert (tally.inspected, tally.failed) == (COUNT - 2, 2)
+
+
+def test_a_worker_says_nothing_about_another_wheel(index: Path, tmp_path: Path) -> None:
+    take(index, tmp_path / "expected.sqlite")
+
+    def read(task: Task) -> Outcome:
+        outcome = read_wheel(task)
+        other = replace(task.wheel, project="other", url="/x", filename="x")
+        return replace(outcome, wheel=replace(other, size=outcome.wheel.size))
+
+    store = tmp_path / "census.sqlite"
+    take(index, store, Threads(read))
+    assert rows(store) == rows(tmp_path / "expected.sqlite")
 
 
 def test_an_end_is_asked_for(index: Path, tmp_path: Path) -> None:

@@ -365,9 +365,13 @@ def test_a_page_says_nothing_of_a_file_that_it_gives_another_name(
     assert not store.is_known(honest)
 
 
-def test_a_failure_that_may_pass_replaces_no_inspected_wheel(store: Store) -> None:
+@pytest.mark.parametrize("status", ["failed", "skipped"])
+def test_a_failure_that_may_pass_replaces_no_inspected_wheel(
+    store: Store, status: Status
+) -> None:
+    """A full disk has no room for a wheel whose server sends only whole files."""
     store.add(outcome())
-    store.add(Outcome(wheel=wheel(), status="failed", may_pass=True, reason="late"))
+    store.add(Outcome(wheel=wheel(), status=status, may_pass=True, reason="late"))
     (row,) = store.wheels()
     assert row["status"] == "inspected"
     store.add(Outcome(wheel=wheel(), status="failed", reason="damaged"))

@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -335,15 +335,23 @@ class Census:
             raise  # ends the census: errors of a single wheel arrive as outcomes
         except Exception as error:  # noqa: BLE001  # a worker may raise anything
             outcome = lost(wheel, explain(error))
-        self._take_outcome(outcome)
+        try:
+            self._take_outcome(wheel, outcome)
+        except InputError:
+            raise  # the store cannot be written
+        except Exception as error:  # noqa: BLE001  # a worker may return anything
+            self._take_outcome(wheel, lost(wheel, explain(error)))
 
-    def _take_outcome(self, outcome: Outcome) -> None:
+    def _take_outcome(self, wheel: Wheel, outcome: Outcome) -> None:
+        # Only the size may be news: a worker says nothing about other wheels.
+        size = outcome.wheel.size if wheel.size is None else wheel.size
+        outcome = replace(outcome, wheel=replace(wheel, size=size))
         tally = self.tally
+        tally.bytes_read += outcome.bytes_read
         self._store.add(outcome)
         tally.inspected += outcome.status == "inspected"
         tally.skipped += outcome.status == "skipped"
         tally.failed += outcome.status == "failed"
-        tally.bytes_read += outcome.bytes_read
         logger.info("%s: %s", outcome.wheel.filename, _summary(outcome))
         if self._observer is not None:
             self._observer.finished(outcome, tally)

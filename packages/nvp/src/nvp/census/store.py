@@ -285,7 +285,7 @@ class Store:
         keys = [outcome.key, wheel.key, wheel.hash_key, url]
         same = "(key IN (?, ?) OR (key = ? AND url = ?))"
         with self._errors(), self._transaction():
-            if outcome.status == "failed" and outcome.may_pass:
+            if report is None and outcome.may_pass:
                 sql = f"SELECT count(*) FROM wheels WHERE {same} AND status != 'failed'"  # noqa: S608
                 if self._value(sql, keys):
                     return
