@@ -220,3 +220,30 @@ def test_the_variants_of_a_release_are_read_once_for_all_machines(
     assert len(made.cells) == len(most) == 347
     assert len(asked) == 1
     assert max(most) < 50
+
+
+def test_a_wrong_hash_on_one_page_says_nothing_of_another_page() -> None:
+    """A page can name the metadata of another index, and give another hash for it."""
+    document = {
+        "$schema": "https://variants-schema.wheelnext.dev/peps/825/v0.1.0.json",
+        "default-priorities": {"namespace": ["nvidia"]},
+        "variants": {
+            label: {"nvidia": {"cuda_version_lower_bound": ["12.0"]}} for label in "ab"
+        },
+    }
+    name, found = "demo-1.0-variants.json", {}
+    for index, hashes in (("a", {"sha256": "0" * 64}), ("b", {})):
+        wheel = {"filename": f"demo-1.0-py3-none-any-{index}.whl"}
+        page = answers([wheel, {"filename": name, "hashes": hashes}])["/demo/"]
+        found[f"/{index}/demo/"] = page
+    found[f"/files/{name}"] = Answer(body=json.dumps(document).encode())
+    with serve_answers(found) as server:
+        table = api.releases(
+            "demo",
+            index_url=f"{server.url}/a",
+            extra_index_urls=[f"{server.url}/b"],
+            environment=machine("12.8", "9.0"),
+        )
+    (release,) = table.releases
+    verdicts = {build.label: build.verdict for build in release.builds}
+    assert verdicts == {"a": "unknown", "b": "runs"}

@@ -220,15 +220,15 @@ class _FailingOnce(Reader):
 
     def __init__(self, client: Client, cache: str | None) -> None:
         super().__init__(client, cache)
-        # The keys are URLs of wheels, and servers that did not answer in time.
+        # The keys are those of `_listed`, and servers that did not answer in time.
         self._failures: dict[str, Exception] = {}
 
     async def read_metadata(
         self, index: SimpleRepository, project: str, file: model.File
     ) -> bytes:
         """Read METADATA of a wheel, or raise the error of the first attempt."""
-        server = server_of(file.url)
-        for key in (file.url, server):
+        server, own = server_of(file.url), _listed(file)
+        for key in (own, server):
             if key in self._failures:
                 raise self._failures[key].with_traceback(None)
         try:
@@ -238,7 +238,7 @@ class _FailingOnce(Reader):
             self._failures[server] = InputError(message, path=redacted(file.url))
             raise
         except (InputError, OSError, *UNAVAILABLE) as error:
-            self._failures[file.url] = error
+            self._failures[own] = error
             raise
 
 
@@ -247,7 +247,7 @@ class _ReadingOnce(ReleaseReader):
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader)
-        # The keys are the URLs on the page. `Room` limits the metadata of a page.
+        # The keys are those of `_listed`. `Room` limits the metadata of a page.
         self._results: dict[tuple[str, ...], VariantsMetadata | Exception] = {}
 
     async def read(
@@ -261,7 +261,7 @@ class _ReadingOnce(ReleaseReader):
         """Read the metadata of a release, or raise the error of the first attempt."""
         labelled = [wheel.file_name for wheel in release.labelled]
         names = [release.metadata] if release.metadata else labelled
-        key = tuple(files[name].url for name in names)
+        key = tuple(_listed(files[name]) for name in names)
         if key not in self._results:
             try:
                 self._results[key] = await super().read(
@@ -273,6 +273,11 @@ class _ReadingOnce(ReleaseReader):
         if isinstance(result, Exception):
             raise result.with_traceback(None)
         return result
+
+
+def _listed(file: model.File) -> str:
+    """Return what a page says of a file: another page may give other hashes for it."""
+    return repr((file.filename, file.url, file.hashes, file.dist_info_metadata))
 
 
 class _Reader:
