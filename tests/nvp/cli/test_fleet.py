@@ -205,7 +205,7 @@ def test_a_name_is_neither_a_formula_nor_a_command_of_a_log(
     run: Run, tmp_path: Path
 ) -> None:
     names = ["=cmd|'/C calc'!A0", "@x", "a\n::error::b", "a\r::error::b", "-", "a,b"]
-    names += ["x; =1+1", "\uff1d1+1"]
+    names += ["x; =1+1", "\uff1d1+1", "::error::c"]
     label = "nvidia.com/gpu.compute."
     nodes = [
         {
@@ -222,7 +222,7 @@ def test_a_name_is_neither_a_formula_nor_a_command_of_a_log(
     lines = run("fleet", path, "--format", "csv").out.splitlines()
     found = [row["First machine"] for row in csv.DictReader(lines)]
     escaped = [r"a\n::error::b", r"a\r::error::b", "-", "a,b"]
-    escaped += ["x;' =1+1", "'\uff1d1+1"]
+    escaped += ["x;' =1+1", "'\uff1d1+1", "'::error::c"]
     assert sorted(found) == sorted(["'=cmd|'/C calc'!A0", "'@x", *escaped])
     assert not [line for line in lines if line.startswith(":")]
 

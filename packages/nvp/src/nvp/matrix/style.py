@@ -17,9 +17,9 @@ from ..files import harmless, read_resource
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~]|:(?=:))")
 
-_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
-"""The place before a formula in a cell. A spreadsheet may separate cells by semicolons,
-and may read the wide forms of the signs."""
+_FORMULA = re.compile(r"(^|;)(?=\s*(?:[=+\-@\uff1d\uff0b\uff0d\uff20]|::))")
+"""The place before a formula, or a command of GitHub, in a cell. A spreadsheet may
+separate cells by semicolons, and may read the wide forms of the signs."""
 
 
 TONES = 7
