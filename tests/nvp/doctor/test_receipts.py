@@ -245,6 +245,12 @@ def test_no_line_is_a_command_of_a_ci_service(start: str, stack: Stack) -> None:
     assert [line for line in lines if line.endswith(r"error\::x")]
 
 
+def test_a_text_notifies_nobody(stack: Stack) -> None:
+    receipt = {**texts(stack), "reasons": ["as @octocat and _@org/team_ said"]}
+    text = to_text(receipt, "r.md")
+    assert r"as @<!-- -->octocat and \_@<!-- -->org/team\_ said" in text
+
+
 class TestRefused:
     @pytest.fixture
     def receipt(self, stack: Stack) -> dict[str, Any]:

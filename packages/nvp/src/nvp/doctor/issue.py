@@ -16,6 +16,7 @@ from nvidia_variant_provider.errors import listed, printable, redacted
 
 from .. import __version__
 from ..knowledge.builds import PROJECTS
+from ..matrix.style import without_mentions
 from .model import commands_of
 from .runner import Diagnosis
 
@@ -28,10 +29,6 @@ _MARKUP = re.compile(r"(?<!\\)(\\*)(<(?=[A-Za-z/!?])|&(?=[#A-Za-z])|(?<=\])\(|`)
 link or an image.
 
 The backslashes are doubled: otherwise the last one would escape the added backslash."""
-
-_MENTION = re.compile(r"@(?=\w)")
-"""The ``@`` of what may be a mention, because Markdown can remove the character before.
-On GitHub, a backslash does not disable a mention."""
 
 _NAMED = ("jax", "jaxlib", "numpy", "onnxruntime")
 _MOST_NOTES = 10
@@ -102,8 +99,7 @@ def _account() -> str:
 
 def _escaped(text: str) -> str:
     """Escape text from a file, so Markdown shows the text without markup."""
-    harmless = _MARKUP.sub(r"\1\1\\\2", printable(text))
-    return _MENTION.sub("@<!-- -->", harmless)
+    return without_mentions(_MARKUP.sub(r"\1\1\\\2", printable(text)))
 
 
 def _anonymous_command(command: str, anonymous: Callable[[str], str]) -> str:

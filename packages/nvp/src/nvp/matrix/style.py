@@ -17,6 +17,10 @@ from ..files import harmless, read_resource
 
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]#!|~]|:(?=:))")
 
+_MENTION = re.compile(r"@(?=\w)")
+"""The ``@`` of what may be a mention, because Markdown can remove the character before.
+On GitHub, a backslash does not disable a mention."""
+
 _FORMULA = re.compile(r"(^|;)(?=\s*(?:[=+\-@\uff1d\uff0b\uff0d\uff20]|::))")
 """The place before a formula, or a command of GitHub, in a cell. A spreadsheet may
 separate cells by semicolons, and may read the wide forms of the signs."""
@@ -135,7 +139,13 @@ def as_csv(text: str) -> str:
 
 def as_markdown(text: str) -> str:
     """Escape ``text`` for Markdown."""
-    return _PUNCTUATION.sub(r"\\\1", html.escape(printable(text), quote=False))
+    escaped = html.escape(printable(text), quote=False)
+    return without_mentions(_PUNCTUATION.sub(r"\\\1", escaped))
+
+
+def without_mentions(text: str) -> str:
+    """Keep GitHub from notifying the people and teams that Markdown seems to name."""
+    return _MENTION.sub("@<!-- -->", text)
 
 
 def markdown_table(
