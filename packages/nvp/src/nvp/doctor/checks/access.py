@@ -206,7 +206,7 @@ def find_hidden_gpus(stack: Stack) -> Iterator[Finding]:
         )
     python = stack.installation.python
     # Check both paths: the interpreter of a virtual environment is often a link.
-    paths = () if python is None else (python, os.path.realpath(python))
+    paths = [] if python is None else [python, os.path.realpath(python)]
     for variable, (name, folder) in _SANDBOXES.items():
         inside = stack.environ.get(variable) and any(f"/{folder}/" in x for x in paths)
         if not inside and not any(x.startswith(_INSTALLED[name]) for x in paths):
