@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,11 @@ from support.proxy import serve_proxy
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
+from nvp.index.http.client import Client
+from nvp.index.http.urls import CompleteResponse
 from nvp.index.selection.component import VariantRepository
+from nvp.index.server import upstream
+from nvp.index.server.places import LinksUpstream
 
 EDGES = [pytest.param(PIPS[0], marks=pytest.mark.slow), PIPS[-1]]
 
@@ -229,3 +234,30 @@ def test_no_index_learns_which_other_projects_are_in_links(
     assert done.code == 0, done.text
     assert installed_labels(tmp_path / "it")["torch"] == "2.8.0 cu126"
     assert {x.split()[0] for x in server.requests} == {"/torch/", "/runtime/"}
+
+
+def test_a_page_of_links_is_parsed_again_only_if_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pip reads the page for each project, and parses it once."""
+    links, parsed, parse = (
+        LinksUpstream("https://h.example/", Client()),
+        [],
+        upstream._parse,
+    )
+
+    def count(*arguments: Any) -> Any:
+        parsed.append(arguments)
+        return parse(*arguments)
+
+    monkeypatch.setattr(upstream, "_parse", count)
+    for number, times in ((0, 1), (0, 1), (1, 2), (0, 3)):
+        links.miss("a")  # another pip, for example for a build
+        body = f'<a href="a-{number}.zip">x</a>'.encode()
+        head = {"content-type": "text/html"}
+        reply = CompleteResponse(
+            status=200, url=links.location, headers=head, body=body
+        )
+        asyncio.run(links.take(reply, "a"))
+        (file,) = asyncio.run(links.get_project_page("a")).files
+        assert (file.filename, len(parsed)) == (f"a-{number}.zip", times)

@@ -36,8 +36,8 @@ from nvp.index.http.pages import parse_page, parse_projects
 from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.selection.pieces import read_local
 from nvp.index.server import upstream
-from nvp.index.server.places import FolderUpstream, make_upstream
-from nvp.index.server.upstream import LinksUpstream, local_path
+from nvp.index.server.places import FolderUpstream, LinksUpstream, make_upstream
+from nvp.index.server.upstream import local_path
 
 HTML_PAGE = f'<!DOCTYPE html><a href="{NAME}">{NAME}</a>'
 

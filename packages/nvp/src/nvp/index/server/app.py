@@ -47,6 +47,7 @@ from ..selection.pieces import (
 )
 from ..selection.shown import ShownPage, ShownRelease, with_files
 from ..selection.visibility import PageVerdicts
+from .places import LinksUpstream
 from .rendering import find_forms, link, respond_renamed, respond_with
 from .responses import (
     DIRECT,
@@ -64,7 +65,7 @@ from .responses import (
     make_handler,
     with_checked_length,
 )
-from .upstream import GoneError, LinksUpstream, UnjudgedError
+from .upstream import GoneError, UnjudgedError
 
 T = TypeVar("T")
 

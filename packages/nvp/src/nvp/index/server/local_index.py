@@ -27,6 +27,7 @@ from ..selection.wheel_files import may_be_build
 from .app import OnPage, OnPick, OnWait, make_app
 from .kept_pages import KeptPages
 from .places import (
+    LinksUpstream,
     LocalLinksUpstream,
     find_links_path,
     is_file_of_pip,
@@ -37,7 +38,7 @@ from .places import (
 )
 from .responses import Access, Source
 from .server import Server
-from .upstream import LinksUpstream, Upstream, is_distribution
+from .upstream import Upstream, is_distribution
 
 if TYPE_CHECKING:
     from .served_locks import LockableRelease, LockFiles

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain
+from html import escape
+from itertools import chain, islice, takewhile
 from mimetypes import guess_type
 from operator import attrgetter
 from pathlib import Path
@@ -22,17 +25,26 @@ from nvidia_variant_provider.errors import InputError
 
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
-from ..http.urls import HTML_PAGE, file_name, is_http, split_credentials
+from ..http.pages import ACCEPT, parse_page
+from ..http.urls import (
+    HTML_PAGE,
+    CompleteResponse,
+    UpstreamError,
+    file_name,
+    is_http,
+    split_credentials,
+)
 from ..selection.pieces import SERVED, IndexFile
-from ..selection.renaming import find_label
+from ..selection.renaming import find_label, project_of
+from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
 from .kept_pages import note
 from .static_files import refuse_outside
 from .upstream import (
     LINKS,
     HttpUpstream,
-    LinksUpstream,
     Upstream,
+    is_distribution,
     items,
     list_folder,
     local_path,
@@ -167,6 +179,87 @@ class FolderUpstream(Upstream):
             return found
         files = tuple(refuse_outside(file, self.folder) for file in found.files)
         return replace(found, files=files)
+
+
+class LinksUpstream(Upstream):
+    """The target of pip's ``--find-links``: a directory, or a page of links.
+
+    :param location: a path or a URL, without credentials.
+    :param client: reads the page, and has its credentials.
+    """
+
+    def __init__(self, location: str, client: Client) -> None:
+        super().__init__()
+        self.location = location
+        self._client = client
+        self._whole: model.ProjectDetail | None = None
+        self._digest = b""
+        self._names: list[tuple[str, int]] = []  # normalized, each with its position
+
+    async def read_all(self) -> model.ProjectDetail:
+        """Return the files of all projects, and cache them for pages of projects."""
+        if LINKS in self._missed:
+            raise errors.PackageNotFoundError(LINKS)
+        page = self._taken.get(LINKS) or self._whole or await self._read_whole()
+        if page is not self._whole:
+            self._whole = page
+            names = (canonicalize_name(file.filename) for file in page.files)
+            self._names = sorted((name, number) for number, name in enumerate(names))
+        return page
+
+    def miss(self, name: str) -> None:  # noqa: ARG002
+        """Do not read the page of all projects."""
+        super().miss(LINKS)
+
+    async def take(self, reply: CompleteResponse, name: str) -> None:  # noqa: ARG002
+        """Keep the page of all projects, which pip reads again for each project."""
+        digest = hashlib.sha256(f"{reply.url} {reply.headers}".encode() + reply.body)
+        if self._whole is None or digest.digest() != self._digest:
+            self._whole = None
+            await super().take(reply, LINKS)
+            self._digest = digest.digest()
+        self._missed.discard(LINKS)
+
+    async def _read_whole(self) -> model.ProjectDetail:
+        url, name = self.location, file_name(self.location)
+        if is_http(url):
+            # Like pip, take the URL of a file for the file, with the hash in the URL.
+            is_file = is_distribution(name)
+            link = f'<a href="{escape(url)}"></a>' if is_file else ""
+            own = parse_page(link.encode(), "text/html", url, LINKS, exact=True)
+            if is_file and not await self._is_page():
+                return own
+            accept = ACCEPT if self.is_of_pip else "text/html"
+            page = await self._fetch(self._client, url, accept, LINKS)
+            return with_files(page, (*page.files, *own.files))
+        note(0.0)
+        path = local_path(url)
+        if os.path.isdir(path):
+            return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
+        return await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
+
+    async def _is_page(self) -> bool:
+        """Return whether the URL of a file is a page, too; pip asks the same."""
+        try:
+            async with self._client.stream(self.location) as response:
+                kind: str = response.headers.get("content-type", "").lower()
+                return kind.startswith(("text/html", "application/vnd.pypi.simple.v1"))
+        except UpstreamError as error:
+            if error.status == 401:
+                raise
+        return False  # pip reports an error if it selects the file
+
+    async def _read_names(self) -> Iterable[str]:
+        page = await self.read_all()
+        return {project_of(file.filename) for file in page.files}
+
+    async def _read_page(self, project: str) -> model.ProjectDetail:
+        page = await self.read_all()
+        start = f"{project}-"
+        later = islice(self._names, bisect_left(self._names, (start,)), None)
+        own = takewhile(lambda item: item[0].startswith(start), later)
+        files = tuple(page.files[number] for number in sorted(n for _, n in own))
+        return replace(page, name=project, files=files)
 
 
 class LocalLinksUpstream(LinksUpstream):

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from bisect import bisect_left
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
-from html import escape
-from itertools import islice, takewhile
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -36,18 +33,14 @@ from ..http.urls import (
     CompleteResponse,
     TooLargeError,
     UpstreamError,
-    file_name,
-    is_http,
     is_text,
     path_of_file_url,
     server_of,
     with_suffix,
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
-from ..selection.renaming import project_of
-from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
-from .kept_pages import KeptPage, KeptPages, mark, note
+from .kept_pages import KeptPage, KeptPages, mark
 
 logger = logging.getLogger(__name__)
 
@@ -271,81 +264,6 @@ class HttpUpstream(Upstream):
             if missing is not None:
                 raise missing(project) from None
             raise
-
-
-class LinksUpstream(Upstream):
-    """The target of pip's ``--find-links``: a directory, or a page of links.
-
-    :param location: a path or a URL, without credentials.
-    :param client: reads the page, and has its credentials.
-    """
-
-    def __init__(self, location: str, client: Client) -> None:
-        super().__init__()
-        self.location = location
-        self._client = client
-        self._whole: model.ProjectDetail | None = None
-        self._names: list[tuple[str, int]] = []  # normalized, each with its position
-
-    async def read_all(self) -> model.ProjectDetail:
-        """Return the files of all projects, and cache them for pages of projects."""
-        if LINKS in self._missed:
-            raise errors.PackageNotFoundError(LINKS)
-        page = self._taken.get(LINKS) or self._whole or await self._read_whole()
-        if page is not self._whole:
-            self._whole = page
-            names = (canonicalize_name(file.filename) for file in page.files)
-            self._names = sorted((name, number) for number, name in enumerate(names))
-        return page
-
-    def miss(self, name: str) -> None:  # noqa: ARG002
-        """Do not read the page of all projects."""
-        super().miss(LINKS)
-
-    async def take(self, reply: CompleteResponse, name: str) -> None:  # noqa: ARG002
-        """Keep the page of all projects."""
-        await super().take(reply, LINKS)
-
-    async def _read_whole(self) -> model.ProjectDetail:
-        url, name = self.location, file_name(self.location)
-        if is_http(url):
-            # Like pip, take the URL of a file for the file, with the hash in the URL.
-            is_file = is_distribution(name)
-            link = f'<a href="{escape(url)}"></a>' if is_file else ""
-            own = parse_page(link.encode(), "text/html", url, LINKS, exact=True)
-            if is_file and not await self._is_page():
-                return own
-            accept = ACCEPT if self.is_of_pip else "text/html"
-            page = await self._fetch(self._client, url, accept, LINKS)
-            return with_files(page, (*page.files, *own.files))
-        note(0.0)
-        path = local_path(url)
-        if os.path.isdir(path):
-            return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
-        return await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
-
-    async def _is_page(self) -> bool:
-        """Return whether the URL of a file is a page, too; pip asks the same."""
-        try:
-            async with self._client.stream(self.location) as response:
-                kind: str = response.headers.get("content-type", "").lower()
-                return kind.startswith(("text/html", "application/vnd.pypi.simple.v1"))
-        except UpstreamError as error:
-            if error.status == 401:
-                raise
-        return False  # pip reports an error if it selects the file
-
-    async def _read_names(self) -> Iterable[str]:
-        page = await self.read_all()
-        return {project_of(file.filename) for file in page.files}
-
-    async def _read_page(self, project: str) -> model.ProjectDetail:
-        page = await self.read_all()
-        start = f"{project}-"
-        later = islice(self._names, bisect_left(self._names, (start,)), None)
-        own = takewhile(lambda item: item[0].startswith(start), later)
-        files = tuple(page.files[number] for number in sorted(n for _, n in own))
-        return replace(page, name=project, files=files)
 
 
 def _parse(

@@ -22,7 +22,8 @@ from ..http.urls import is_http
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
 from ..selection.wheel_files import find_wheels
-from .upstream import HttpUpstream, LinksUpstream, Upstream
+from .places import LinksUpstream
+from .upstream import HttpUpstream, Upstream
 
 logger = logging.getLogger(__name__)
 
