@@ -13,8 +13,10 @@ from support.loopback import H100
 from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import CudaVersion
-from nvidia_variant_provider.metadata import read_metadata
+from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.resolution.inputs import Priorities
+from nvidia_variant_provider.resolution.resolver import Resolution
+from nvp.index.http.threads import Turn
 from nvp.index.selection import kept
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Selection
@@ -74,3 +76,50 @@ def test_the_metadata_of_a_page_is_bounded(
         problems = [release.problem for release in page.releases.values()]
         assert 4 < problems.count(None) < 20
         assert any("MiB of metadata" in (problem or "") for problem in problems)
+
+
+def test_pages_with_much_metadata_are_made_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty pages with three documents of 4 MB took 2.2 GB."""
+    for name in "abcdef":
+        stub_wheel(tmp_path / name, name, "1.0", "cu128")
+        text = json.dumps(document(TORCH_LABELS)) + " " * 600_000
+        (tmp_path / name / f"{name}-1.0-variants.json").write_text(text)
+    active: list[int] = []
+    most: list[int] = []
+    resolve = ReleaseResolver.resolve
+
+    async def record(self: ReleaseResolver, metadata: VariantsMetadata) -> Resolution:
+        active.append(1)
+        most.append(len(active))
+        try:
+            return await resolve(self, metadata)
+        finally:
+            active.pop()
+
+    async def show() -> None:
+        made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+        pages = await asyncio.gather(*map(made.get_project_page, "abcdef"))
+        assert all(any("cu128" in x.filename for x in p.files) for p in pages)
+
+    monkeypatch.setattr(ReleaseResolver, "resolve", record)
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), environ={})
+    asyncio.run(show())
+    assert most == [1] * 6
+
+
+def test_a_turn_that_is_over_is_not_taken() -> None:
+    """Otherwise no other page with much metadata would ever be made."""
+
+    async def check() -> None:
+        lock = asyncio.Lock()
+        await lock.acquire()
+        async with Turn(lock) as turn:
+            waiting = [asyncio.create_task(turn.take()) for _ in range(2)]
+            await asyncio.sleep(0)
+        lock.release()
+        await asyncio.gather(*waiting)
+        assert not lock.locked()
+
+    asyncio.run(check())

@@ -56,7 +56,8 @@ class Turn:
 
     def __init__(self, lock: asyncio.Lock) -> None:
         self._lock = lock
-        self._has = False
+        self._has = self._is_over = False
+        self._taking = asyncio.Lock()  # several tasks may take the same turn
 
     async def __aenter__(self) -> Turn:
         """Return the turn, which is not taken yet."""
@@ -64,14 +65,20 @@ class Turn:
 
     async def __aexit__(self, *_: object) -> None:
         """Release the lock, if it was taken."""
+        self._is_over = True
         if self._has:
             self._lock.release()
 
     async def take(self) -> None:
         """Wait for the lock, unless this turn has it."""
-        if not self._has:
+        async with self._taking:
+            if self._has or self._is_over:
+                return
             await self._lock.acquire()
-            self._has = True
+            if self._is_over:  # the block has ended while this task waited
+                self._lock.release()
+            else:
+                self._has = True
 
 
 class LoopThread:

@@ -26,6 +26,7 @@ from nvidia_variant_provider.machine.environment import Environment
 
 from ..http.client import Client
 from ..http.ranges import RangeSupport
+from ..http.threads import Turn
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
 from .kept import FOREVER, PAGES, WARNED, Aging, Room, is_named, weigh
@@ -194,12 +195,17 @@ class VariantRepository(RepositoryContainer):
         page = await self.source.get_project_page(
             project_name, request_context=request_context
         )
-        project = canonicalize_name(project_name)
+        # Few pages have much variant metadata; several at once would take gigabytes.
+        async with Turn(self.reader.large) as turn:
+            return await self._show(canonicalize_name(project_name), page, Room(turn))
+
+    async def _show(
+        self, project: str, page: model.ProjectDetail, room: Room
+    ) -> tuple[model.ProjectDetail, ShownPage]:
         files, judged, announced = await self._select_builds(project, page.files)
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)
         shown_releases: dict[str, ShownRelease] = {}
-        room = Room()
         changed = page if self._shared.judge is None else replace(page, files=files)
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares

@@ -27,6 +27,7 @@ from nvidia_variant_provider.errors import InputError
 from ... import __version__
 from ...files import file_state, load, store
 from ..http.ranges import ChangedFileError, Parts
+from ..http.threads import Turn
 from ..http.urls import (
     ALGORITHMS,
     UpstreamError,
@@ -82,20 +83,25 @@ _NOTED, _MOST_PARTS = 20_000, 8
 number of times that METADATA of a wheel was read."""
 
 
-_MOST_METADATA, _AT_ONCE = 32 * 1024 * 1024, 8
+_MOST_METADATA, _AT_ONCE = 8 * 1024 * 1024, 8
 """The maximum size in bytes of all variant metadata of a page, and the maximum number
 of releases that are read at a time. Real releases have some kilobytes."""
+
+_LARGE = 512 * 1024
+"""The size in bytes of variant metadata from which pages are made one at a time."""
 
 
 class Room:
     """Limits the variant metadata of a page, which may be tiny when compressed.
 
+    :param turn: taken before much of it is parsed, which takes ten times its size.
     :param sizes: the size in bytes of each document that was read.
     :param total: the size in bytes of all of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.turns = asyncio.Semaphore(_AT_ONCE)
+        self._turn = turn
         self.sizes: dict[str, int] = {}
         self.total = 0
 
@@ -103,6 +109,11 @@ class Room:
         """Count a document, unless it was counted before."""
         self.total += size if document not in self.sizes else 0
         self.sizes[document] = size
+
+    async def wait(self) -> None:
+        """Wait for the turn of a page with much metadata."""
+        if self.total > _LARGE:
+            await self._turn.take()
 
     def check(self) -> None:
         """Raise `InputError` if the limit is reached."""

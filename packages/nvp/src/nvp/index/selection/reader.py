@@ -110,6 +110,8 @@ class Reader:
         self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
         self._ranges = ranges
         self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
+        self.large = asyncio.Lock()
+        """Held while a page with much variant metadata is made; see `Room`."""
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[str, tuple[Needs | None]] = Aging(_INSPECTED)
         # The keys are URLs: of wheels without range requests, and of downloaded wheels.

@@ -104,6 +104,7 @@ class ReleaseReader:
             hint = "report it to the index"
             raise InputError(message, path=file.filename, hint=hint)
         room.add(digest, len(body))
+        await room.wait()
         if known := self._documents.get(digest):
             return known[0]
         metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
@@ -157,7 +158,9 @@ class ReleaseReader:
             return metadata
 
         resource = await index.get_resource(project, name)
-        return name, await self.reader.open(resource, name, read)
+        found = await self.reader.open(resource, name, read)
+        await room.wait()
+        return name, found
 
 
 class ReleaseResolver:
