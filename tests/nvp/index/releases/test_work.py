@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from packaging.specifiers import SpecifierSet
+from packaging.tags import Tag
 from packaging.version import Version
 from support.builds import machine
 from support.range_server import Answer, RangeServer, serve_answers
@@ -123,6 +124,22 @@ def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert (len(offers), hidden) == (len(names), [])
     assert conditions.reads == len(names)
+
+
+def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page may have 60,000 names, and each name a hundred tags."""
+    parts = (".".join(f"{x}{i}" for i in range(5)) for x in ("p", "a"))
+    tags = "-".join((*parts, "l1.l2.l3.l4"))
+    names = [f"demo-1-{tags}_{i}-{x}.whl" for i in range(250) for x in "ab"]
+    before = sum(isinstance(item, Tag) for item in gc.get_objects())
+    release = group(names, "demo")["1"]
+    kept = sum(isinstance(item, Tag) for item in gc.get_objects()) - before
+    assert kept <= 100
+    made = count(Tag, monkeypatch)
+    offers, hidden = make_offers(release, ["a", "b"], conditions={})
+    assert (len(offers), hidden, made()) == (len(names), [], 0)
 
 
 def test_unreadable_metadata_is_read_once_for_all_machines(

@@ -257,12 +257,14 @@ MAX_EXPANDED = 100
 than twenty. A name of 255 characters may expand to 50,000, with 16 MB of memory."""
 
 
-def expands_too_far(tags: str) -> bool:
-    """Return whether tags such as ``py2.py3-none-any`` are more than `MAX_EXPANDED`.
+def count_tags(tags: str) -> int:
+    """Return the number of combinations of interpreters, ABIs and platforms."""
+    return prod(part.count(".") + 1 for part in tags.split("-"))
 
-    Check this before computing the combinations of interpreters, ABIs and platforms.
-    """
-    return prod(part.count(".") + 1 for part in tags.split("-")) > MAX_EXPANDED
+
+def expands_too_far(tags: str) -> bool:
+    """Return whether tags such as ``py2.py3-none-any`` are more than `MAX_EXPANDED`."""
+    return count_tags(tags) > MAX_EXPANDED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,14 +275,30 @@ class WheelName:
     :param version: the release, normalized.
     :param label: the variant label; ``None`` for a non-variant wheel.
     :param build: the build tag as `packaging` returns it; empty if there is none.
-    :param tags: the interpreters and platforms that the wheel supports.
+    :param supports: the text of `tags`, such as ``py2.py3-none-any``.
     """
 
     name: str
     version: str
     label: str | None = None
     build: tuple[()] | tuple[int, str] = ()
-    tags: frozenset[Tag] = frozenset()
+    supports: str = ""
+
+    @property
+    def tags(self) -> frozenset[Tag]:
+        """The interpreters and platforms that the wheel supports.
+
+        A hundred tags take 40 KB, and a page may have 200,000 names, so most wheels
+        keep only the text.
+        """
+        return _tags_of(self.supports)
+
+
+@lru_cache(maxsize=1024)
+def _tags_of(text: str) -> frozenset[Tag]:
+    from packaging.tags import parse_tag
+
+    return parse_tag(text)
 
 
 def parse_wheel_name(file_name: str) -> WheelName:
@@ -311,7 +329,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
         raise InputError(message, path=shown(file_name), hint="rename the wheel")
     try:
         # `packaging` does not support labels: it rejects a name that has one.
-        name, version, build, tags = parse_wheel_filename("-".join(parts) + extension)
+        name, version, build, _ = parse_wheel_filename("-".join(parts) + extension)
     except InvalidWheelFilename:
         message = "not the name of a wheel"
         hint = "build the wheel with a standard name"
@@ -321,7 +339,7 @@ def parse_wheel_name(file_name: str) -> WheelName:
         version=str(version),  # its normal form has neither - nor _
         label=label,
         build=build,
-        tags=tags,
+        supports="-".join(parts[-3:]),
     )
 
 

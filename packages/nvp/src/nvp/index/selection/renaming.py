@@ -29,7 +29,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import parse_metadata_name
 
-from ...wheels.archive import WheelName, parse_wheel_name
+from ...wheels.archive import WheelName, count_tags, parse_wheel_name
 
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
@@ -255,6 +255,9 @@ def _find_hidden(
     hidden = set()
     for same in alike.values():
         found = [*same.values()]
+        texts = {wheel.parts.supports for wheels in found for wheel in wheels}
+        if sum(map(count_tags, texts)) > _MOST_TAGS:
+            continue
         for group_, place in find_outranking(
             [[wheel.parts.tags for wheel in wheels] for wheels in found]
         ):
