@@ -110,8 +110,9 @@ class Room:
         self.total += size if document not in self.sizes else 0
         self.sizes[document] = size
 
-    async def wait(self) -> None:
-        """Wait for the turn of a page with much metadata."""
+    async def admit(self, document: str, size: int) -> None:
+        """Count a document, and wait for the turn of a page with much metadata."""
+        self.add(document, size)
         if self.total > _LARGE:
             await self._turn.take()
 

@@ -93,7 +93,7 @@ class ReleaseReader:
     ) -> VariantsMetadata:
         expected = file.hashes.get("sha256", "").lower()
         if (known := self._documents.get(expected)) is not None:
-            room.add(expected, known[1])
+            await room.admit(expected, known[1])
             return known[0]
         body = await self.reader.read(index, project, file.filename)
         from nvidia_variant_provider.metadata import read_metadata
@@ -101,10 +101,8 @@ class ReleaseReader:
         digest = hashlib.sha256(body).hexdigest()
         if name := find_other(body, file.hashes):
             message = f"its {name} is not the one that the page gives"
-            hint = "report it to the index"
-            raise InputError(message, path=file.filename, hint=hint)
-        room.add(digest, len(body))
-        await room.wait()
+            raise InputError(message, path=file.filename, hint="report it to the index")
+        await room.admit(digest, len(body))
         if known := self._documents.get(digest):
             return known[0]
         metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
@@ -128,7 +126,7 @@ class ReleaseReader:
         listed = sorted(given, key=attrgetter("url"))
         key = repr([(key_of(x), x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
-            room.add(key, known[1])
+            await room.admit(key, known[1])
             return known[0]
         if len(first) > _MOST_LABELS:
             message = f"there is no metadata file, and wheels of {len(first)} labels"
@@ -141,6 +139,7 @@ class ReleaseReader:
         if problems:
             raise problems[0]
         size = sum(room.sizes[name] for name, _ in parts)
+        await room.admit(key, 0)
         self._combined.put(key, (merged, size))
         return merged
 
@@ -158,9 +157,7 @@ class ReleaseReader:
             return metadata
 
         resource = await index.get_resource(project, name)
-        found = await self.reader.open(resource, name, read)
-        await room.wait()
-        return name, found
+        return name, await self.reader.open(resource, name, read)
 
 
 class ReleaseResolver:
