@@ -43,6 +43,7 @@ from .static_files import refuse_outside
 from .upstream import (
     LINKS,
     HttpUpstream,
+    UnjudgedError,
     Upstream,
     is_distribution,
     items,
@@ -193,7 +194,8 @@ class LinksUpstream(Upstream):
         self.location = location
         self._client = client
         self._whole: model.ProjectDetail | None = None
-        self._digest = b""
+        self._digest = b""  # of the page that pip has read last
+        self._error: UnjudgedError | None = None  # why this program cannot read it
         self._names: list[tuple[str, int]] = []  # normalized, each with its position
 
     async def read_all(self) -> model.ProjectDetail:
@@ -214,10 +216,15 @@ class LinksUpstream(Upstream):
     async def take(self, reply: CompleteResponse, name: str) -> None:  # noqa: ARG002
         """Keep the page of all projects, which pip reads again for each project."""
         digest = hashlib.sha256(f"{reply.url} {reply.headers}".encode() + reply.body)
-        if self._whole is None or digest.digest() != self._digest:
-            self._whole = None
-            await super().take(reply, LINKS)
-            self._digest = digest.digest()
+        if digest.digest() != self._digest:
+            self._digest, self._whole, self._error = digest.digest(), None, None
+            try:
+                await super().take(reply, LINKS)
+            except UnjudgedError as error:
+                self._error = error
+        if self._error is not None:
+            super().miss(LINKS)
+            raise self._error
         self._missed.discard(LINKS)
 
     async def _read_whole(self) -> model.ProjectDetail:
