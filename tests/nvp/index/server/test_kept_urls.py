@@ -224,6 +224,13 @@ def test_a_lock_elsewhere_is_thought_of(
 
 
 @posix
+def test_a_current_directory_that_is_gone(
+    upstream: str, environ: dict[str, str], project: Path
+) -> None:
+    assert stop_after(upstream, environ, project, ["rm", "-r", project]) == []
+
+
+@posix
 @pytest.mark.slow
 def test_pip_compile(
     upstream: str, pip_tools: Environment, environ: dict[str, str], project: Path

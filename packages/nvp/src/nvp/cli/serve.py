@@ -270,9 +270,9 @@ def _what_lasts(urls: Sequence[str], passing: Mapping[str, str]) -> Iterator[str
 
     from ..index.server.kept_urls import find_kept_urls, has_lock
 
-    folder = Path.cwd()
+    folder = Path()  # `Path.cwd` fails for a directory that was removed
     for kept in find_kept_urls(folder, urls):
-        name = printable(str(kept.path.relative_to(folder)))
+        name = printable(str(kept.path))
         yield (
             f"{name}, line {kept.line}, names this server, which "
             f"other machines do not reach: {kept.advice}"
