@@ -112,6 +112,14 @@ class TestFiles:
         assert [kept.line for kept in find_kept_urls(tmp_path, [OURS])] == [1]
         assert len(read) == 4
 
+    def test_many_files_of_a_stranger_end_the_search(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(kept_urls, "_MOST_ENTRIES", 3)
+        for number in range(9):
+            (tmp_path / f"{number}-requirements.txt").write_text(f"-i {OURS}")
+        assert len([*find_kept_urls(tmp_path, [OURS])]) == 3
+
     def test_the_first_line_that_is_no_comment(self, tmp_path: Path) -> None:
         text = f"# {OURS} {OURS}\n  #-i {OURS}\na==1\n-i {OURS} # {OURS}\n-i {OURS}\n"
         (tmp_path / "requirements.txt").write_text(text)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,6 +21,8 @@ from .server import reachable_url
 
 _MOST_BYTES = 50_000_000
 """The maximum size of all files together: the directory may be /tmp."""
+
+_MOST_ENTRIES = 10_000
 
 _BY_FILE = frozenset({"uv.lock", "pylock*.toml"})
 """Lock files whose installer uses only the URLs of wheels, never the index."""
@@ -113,9 +116,10 @@ def _candidates(folder: Path) -> Iterator[tuple[Path, str]]:
     """Yield the files that installers write, each with the pattern of its name."""
     try:
         places = (folder, folder / "requirements")
-        entries = (
+        entries: Iterator[Path] = (
             path for place in places if place.is_dir() for path in place.iterdir()
         )
+        entries = islice(entries, _MOST_ENTRIES)
         for path in sorted(path for path in entries if path.is_file()):
             form = next((form for form in _ADVICE if fnmatch(path.name, form)), None)
             if form is not None:
