@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,18 @@ def test_the_working_folder_may_be_gone(
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert run("resolve", *FORCED, torch).code == 0
+
+
+def test_no_place_for_temporary_files_is_no_error_of_stdout(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [str(tmp_path / "missing")]
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: places)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    done = run("pip", "install", "--no-index", "kern")
+    assert done.code == 3
+    message = "error: cannot go on: No usable temporary directory found in"
+    assert done.err.startswith(message)
 
 
 def test_a_reader_that_stops_early_is_no_error() -> None:

@@ -108,6 +108,15 @@ def _run(line: CommandLine) -> Result:
             "not enough memory", hint="check that this is the right file"
         )
         return Result(exit_code=scarce.exit_code, errors=(scarce,))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # Inputs and outputs raise errors of this program with their names. What is
+        # left are temporary files, the current directory, and progress on stdout.
+        reason = f"cannot go on: {error.strerror or error}"
+        hint = "check the current directory, TMPDIR, and the target of stdout"
+        failure = InputError(reason, path=error.filename, hint=hint)
+        return Result(exit_code=failure.exit_code, errors=(failure,))
 
 
 def _run_program(line: CommandLine) -> Result:
