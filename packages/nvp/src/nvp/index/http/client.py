@@ -115,7 +115,7 @@ class Client:
         self.large = asyncio.Lock()
         """Held while a large page is read and parsed; see `get`."""
         self.parsing = asyncio.Lock()
-        """Held while a page of more than a megabyte is parsed."""
+        """Held while a page of more than 256 KiB is parsed."""
 
     @cached_property
     def _nearness(self) -> NearnessFinder:
