@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar, cast
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ... import __version__
 from ...files import file_state, load, store
@@ -83,7 +84,7 @@ _NOTED, _MOST_PARTS = 20_000, 8
 number of times that METADATA of a wheel was read."""
 
 
-_MOST_METADATA, _AT_ONCE = 8 * 1024 * 1024, 8
+_MOST_METADATA, _AT_ONCE = MAX_BYTES, 8
 """The maximum size in bytes of all variant metadata of a page, and the maximum number
 of releases that are read at a time. Real releases have some kilobytes."""
 
@@ -104,21 +105,35 @@ class Room:
         self._turn = turn
         self.sizes: dict[str, int] = {}
         self.total = 0
+        self._is_full = False
 
     def add(self, document: str, size: int) -> None:
-        """Count a document, unless it was counted before."""
-        self.total += size if document not in self.sizes else 0
-        self.sizes[document] = size
+        """Count a document, unless it was counted before.
+
+        :raises InputError: there is no room for the document, and for no further one.
+        """
+        if document not in self.sizes:
+            self._is_full |= self.total + size > _MOST_METADATA
+            self.check()
+            self.total += size
+            self.sizes[document] = size
 
     async def admit(self, document: str, size: int) -> None:
-        """Count a document, and wait for the turn of a page with much metadata."""
+        """Count a document, and wait until it may be parsed.
+
+        :raises InputError: there is no room for the document.
+        """
         self.add(document, size)
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Wait for the turn of the page, if its metadata is large."""
         if self.total > _LARGE:
             await self._turn.take()
 
     def check(self) -> None:
-        """Raise `InputError` if the limit is reached."""
-        if self.total > _MOST_METADATA:
+        """Raise `InputError` if there is no room for further documents."""
+        if self._is_full:
             message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
             raise InputError(message, hint="report it to the index")
 

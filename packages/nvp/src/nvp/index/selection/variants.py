@@ -139,7 +139,7 @@ class ReleaseReader:
         if problems:
             raise problems[0]
         size = sum(room.sizes[name] for name, _ in parts)
-        await room.admit(key, 0)
+        await room.wait()
         self._combined.put(key, (merged, size))
         return merged
 
