@@ -320,12 +320,7 @@ def test_an_answer_that_is_no_outcome_is_a_failure(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"report": "x"},
-        {"claims": {"strict": 1}},
-        {"bytes_read": "x"},
-        {"seconds": []},
-    ],
+    [{"report": "x"}, {"claims": {"strict": 1}}, {"bytes_read": "x"}, {"seconds": []}],
 )
 def test_an_outcome_with_invalid_fields_is_a_failure(
     change: dict[str, Any], index: Path, tmp_path: Path

@@ -379,25 +379,6 @@ def test_a_failure_that_may_pass_replaces_no_inspected_wheel(
     assert row["status"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("", "the path is empty"),
-        ("a\0b", "the path has a NUL character"),
-        (os.devnull, "it is not a regular file"),
-        (os.path.join("nowhere", "x"), "unable to open database file"),
-    ],
-)
-@pytest.mark.skipif(os.name == "nt", reason="the null device has another type there")
-def test_what_cannot_be_a_store(
-    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=message):
-        Store(path)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.skipif(os.name == "nt", reason="no file has such a name there")
 def test_a_store_is_always_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -245,3 +245,22 @@ def test_rows_with_the_same_key(path: str, filled: str, tmp_path: Path) -> None:
         assert export(store, str(out)) == 9
         targets = [len(item.targets) for item in store.report(1).libraries]
         assert targets == [1, *[0] * 8]
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "the path is empty"),
+        ("a\0b", "the path has a NUL character"),
+        (os.devnull, "it is not a regular file"),
+        (os.path.join("nowhere", "x"), "unable to open database file"),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="the null device has another type there")
+def test_what_cannot_be_a_store(
+    path: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        Store(path)
+    assert not list(tmp_path.iterdir())

@@ -29,6 +29,7 @@ HTML = "text/html"
 PAGE = "/simple/torch/"
 URL = f"https://index.example{PAGE}"
 PROVENANCE = "https://index.example/integrity/torch/1.0/provenance"
+METADATA = "Name: torch\nVersion: 2.8.0\nRequires-Dist: x; 'y' in variant_label\n"
 META = {"tracks": ["https://a.example/torch/", "https://b.example/torch/"]}
 OTHERS = {
     "alternate-locations": ["https://c.example/torch/"],
@@ -143,9 +144,8 @@ def test_metadata_is_announced_by_the_keys_of_the_index(keys: dict[str, Any]) ->
 @pytest.mark.parametrize("key", ["core-metadata", "dist-info-metadata"])
 def test_metadata_is_announced_by_the_attribute_of_the_index(key: str) -> None:
     page = f'<a href="{FILE["url"]}" data-{key}="true">x</a>'
-    assert re.findall(r"data-\S*metadata=\S+", read(HTML, page, HTML)) == [
-        f'data-{key}="true"'
-    ]
+    found = re.findall(r"data-\S*metadata=\S+", read(HTML, page, HTML))
+    assert found == [f'data-{key}="true"']
     assert json.loads(read(JSON, page, HTML))["files"][0][key] is True
 
 
@@ -306,18 +306,14 @@ def test_a_renamed_wheel_keeps_its_attestations(variants: dict[str, Answer]) -> 
     assert found[None] == f"{PROVENANCE}/None"
 
 
-def test_a_rewritten_wheel_keeps_no_key_for_its_metadata(
-    variants: dict[str, Answer],
-) -> None:
+def test_a_rewritten_wheel_keeps_no_own_key(variants: dict[str, Answer]) -> None:
     """Installers must read METADATA without markers from here."""
     document = json.loads(variants[PAGE].body)
     for file in document["files"]:
         if (name := file["filename"]).endswith(".whl"):
             file["dist-info-metadata"] = True
-            text = (
-                "Name: torch\nVersion: 2.8.0\nRequires-Dist: x; 'y' in variant_label\n"
-            )
-            variants[f"{PAGE}{name}.metadata"] = Answer(body=text.encode())
+            text = METADATA.encode()
+            variants[f"{PAGE}{name}.metadata"] = Answer(body=text)
     variants[PAGE] = Answer(body=json.dumps(document).encode(), kind=JSON)
     with serve_answers(variants) as server, start(f"{server.url}/simple/") as running:
         files = json.loads(running.page().body)["files"]
