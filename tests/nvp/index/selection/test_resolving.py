@@ -17,7 +17,7 @@ from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.resolver import Resolution
 from nvp.index.http.threads import Turn
-from nvp.index.selection import kept
+from nvp.index.selection import shown
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.options import Selection
 from nvp.index.selection.variants import ReleaseResolver
@@ -57,7 +57,7 @@ def test_the_metadata_of_a_page_is_bounded(
     has_files: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A page of 120 releases took a gigabyte, with half a megabyte compressed."""
-    monkeypatch.setattr(kept, "_MOST_METADATA", 20_000)
+    monkeypatch.setattr(shown, "_MOST_METADATA", 20_000)
     folder = tmp_path / "demo"
     folder.mkdir()
     for number in range(20):

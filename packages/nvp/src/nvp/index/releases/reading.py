@@ -34,7 +34,7 @@ from ..selection.component import select
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
 from ..selection.reader import Progress, Reader
-from ..selection.shown import ShownPage
+from ..selection.shown import Room, ShownPage
 from ..selection.variants import ReleaseReader
 from ..selection.wheel_files import is_large
 from ..server.places import Remembering, make_upstream
@@ -43,7 +43,6 @@ from .rows import make_table
 if TYPE_CHECKING:
     from nvidia_variant_provider.metadata import VariantsMetadata
 
-    from ..selection.kept import Room
     from ..selection.renaming import Release
 
 logger = logging.getLogger(__name__)

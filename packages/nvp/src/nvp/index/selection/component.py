@@ -29,12 +29,13 @@ from ..http.ranges import RangeSupport
 from ..http.threads import Turn
 from ..http.urls import METADATA
 from .core_metadata import Announcer, Evaluator
-from .kept import FOREVER, PAGES, WARNED, Aging, Room, is_named, weigh
+from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
 from .renaming import find_highest_builds, group
 from .shown import (
+    Room,
     ShownPage,
     ShownRelease,
     all_labels,

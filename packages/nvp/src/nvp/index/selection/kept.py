@@ -6,7 +6,6 @@ because the hash on the page is for the whole wheel.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -22,13 +21,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from simple_repository import model
 
-from nvidia_variant_provider.errors import InputError
-from nvidia_variant_provider.strict_json import MAX_BYTES
-
 from ... import __version__
 from ...files import file_state, load, store
 from ..http.ranges import ChangedFileError, Parts
-from ..http.threads import Turn
 from ..http.urls import (
     ALGORITHMS,
     UpstreamError,
@@ -82,60 +77,6 @@ _REMEMBERED = 256
 _NOTED, _MOST_PARTS = 20_000, 8
 """The maximum number of wheels that are recorded for verification, and the maximum
 number of times that METADATA of a wheel was read."""
-
-
-_MOST_METADATA, _AT_ONCE = MAX_BYTES, 8
-"""The maximum size in bytes of all variant metadata of a page, and the maximum number
-of releases that are read at a time. Real releases have some kilobytes."""
-
-_LARGE = 512 * 1024
-"""The size in bytes of variant metadata from which pages are made one at a time."""
-
-
-class Room:
-    """Limits the variant metadata of a page, which may be tiny when compressed.
-
-    :param turn: taken before much of it is parsed, which takes ten times its size.
-    :param sizes: the size in bytes of each document that was read.
-    :param total: the size in bytes of all of them.
-    """
-
-    def __init__(self, turn: Turn) -> None:
-        self.turns = asyncio.Semaphore(_AT_ONCE)
-        self._turn = turn
-        self.sizes: dict[str, int] = {}
-        self.total = 0
-        self._is_full = False
-
-    def add(self, document: str, size: int) -> None:
-        """Count a document, unless it was counted before.
-
-        :raises InputError: there is no room for the document, and for no further one.
-        """
-        if document not in self.sizes:
-            self._is_full |= self.total + size > _MOST_METADATA
-            self.check()
-            self.total += size
-            self.sizes[document] = size
-
-    async def admit(self, document: str, size: int) -> None:
-        """Count a document, and wait until it may be parsed.
-
-        :raises InputError: there is no room for the document.
-        """
-        self.add(document, size)
-        await self.wait()
-
-    async def wait(self) -> None:
-        """Wait for the turn of the page, if its metadata is large."""
-        if self.total > _LARGE:
-            await self._turn.take()
-
-    def check(self) -> None:
-        """Raise `InputError` if there is no room for further documents."""
-        if self._is_full:
-            message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
-            raise InputError(message, hint="report it to the index")
 
 
 def memory_of(body: bytes) -> int:

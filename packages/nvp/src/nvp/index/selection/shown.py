@@ -1,7 +1,8 @@
-"""The builds on a project's page for a machine, and the shown files."""
+"""The builds on a project's page for a machine, their limits, and the shown files."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -9,14 +10,71 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from simple_repository import model
 
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.strict_json import MAX_BYTES
+
 from ...builds.needs import parse_backend
 from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
+from ..http.threads import Turn
 from .renaming import Offer, Release
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
+
+_MOST_METADATA, _AT_ONCE = MAX_BYTES, 8
+"""The maximum size in bytes of all variant metadata of a page, and the maximum number
+of releases that are read at a time. Real releases have some kilobytes."""
+
+_LARGE = 512 * 1024
+"""The size in bytes of variant metadata from which pages are made one at a time."""
+
+
+class Room:
+    """Limits the variant metadata of a page, which may be tiny when compressed.
+
+    :param turn: taken before much of it is parsed, which takes ten times its size.
+    :param sizes: the size in bytes of each document that was read.
+    :param total: the size in bytes of all of them.
+    """
+
+    def __init__(self, turn: Turn) -> None:
+        self.turns = asyncio.Semaphore(_AT_ONCE)
+        self._turn = turn
+        self.sizes: dict[str, int] = {}
+        self.total = 0
+        self._is_full = False
+
+    def add(self, document: str, size: int) -> None:
+        """Count a document, unless it was counted before.
+
+        :raises InputError: there is no room for the document, and for no further one.
+        """
+        if document not in self.sizes:
+            self._is_full |= self.total + size > _MOST_METADATA
+            self.check()
+            self.total += size
+            self.sizes[document] = size
+
+    async def admit(self, document: str, size: int) -> None:
+        """Count a document, and wait until it may be parsed.
+
+        :raises InputError: there is no room for the document.
+        """
+        self.add(document, size)
+        await self.wait()
+
+    async def wait(self) -> None:
+        """Wait for the turn of the page, if its metadata is large."""
+        if self.total > _LARGE:
+            await self._turn.take()
+
+    def check(self) -> None:
+        """Raise `InputError` if there is no room for further documents."""
+        if self._is_full:
+            message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
+            raise InputError(message, hint="report it to the index")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

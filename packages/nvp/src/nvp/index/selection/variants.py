@@ -25,12 +25,12 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator
-from .kept import FOREVER, Aging, Room, key_of, weigh_text
+from .kept import FOREVER, Aging, key_of, weigh_text
 from .options import Later, Selection
 from .pieces import UNAVAILABLE
 from .reader import Reader
 from .renaming import Offer, Release, Wheel, make_offers
-from .shown import ShownRelease
+from .shown import Room, ShownRelease
 from .wheel_files import has_label
 
 if TYPE_CHECKING:
