@@ -225,6 +225,25 @@ def test_it_is_read_by_ranges_when_it_is_asked_for(tmp_path: Path) -> None:
         assert running.warnings == []
 
 
+def test_no_pip_that_compares_names_letter_by_letter_gets_it(wheel: Path) -> None:
+    """pip 22.3 to 23.1 would pass over the wheel ``my_demo`` for ``my-demo``, and take
+    an older release of another index; they read only ``data-dist-info-metadata``."""
+    own = stub_wheel(wheel.parent, "demo", "2.0", tag=TAG, requires=["six"])
+    answers = upstream(wheel)
+    told = 'data-dist-info-metadata="true"'
+    links = "".join(
+        f'<a href="/files/{name}" {keys}>x</a>'
+        for name, keys in ((wheel.name, ""), (own.name, told))
+    )
+    answers["/simple/demo/"] = Answer(body=links.encode(), kind="text/html")
+    with serve(answers) as (_, running):
+        text = running.page("demo", Accept="text/html", User_Agent=PIP).text
+    ours, theirs = (line for line in text.splitlines() if line.startswith("<a "))
+    assert 'data-core-metadata="' in ours
+    assert "data-dist-info-metadata" not in ours
+    assert told in theirs
+
+
 def test_one_request_for_each_server_finds_out_about_ranges(
     tmp_path: Path, wheel: Path
 ) -> None:

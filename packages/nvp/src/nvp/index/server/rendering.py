@@ -147,8 +147,12 @@ def _as_html(page: model.ProjectDetail) -> Iterator[str]:
 
 
 def _html_file(file: model.File) -> dict[str, str]:
-    # PEP 714: older installers look for the former name only.
-    announced = announced_keys(file, "dist-info-metadata", "core-metadata")
+    # PEP 714: older installers look for the former name only. Of these, pip 22.3 to
+    # 23.1 pass over a wheel whose METADATA spells the project's name in another way
+    # than the requirement, so they get only METADATA that they would get alone.
+    is_ours = METADATA_KEY in file.private_metadata
+    former = () if is_ours else ("dist-info-metadata",)
+    announced = announced_keys(file, *former, "core-metadata")
     known = {
         "href": f"{file.url}{_hash(file.hashes, '#')}",
         "data-requires-python": file.requires_python,
