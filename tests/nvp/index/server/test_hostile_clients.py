@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,17 @@ from urllib.parse import urljoin, urlsplit
 
 import pytest
 from support.documents import TORCH
-from support.loopback import Running, answers_of, ask, links, page_of, start
+from support.loopback import Reply, Running, answers_of, ask, links, page_of, start
 from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import printable
 from nvp.index.http.client import Client
+from nvp.index.http.urls import Settings
+from nvp.index.server.kept_pages import KeptPages
 
 CU128 = "torch-2.8.0-3cu128-py3-none-any.whl"
+
+PAGE = "/simple/torch/"
 
 PLAIN = "torch-2.8.0-py3-none-any.whl"
 
@@ -330,3 +335,56 @@ def answers_for_json(*files: dict[str, Any]) -> dict[str, Answer]:
             body=json.dumps(TORCH).encode()
         ),
     }
+
+
+SECRET = b"the user's own keys"
+
+
+@pytest.fixture
+def private() -> Iterator[RangeServer]:
+    """Return a server that needs the user's password."""
+    with serve_answers(
+        {"/keys": Answer(body=SECRET, kind="application/json")}, credentials="a:b"
+    ) as server:
+        yield server
+
+
+def reads_of(page: Answer, *others: str, **options: Any) -> list[Reply]:
+    """Return what others get from an index with this page, and from its links."""
+    with serve_answers({PAGE: page}) as hostile:
+        indexes = f"{hostile.url}/simple/", *others
+        with start(*indexes, kept=KeptPages(print), **options) as running:
+            found = ask(f"{running.urls[0]}torch/", Accept="text/html")
+            base = found.headers.get("location", f"{running.urls[0]}torch/")
+            targets = [urljoin(base, x["href"]) for x in links(found.text)]
+            own = running.urls[0].partition("/simple")[0]
+            return [found, *(ask(x) for x in targets if x.startswith(own))]
+
+
+@pytest.mark.parametrize("known", ["another index", "netrc", "keyring"])
+@pytest.mark.parametrize("way", ["redirect", "link"])
+def test_pages_read_no_other_server_with_the_users_password(
+    way: str, known: str, private: RangeServer, tmp_path: Path
+) -> None:
+    """Every user of the machine reads pages, which may name any server."""
+    url = f"{private.url}/keys"
+    page = Answer(status=302, headers={"Location": url})
+    if way == "link":
+        file = {"filename": PLAIN, "url": url, "hashes": {}}
+        page = page_of(file)[PAGE]
+    options: dict[str, Any] = {}
+    others = []
+    if known == "netrc":
+        path = tmp_path / "netrc"
+        path.write_text("machine 127.0.0.1 login a password b\n")
+        options["settings"] = Settings(netrc=str(path), trusts_pages=True)
+    elif known == "keyring":
+        options["ask_credentials"] = lambda _: ("a", "b")
+    else:
+        others = [private.url.replace("//", "//a:b@") + "/other/simple/"]
+    replies = reads_of(page, *others, **options)
+    assert not any(SECRET in reply.body for reply in replies)
+    assert private.sent["/keys"] == 0
+    if way == "redirect":  # an installer may have the password
+        assert "/keys whole" in private.requests
+        assert (replies[0].status, replies[0].headers["location"]) == (302, url)

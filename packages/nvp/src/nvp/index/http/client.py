@@ -17,8 +17,8 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -107,19 +107,18 @@ class Client:
         self._lock = asyncio.Lock()
         # For each URL given with a user: whether it has a password, perhaps empty.
         self._named: dict[str, bool] = {}
+        self._nearness = NearnessFinder()
+        # The only index that gets the user's credentials and certificate; see `only`.
+        self._only: str | None = None
         # TLS contexts, created on demand; the key is whether they verify certificates,
-        # or ``None`` for plain HTTP.
-        self._contexts: dict[bool | None, ssl.SSLContext] = {}
-        self._clients: dict[tuple[bool | None, str | None], httpx.AsyncClient] = {}
+        # or ``None`` for plain HTTP, and whether they have the client's certificate.
+        self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
+        self._clients: dict[Hashable, httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
         self.large = asyncio.Lock()
         """Held while a large page is read and parsed; see `get`."""
         self.parsing = asyncio.Lock()
         """Held while a page of more than 256 KiB is parsed."""
-
-    @cached_property
-    def _nearness(self) -> NearnessFinder:
-        return NearnessFinder()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -142,9 +141,27 @@ class Client:
         if whole is not None:
             self._named[url] = whole
 
+    def only(self, index: str | None) -> Client:
+        """Return a client that identifies the user to one index, and shares all else.
+
+        Others may read what is behind its pages, which may name any server.
+
+        :param index: the URL of the index; ``None`` for all servers, as for pip.
+        """
+        other = copy(self)
+        other._only = index  # the same class
+        return other
+
+    def _identifies(self, url: str) -> bool:
+        """Return whether requests for ``url`` may identify the user."""
+        return self._only is None or (
+            server_of(url) == server_of(self._only)
+            and self._scope(url) == self._scope(self._only)
+        )
+
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials."""
-        return self._scope(url) in self._credentials
+        return self._identifies(url) and self._scope(url) in self._credentials
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
@@ -343,17 +360,18 @@ class Client:
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
         pair, sent = own, authorization_after(before, url)
-        if before is None:
+        identifies = self._identifies(url)
+        if before is None and identifies:
             pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
         # netrc file or in the keyring. pip without `trust_env` does not read the netrc
         # file after a redirect.
-        reads = before is None or self._settings.trust_env
+        reads = identifies and (before is None or self._settings.trust_env)
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
-        if response.status_code == 401 and own is None:
+        if response.status_code == 401 and own is None and identifies:
             pair = await self._find_kept_credentials(url)
             if pair is not None and basic(pair) != sent:
                 await response.aclose()
@@ -400,33 +418,21 @@ class Client:
         is_plain = urlsplit(url).scheme == "http"
         verify = None if is_plain else not self._settings.is_trusted(url)
         proxy = find_proxy(self._settings, url)
-        kind = verify, proxy
-        if kind not in self._clients:
+        kind = verify, self._identifies(url)
+        if (kind, proxy) not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
-            if verify not in self._contexts:
-                self._contexts[verify] = self._make_context(url, verify=verify)
-            self._clients[kind] = make_connections(
-                self._settings,
-                self._contexts[verify],
-                proxy,
-                url,
-                finder=self._nearness,
+            if kind not in self._contexts:
+                own = self._settings
+                own = own if kind[1] else replace(own, client_cert=None)
+                try:
+                    self._contexts[kind] = make_tls_context(own, url, verify=verify)
+                except UpstreamError as error:
+                    error.reply = self._leave_to_installer(url)
+                    raise
+            self._clients[kind, proxy] = make_connections(
+                self._settings, self._contexts[kind], proxy, url, finder=self._nearness
             )
-        return self._clients[kind]
-
-    def _make_context(self, url: str, *, verify: bool | None) -> ssl.SSLContext:
-        if verify is None:
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        try:
-            return make_tls_context(self._settings, verify=verify)
-        except OSError as error:
-            # These errors of `ssl` do not name the file.
-            files = filter(None, (self._settings.cert, self._settings.client_cert))
-            reason = f"{' or '.join(files)}: {error.strerror or error}"
-            message = f"the certificates cannot be loaded: {reason}"
-            hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
-            reply = self._leave_to_installer(url)
-            raise UpstreamError(message, url, hint=hint, reply=reply) from None
+        return self._clients[kind, proxy]
 
     def _leave_to_installer(self, url: str) -> CompleteResponse | None:
         """Return a redirect to the server, as the reply for an installer.

@@ -241,27 +241,44 @@ def make_connections(
     )
 
 
-def make_tls_context(settings: Settings, *, verify: bool) -> ssl.SSLContext:
-    """Return a TLS context; without ``verify``, it accepts any certificate."""
+def make_tls_context(
+    settings: Settings, url: str, *, verify: bool | None
+) -> ssl.SSLContext:
+    """Return a TLS context.
+
+    :param url: the requested URL, for errors.
+    :param verify: whether the context verifies certificates; ``None`` for plain HTTP.
+    :raises UpstreamError: the certificates cannot be loaded.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if verify is None:
+        return context
     import certifi  # imported here, like truststore, since most indexes are local
 
     bundle = settings.bundle or certifi.where()
     places = [settings.cert or bundle]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if settings.trusts_system:
         import truststore
 
         # Like pip since version 24.2, add these certificates to those of the system.
         context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         places.append(bundle)
-    for place in places:
-        kind = "capath" if os.path.isdir(place) else "cafile"
-        context.load_verify_locations(**{kind: place})
+    try:
+        for place in places:
+            kind = "capath" if os.path.isdir(place) else "cafile"
+            context.load_verify_locations(**{kind: place})
+        if settings.client_cert:
+            context.load_cert_chain(settings.client_cert)
+    except OSError as error:
+        # These errors of `ssl` do not name the file.
+        files = filter(None, (settings.cert, settings.client_cert))
+        reason = f"{' or '.join(files)}: {error.strerror or error}"
+        message = f"the certificates cannot be loaded: {reason}"
+        hint = "check pip's options cert and client-cert, or REQUESTS_CA_BUNDLE"
+        raise UpstreamError(message, url, hint=hint) from None
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if settings.client_cert:
-        context.load_cert_chain(settings.client_cert)
     return context
 
 

@@ -61,6 +61,22 @@ Settle = Callable[["ChangedFileError | None"], None]
 """Called with the result of verifying a wheel: the error, or ``None``."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class IndexUrl(model.HttpResource):
+    """A file on a server, which is named by the page of an index.
+
+    :param index: the URL of the only index that gets the user's credentials; ``None``
+        for all servers.
+    """
+
+    index: str | None
+
+
+def client_of(resource: model.HttpResource, client: Client) -> Client:
+    """Return the client that may read a file."""
+    return client.only(resource.index) if isinstance(resource, IndexUrl) else client
+
+
 def location_of(resource: model.Resource) -> str:
     """Return the URL or the path of a resource."""
     return str(getattr(resource, "url", None) or getattr(resource, "path", ""))
@@ -157,8 +173,10 @@ async def find_own(
     resource = await index.get_resource(project, file.filename + suffix)
     url = with_suffix(file.url, suffix)
     is_stored = isinstance(resource, model.LocalResource) and not resource.to_cache
-    if is_http(url) and (is_stored or isinstance(resource, model.HttpResource)):
-        return model.HttpResource(url=url)
+    if is_http(url) and isinstance(resource, model.HttpResource):
+        return replace(resource, url=url)
+    if is_http(url) and is_stored:
+        return IndexUrl(url=url, index="")
     if isinstance(resource, model.LocalResource) and url.startswith("file:"):
         return replace(resource, path=Path(path_of_file_url(url)))
     return resource
@@ -236,6 +254,7 @@ async def stream_pieces(
     if not isinstance(resource, model.HttpResource):
         raise errors.ResourceUnavailable("a file of an unknown kind")
     # Request raw bytes: a Content-Encoding would change them.
+    client = client_of(resource, client)
     opened = client.stream(resource.url, {"Accept-Encoding": "identity"})
     return (await stack.enter_async_context(opened)).aiter_raw()
 

@@ -49,6 +49,7 @@ from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, w
 from .pieces import (
     ComparedWheel,
     CopiedWheel,
+    client_of,
     find_own,
     open_local,
     read_local,
@@ -128,7 +129,8 @@ class Reader:
 
     async def _read(self, resource: model.Resource, name: str) -> bytes:
         if isinstance(resource, model.HttpResource):
-            return (await self.client.get(resource.url, limit=MAX_BYTES)).body
+            own = client_of(resource, self.client)
+            return (await own.get(resource.url, limit=MAX_BYTES)).body
         if isinstance(resource, model.LocalResource):
             return await asyncio.to_thread(read_local, resource)
         if isinstance(resource, model.TextResource):
@@ -163,7 +165,8 @@ class Reader:
                 with open_local(resource) as local:
                     return read(local)
             if isinstance(resource, model.HttpResource):
-                opened = RangeFile(self.client, resource.url, loop, parts=parts)
+                own = client_of(resource, self.client)
+                opened = RangeFile(own, resource.url, loop, parts=parts)
                 with io.BufferedReader(opened) as file:
                     return read(file)
             raise _unknown(name)

@@ -196,7 +196,7 @@ class LocalIndex:
         from .vendors import NAME, VendorUpstream
 
         upstream = VendorUpstream(
-            self._client,
+            self._only(NAME),
             self._selection,
             own=lambda: [x.upstream for x in self._places if x.upstream != upstream],
             warn=self._warn,
@@ -215,7 +215,7 @@ class LocalIndex:
             if own and pair_of_other not in (None, own) and same == bare:
                 message = "is given twice, with different credentials"
                 raise InputError(message, path=redacted(url), hint="give it once")
-        upstream = make_upstream(url, pair, self._client, links=links)
+        upstream = make_upstream(url, pair, self._only(bare), links=links)
         if upstream is None:
             if is_http(bare):
                 # pip ignores such an index with a similar warning.
@@ -230,11 +230,16 @@ class LocalIndex:
         path = f"/{number}" if number or self._prefix else ""
         upstream.kept, upstream.is_of_pip = self._kept, self._access.local
         bare, _ = split_credentials(url)
+        upstream.identifies = None if self._access.local else bare
         self._places.append(_Place(path=path, url=bare, upstream=upstream))
         here = f"{self.url}{path}/{'links' if links else 'simple'}/"
         self._urls[url, links] = here
         logger.info("%s stands for %s", path or "/", redacted(url))
         return here
+
+    def _only(self, index: str) -> Client:
+        # Other users read the pages of `serve`, and what they name.
+        return self._client.only(None if self._access.local else index)
 
     def close(self) -> None:
         """Release the address of an index that will not be served."""
@@ -296,7 +301,7 @@ class LocalIndex:
             url=url,
             upstream=upstream,
             repository=repository,
-            client=self._client,
+            client=self._client.only(upstream.identifies),
             access=self._access,
             originals=self._originals if remembers else None,
             passing=self.passing,

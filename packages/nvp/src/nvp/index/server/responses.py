@@ -42,6 +42,7 @@ from ..http.urls import (
     UpstreamError,
     is_http,
     is_loopback,
+    server_of,
 )
 from ..selection.component import VariantRepository
 from .kept_pages import KeptPages
@@ -410,7 +411,11 @@ class Source:
         It cannot if it would need credentials of the index: then the error stops it.
         """
         reply = error.reply
-        is_page = reply and is_http(reply.url) and reply.status < 300
+        is_page = False
+        if reply and is_http(reply.url):
+            # An installer may have a password for a server to which the index leads.
+            leads = server_of(reply.url) != server_of(self.url)
+            is_page = reply.status < 300 or (leads and reply.status == 401)
         if reply and is_page and reply.is_whole and self.is_reachable(reply.url):
             reply = replace(reply, status=302, headers={"location": reply.url})
             error.reply = reply

@@ -39,6 +39,7 @@ from ..http.urls import (
     with_suffix,
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
+from ..selection.pieces import IndexUrl
 from ..selection.wheel_files import release_of_sdist
 from .kept_pages import KeptPage, KeptPages, mark
 
@@ -73,6 +74,9 @@ class Upstream(SimpleRepository):
 
     kept: KeptPages | None = None
     """The cache of pages, if any."""
+
+    identifies: str | None = None
+    """The URL of the only index that gets credentials for files; ``None`` for all."""
 
     def __init__(self) -> None:
         # The files of pages, for requests right after a page, each with its weight.
@@ -133,7 +137,7 @@ class Upstream(SimpleRepository):
             raise errors.ResourceUnavailable(resource_name)
         if file.url.startswith("file:"):
             return self._local(local_path(file.url + suffix))
-        return model.HttpResource(url=with_suffix(file.url, suffix))
+        return IndexUrl(url=with_suffix(file.url, suffix), index=self.identifies)
 
     def _local(self, path: Path) -> model.LocalResource:
         return model.LocalResource(path, to_cache=False)
