@@ -115,19 +115,32 @@ def is_opened(path: str | os.PathLike[str]) -> bool:
     )
 
 
-def open_regular(path: str | os.PathLike[str], *, given: bool = False) -> BinaryIO:
+def open_regular(
+    path: str | os.PathLike[str],
+    *,
+    given: bool = False,
+    place: tuple[str, int] | None = None,
+) -> BinaryIO:
     """Open a regular file for reading; reject a file that makes readers wait.
 
     :param given: whether the user gave the path as an argument. Then it may also be a
         pipe that the shell has opened. A path that a file or a page names may not.
+    :param place: the name of the file, and a descriptor of its directory, if ``path``
+        is only its name for errors. Then the file must not be a link.
     :raises OSError: the file is not regular (such as a named pipe), cannot be opened,
         or has no data yet (such as ``/proc/kmsg``).
     :raises ValueError: the path has a NUL byte.
     """
     if given and is_opened(path):
         return open(path, "rb")
-    _check_regular(os.stat(path).st_mode)
-    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115  # the caller closes it
+    name, folder = place or (path, None)
+    _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=place is None).st_mode)
+
+    def open_at_once(_: str, flags: int) -> int:
+        flags |= getattr(os, "O_NONBLOCK", 0) | (os.O_NOFOLLOW if place else 0)
+        return os.open(name, flags, dir_fd=folder)
+
+    file = open(path, "rb", opener=open_at_once)  # noqa: SIM115  # the caller closes it
     try:
         # Check again: another program may have replaced the file.
         status = os.fstat(file.fileno())
@@ -139,10 +152,6 @@ def open_regular(path: str | os.PathLike[str], *, given: bool = False) -> Binary
         file.close()
         raise
     return file
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _check_regular(mode: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,7 +14,6 @@ import pytest
 from support.documents import TORCH, of_one
 from support.wheels import stub_sdist, stub_wheel
 
-from nvidia_variant_provider import strict_json
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.versions import KNOWN, WRITTEN
 from nvp import api
@@ -76,8 +76,7 @@ def test_no_page_is_written_through_a_link(tmp_path: Path) -> None:
     others.mkdir()
     stub_wheel(index, "demo", "1.0")
     (index / "demo").symlink_to(others, target_is_directory=True)
-    with pytest.raises(InputError, match="outside of the index"):
-        api.write_index(index)
+    assert "outside of the index" in str(api.write_index(index).files)
     assert not list(others.iterdir())
 
 
@@ -187,27 +186,57 @@ def test_no_file_of_a_directory_that_is_exchanged_for_a_moment_is_published(
     (project / "index.json").unlink()
     if name != "demo-1.0-variants.json":
         (project / "demo-1.0-variants.json").unlink()
-    before = sorted(os.listdir(project))
-    open_at_once = strict_json._open_at_once
+    real = os.open
 
-    def exchange(path: str, flags: int) -> int:
+    def exchange(path: str, flags: int, **options: Any) -> int:
         if os.path.basename(path) != name:
-            return open_at_once(path, flags)
+            return real(path, flags, **options)
         project.rename(tmp_path / "hidden")
         project.symlink_to(private, target_is_directory=True)
         try:
-            return open_at_once(path, flags)
+            return real(path, flags, **options)
         finally:
             project.unlink()
             (tmp_path / "hidden").rename(project)
 
+    for path in private.iterdir():
+        path.write_bytes(path.read_bytes() + b"SECRET")
     if name == "index.json":
-        (project / name).write_bytes((private / name).read_bytes())
-        before.append(name)
-    monkeypatch.setattr(strict_json, "_open_at_once", exchange)
-    files = upgrade(project, pages=pages)
-    assert "outside of the index" in str([file.problems for file in files])
-    assert sorted(os.listdir(project)) == sorted(before)
+        (project / name).write_text('{"_generator": "nvp", "files": []}')
+    monkeypatch.setattr(os, "open", exchange)
+    assert upgrade(project, pages=pages)
+    monkeypatch.undo()
+    read = {path.name: path.read_bytes() for path in project.iterdir()}
+    secret = hashlib.sha256((private / name).read_bytes()).hexdigest()
+    assert not [x for x in read.values() if b"SECRET" in x or secret.encode() in x]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+@pytest.mark.parametrize("place", ["index", "."])
+@pytest.mark.parametrize("pages", [True, False])
+def test_nothing_is_written_after_the_index_is_exchanged_for_a_link(
+    pages: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can write to the parent of the index can exchange it at any time."""
+    shared, others = tmp_path / "shared", tmp_path / "others"
+    (others / "index" / "demo").mkdir(parents=True)
+    project = shared / "index" / "demo"
+    for version in ("1.0", "2.0"):
+        of = of_one("cu126")
+        stub_wheel(project, "demo", version, "cu126", variant_json=of)
+    real, exchanged = os.replace, os.path.normpath(shared / place)
+
+    def exchange(*arguments: Any, **options: Any) -> None:
+        real(*arguments, **options)
+        if not os.path.islink(exchanged):
+            os.rename(exchanged, tmp_path / "hidden")
+            os.symlink(os.path.normpath(others / place), exchanged)
+
+    monkeypatch.setattr(os, "replace", exchange)
+    monkeypatch.setattr(static_pages, "_THREADS", 1)
+    with pytest.raises(InputError, match="outside of the index"):
+        upgrade(project, pages=pages)
+    assert [path for path in others.rglob("*") if path.is_file()] == []
 
 
 def test_links_inside_of_the_index_are_followed(tmp_path: Path) -> None:

@@ -16,14 +16,12 @@ import stat
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, partial
-from typing import IO, BinaryIO
+from typing import IO
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import (
     LARGE_BYTES,
-    open_regular,
     read_bytes,
-    unreadable,
 )
 
 TYPE_CHECKING = False
@@ -161,7 +159,7 @@ def load(
 def store(
     path: str | os.PathLike[str] | None, content: bytes, life: float | None = None
 ) -> None:
-    """Write a file of the cache atomically, and remove those that are too old."""
+    """Write a file of the cache atomically, and remove old files; see `write_own`."""
     from nvidia_variant_provider.detection.cache import write_own
 
     if path is None:
@@ -307,64 +305,15 @@ def replace_file(path: str | os.PathLike[str], text: str) -> None:
         file.write(harmless(text).encode())
 
 
-def path_of(file: BinaryIO) -> str:
+def path_of(file: int, path: str | os.PathLike[str]) -> str:
     """Return the path of an open file without links, which others may have exchanged.
 
     Only Linux tells the path of an open file.
     """
     try:
-        path = os.readlink(f"/proc/self/fd/{file.fileno()}")
-        return path.removesuffix(" (deleted)")
+        return os.readlink(f"/proc/self/fd/{file}").removesuffix(" (deleted)")
     except OSError:
-        return real_path(file.name)
-
-
-def open_below(root: str, path: str) -> BinaryIO:
-    """Open a regular file, unless links lead out of ``root``.
-
-    The links may be those of a stranger, who cannot read the file, and who may put them
-    in place of directories at any time. So the file that was opened counts.
-
-    :raises InputError: the file is not below ``root``, or cannot be opened.
-    """
-    try:
-        file = open_regular(path)
-        if path_of(file).startswith(os.path.join(real_path(root), "")):
-            return file
-        file.close()
-    except OSError as error:
-        raise unreadable(error, path) from None
-    message = "it is a link to a file outside of the index"
-    raise InputError(message, path=path, hint="move that file into the index")
-
-
-@contextlib.contextmanager
-def opened_below(root: str, folder: str) -> Iterator[int | None]:
-    """Make and open a directory, whose owner may exchange it for a link at any time.
-
-    The descriptor is ``None`` on Windows, where only few users can make links.
-
-    :raises OSError: the directory cannot be opened, or is not below ``root``.
-    """
-    if sys.platform == "win32":
-        os.makedirs(folder, exist_ok=True)
-        yield None
-        return
-    root = real_path(root)
-    parts = os.path.relpath(real_path(folder), root).split(os.sep)
-    if os.pardir in parts:
-        raise OSError(errno.ENOTDIR, "it is a link to a directory outside of the index")
-    # No part is a link now, so one that is a link when it is opened was exchanged.
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-    with contextlib.ExitStack() as stack:
-        place = os.open(root, flags)
-        stack.callback(os.close, place)
-        for part in parts:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=place)
-            place = os.open(part, flags, dir_fd=place)
-            stack.callback(os.close, place)
-        yield place
+        return real_path(path)
 
 
 @contextlib.contextmanager
@@ -378,7 +327,7 @@ def replacing(
 
     :param follows: whether the target of a symbolic link is replaced, not the link.
         The links in a directory may be those of a stranger, and lead to any file.
-    :param dir_fd: a descriptor of the directory of ``path``; see `opened_below`.
+    :param dir_fd: a descriptor of the directory of ``path``; see `Root` of `upgrading`.
     :raises InputError: the file cannot be written; the old file has not changed.
     """
     name = str(path)
@@ -415,35 +364,52 @@ def replacing(
         raise InputError(message, path=name, hint="check the path") from None
 
 
-def list_names(folder: str) -> list[str]:
+def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[str]:
     """Return the sorted names in a directory.
 
+    :param name: the name of the directory below ``dir_fd``, if that is given.
     :raises InputError: the directory cannot be read.
     """
+    place: str | int = folder
     try:
-        return sorted(os.listdir(folder))
+        if dir_fd is not None:
+            place = os.open(name or os.curdir, os.O_RDONLY, dir_fd=dir_fd)
+        return sorted(os.listdir(place))
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         raise InputError(message, path=folder, hint="check the directory") from None
+    finally:
+        if isinstance(place, int):
+            os.close(place)
 
 
-def list_folders(root: str) -> Iterator[tuple[str, list[str]]]:
+def list_folders(
+    root: str, dir_fd: int | None = None
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the root, as "", and its directories, each with the names in it.
 
     Hidden names are left out: archives made on macOS have a ``._`` file for each file.
+
+    :param dir_fd: a descriptor of the root, which a stranger may exchange for a link.
     """
 
-    def list_shown(path: str) -> list[str]:
-        return [name for name in list_names(path) if not name.startswith(".")]
+    def list_shown(name: str) -> list[str]:
+        names = list_names(os.path.join(root, name), name, dir_fd)
+        return [name for name in names if not name.startswith(".")]
 
-    names = list_shown(root)
+    def find(name: str) -> tuple[int, int] | None:
+        place = os.path.join(root, name) if dir_fd is None else name or os.curdir
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(place, dir_fd=dir_fd)
+            if stat.S_ISDIR(status.st_mode):
+                return status.st_dev, status.st_ino
+        return None
+
+    names = list_shown("")
     yield "", names
-    seen = {os.path.realpath(root)}
+    seen = {find("")}
     for name in names:
-        path = os.path.join(root, name)
-        if not os.path.isdir(path):
-            continue
         # A link to a directory that was already listed would list its files twice.
-        if (real := os.path.realpath(path)) not in seen:
-            seen.add(real)
-            yield name, list_shown(path)
+        if (folder := find(name)) is not None and folder not in seen:
+            seen.add(folder)
+            yield name, list_shown(name)

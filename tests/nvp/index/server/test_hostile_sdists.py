@@ -24,6 +24,7 @@ from nvp import api
 from nvp.index.server import static_files
 from nvp.index.server.static_files import read_file
 from nvp.signals import map_in_threads
+from nvp.upgrading.releases import Root
 
 INFO = "kern-1.0/PKG-INFO"
 BLANK = bytes(1 << 20)
@@ -119,7 +120,7 @@ def test_the_names_of_members_are_read_in_each_form(
             archive.add(source, f"{top}/{name}")
     entry = model.File(filename=path.name, url=path.name, hashes={})
     with path.open("rb") as file:
-        read, _ = read_file(str(tmp_path), file, None, entry)
+        read, _ = read_file(Root(str(tmp_path)), file, None, entry)
     assert read.requires_python == ">=3.9"
 
 
@@ -161,7 +162,7 @@ def test_methods_that_decompress_everything_are_refused(
     entry = model.File(filename=path.name, url=path.name, hashes={})
     method_error = pytest.raises(InputError, match="a method that wheels do not use")
     with method_error, path.open("rb") as file:
-        read_file(str(tmp_path), file, None, entry)
+        read_file(Root(str(tmp_path)), file, None, entry)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="any bytes are names on Linux")
@@ -193,7 +194,7 @@ def test_a_thread_ends_after_an_error_in_another_one(
         while True:  # until the other thread has failed
             entry = model.File(filename="x", url="x", hashes={})
             with contextlib.suppress(InputError), open(item, "rb") as file:
-                read_file(str(tmp_path), file, None, entry)
+                read_file(Root(str(tmp_path)), file, None, entry)
 
     with pytest.raises(InputError, match="damaged"):
         map_in_threads(2, work, ["", str(path)])

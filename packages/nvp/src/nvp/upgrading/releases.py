@@ -2,18 +2,23 @@
 
 In a directory, a release with wheels gets its metadata from the wheels: installers read
 ``variant.json`` of the wheel that they select, and fail if it contradicts the metadata.
+Everything is read and written below the `Root`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
-from collections.abc import Iterable, Sequence
+import sys
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, BinaryIO
 
-from nvidia_variant_provider.errors import InputError, join
+from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata import VariantsMetadata, versions
 from nvidia_variant_provider.metadata.document import (
     SUFFIX,
@@ -21,17 +26,144 @@ from nvidia_variant_provider.metadata.document import (
     parse_metadata_name,
     read_parsed,
 )
-from nvidia_variant_provider.strict_json import parse_json, read_stream, unreadable
+from nvidia_variant_provider.strict_json import (
+    open_regular,
+    parse_json,
+    read_stream,
+    unreadable,
+)
 
-from ..files import harmless, open_below, opened_below, real_path, replacing
+from ..files import harmless, list_names, path_of, real_path, replacing
 from ..metadata.checking import to_text
 from ..signals import reading
 from ..wheels.archive import parse_wheel_name
 from ..wheels.variant_json import combine, read_wheel_metadata
-from .remarks import Remark, Upgrade, rewrite_for_uv, without_repeats
+from .remarks import (
+    Remark,
+    Upgrade,
+    find_overruled,
+    rewrite_for_uv,
+    without_repeats,
+)
 from .upgrade import find_unread, upgrade
 
 logger = logging.getLogger(__name__)
+
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+"""The flags for directories, which must be searchable, but need not be readable."""
+
+
+class Root:
+    """A directory that is opened once, for files that others write or read.
+
+    A stranger may own a directory above or below it, and exchange that for a link at
+    any time. So every file is found from the descriptor, and not through links: only
+    their targets are, if these are below the directory. On Windows, where only few
+    users can make links, the descriptor is ``None``.
+
+    :param path: the directory.
+    :param below: a directory in it, from which it is opened as the parent.
+    :raises InputError: the directory cannot be opened.
+    """
+
+    def __init__(self, path: str, below: Root | None = None) -> None:
+        self.dir_fd: int | None = None
+        try:
+            if sys.platform == "win32":
+                self.path = real_path(path)
+            else:
+                place = os.pardir if below is not None else path
+                start = below.dir_fd if below is not None else None
+                self.dir_fd = os.open(place, _FOLDER, dir_fd=start)
+                # A thread may write after the end of the call that has opened this.
+                finalizer = weakref.finalize(self, os.close, self.dir_fd)
+                finalizer.atexit = False
+                self.path = path_of(self.dir_fd, path)
+        except (OSError, ValueError) as error:
+            raise unreadable(error, path) from None
+
+    @contextmanager
+    def opened(
+        self, folder: str, kind: str = "directory", *, makes: bool = False
+    ) -> Iterator[int | None]:
+        """Open a directory; yield its descriptor.
+
+        :param kind: what the user has named, for errors.
+        :param makes: whether to make a missing directory.
+        :raises OSError: the directory cannot be opened, or is not below this one.
+        """
+        real, start = (os.path.join(x, "") for x in (real_path(folder), self.path))
+        if not real.startswith(start):
+            reason = f"it is a link to a {kind} outside of the index"
+            raise OSError(errno.ENOTDIR, reason)
+        if self.dir_fd is None and makes:
+            os.makedirs(folder, exist_ok=True)
+        with ExitStack() as stack:
+            place = self.dir_fd
+            parts = real[len(start) :].split(os.sep)[:-1]
+            for part in parts if place is not None else ():
+                if makes:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=place)
+                # No part was a link, so one that is a link now was exchanged.
+                place = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
+                stack.callback(os.close, place)
+            yield place
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a regular file for reading.
+
+        :raises InputError: the file cannot be opened, or is not below this directory.
+        """
+        try:
+            folder, name = os.path.split(real_path(path))
+            with self.opened(folder, "file") as place:
+                found = None if place is None else (name, place)
+                return open_regular(path, place=found)
+        except (OSError, ValueError) as error:
+            raise unreadable(error, path) from None
+
+    def has(self, path: str) -> bool:
+        """Return whether there is a file or a link in a directory below this one.
+
+        :raises InputError: the directory is not below this one.
+        """
+        folder, name = os.path.split(path)
+        try:
+            with self.opened(folder) as place:
+                os.lstat(path if place is None else name, dir_fd=place)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise unreadable(error, path) from None
+        return True
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file atomically, and make its directory.
+
+        :raises InputError: the file cannot be written.
+        """
+        logger.info("writing %s", path)
+        folder = os.path.dirname(path)
+        try:
+            with (
+                self.opened(folder, makes=True) as place,
+                replacing(path, follows=False, dir_fd=place) as file,
+            ):
+                file.write(data)
+        except OSError as error:
+            message = f"cannot be written: {error.strerror}"
+            raise InputError(message, path=folder, hint="check the path") from None
+
+    def remove(self, path: str) -> None:
+        """Remove a file, and its directory if that is empty then."""
+        logger.info("removing %s", path)
+        folder, name = os.path.split(path)
+        with suppress(OSError), self.opened(folder) as place:
+            os.unlink(path if place is None else name, dir_fd=place)
+        above, name = os.path.split(folder)
+        with suppress(OSError), self.opened(above) as place:
+            os.rmdir(folder if place is None else name, dir_fd=place)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,45 +242,25 @@ def upgrade_folder(
     folder: str, *, write: bool = True, for_uv: bool = False
 ) -> list[UpgradedFile]:
     """Upgrade the releases of a directory, as `nvp.api.upgrade_index` does."""
-    try:
-        place = real_path(folder)
-        names = sorted(os.listdir(folder))
-    except OSError as error:
-        raise unreadable(error, folder) from None
-    files = upgrade_files(os.path.dirname(place), folder, names, for_uv)
+    root = Root(folder)
+    above = Root(os.path.dirname(root.path), root)
+    names = list_names(folder, dir_fd=root.dir_fd)
+    files = upgrade_files(above, folder, names, for_uv)
     if not files:
         message = f"the directory has no file *{SUFFIX} and no wheel with a label"
         raise InputError(message, path=folder, hint="name the directory of a project")
     for file in files:
         if write and file.changed and file.text is not None:
-            logger.info("writing %s", file.path)
-            write_below(place, file.path, harmless(file.text).encode())
+            root.write(file.path, harmless(file.text).encode())
     return files
 
 
-def write_below(root: str, path: str, data: bytes) -> None:
-    """Write a file atomically into a directory that `opened_below` opens.
-
-    :raises InputError: the file cannot be written.
-    """
-    folder = os.path.dirname(path)
-    try:
-        with (
-            opened_below(root, folder) as place,
-            replacing(path, follows=False, dir_fd=place) as file,
-        ):
-            file.write(data)
-    except OSError as error:
-        message = f"cannot be written: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the path") from None
-
-
 def upgrade_files(
-    root: str, folder: str, names: Iterable[str], for_uv: bool
+    root: Root, folder: str, names: Iterable[str], for_uv: bool
 ) -> list[UpgradedFile]:
     """Return the upgraded metadata of the releases in ``names``, without writing it.
 
-    :param root: the directory that contains all files, as in `open_below`.
+    :param root: contains all files.
     """
     releases, misnamed = _group(folder, names)
     files = [_upgrade_release(root, folder, release, for_uv) for release in releases]
@@ -213,7 +325,7 @@ def _parse_name(file_name: str) -> tuple[tuple[str, str] | None, str | None]:
 
 
 def _upgrade_release(
-    root: str, folder: str, release: _Release, for_uv: bool
+    root: Root, folder: str, release: _Release, for_uv: bool
 ) -> UpgradedFile:
     """Return the upgraded file of a release, made from its wheels if it has any."""
     name = release.files[0] if release.files else release.name
@@ -228,7 +340,7 @@ def _upgrade_release(
     unreadable_old: tuple[Remark, ...] = ()
     if release.files:
         try:
-            with open_below(root, path) as opened:
+            with root.open(path) as opened:
                 data = read_stream(opened, path)
             old = upgrade_text(path, data, for_uv=for_uv)
         except InputError as error:
@@ -272,7 +384,7 @@ def _merge(
     file = _with_metadata(file, metadata, data)
     if old is None or old.document is None or file.document is None:
         return file
-    overruled = _find_overruled(old.document, file.document)
+    overruled = find_overruled(old.document, file.document)
     return replace(file, losses=(*file.losses, *overruled))
 
 
@@ -285,7 +397,7 @@ def _with_metadata(
     return replace(file, text=text, changed=text.encode() != data)
 
 
-def _read_wheels(root: str, folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
+def _read_wheels(root: Root, folder: str, wheels: Sequence[tuple[str, str]]) -> Upgrade:
     """Return the merged and upgraded metadata of the wheels of a release.
 
     Wheels of the same schema version are combined before the upgrade, which then
@@ -299,7 +411,7 @@ def _read_wheels(root: str, folder: str, wheels: Sequence[tuple[str, str]]) -> U
         logger.debug("reading variant.json of %s", name)
         try:
             path = os.path.join(folder, name)
-            with reading(path), open_below(root, path) as file:
+            with reading(path), root.open(path) as file:
                 metadata, document = read_wheel_metadata(path, label, file)
         except InputError as error:
             error.path = name
@@ -335,24 +447,3 @@ def _read_wheels(root: str, folder: str, wheels: Sequence[tuple[str, str]]) -> U
         notes=without_repeats(notes),
         problems=without_repeats(problems),
     )
-
-
-def _find_overruled(
-    old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]
-) -> list[Remark]:
-    """Return the statements of the old file that the wheels lack or contradict."""
-    remarks = []
-    for section in ("default-priorities", "providers", "variants"):
-        for key, value in old[section].items():
-            if new[section].get(key) == value:
-                continue
-            gone = key not in new[section]
-            remark = Remark(
-                place=join(section, key),
-                message="no wheel here has it" if gone else "the wheels say otherwise",
-                hint="left out" if gone else "replaced by what the wheels say",
-                # A longer list of namespaces, for example, may change the order.
-                reorders=True,
-            )
-            remarks.append(remark)
-    return remarks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from nvidia_variant_provider.errors import InputError, join
 from nvidia_variant_provider.machine.environment import (
@@ -298,3 +298,24 @@ def _answer(
         known = wanted.get(feature.name, frozenset())
         answer[feature.name] = tuple(v for v in feature.values if v in known)
     return answer
+
+
+def find_overruled(
+    old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]
+) -> list[Remark]:
+    """Return the statements of the old file that the wheels lack or contradict."""
+    remarks = []
+    for section in ("default-priorities", "providers", "variants"):
+        for key, value in old[section].items():
+            if new[section].get(key) == value:
+                continue
+            gone = key not in new[section]
+            remark = Remark(
+                place=join(section, key),
+                message="no wheel here has it" if gone else "the wheels say otherwise",
+                hint="left out" if gone else "replaced by what the wheels say",
+                # A longer list of namespaces, for example, may change the order.
+                reorders=True,
+            )
+            remarks.append(remark)
+    return remarks

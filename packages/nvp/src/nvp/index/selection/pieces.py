@@ -217,7 +217,7 @@ def open_local(resource: model.LocalResource) -> BinaryIO:
     """
     file = open_regular(resource.path)
     index = getattr(resource, "index", None)
-    if index is None or is_of_index(Path(path_of(file)), index):
+    if index is None or is_of_index(Path(path_of(file.fileno(), file.name)), index):
         return file
     file.close()
     raise errors.ResourceUnavailable(resource.path.name)

@@ -31,8 +31,9 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
-from ...files import list_folders, open_below
+from ...files import list_folders
 from ...signals import count_input, go_on
+from ...upgrading.releases import Root
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,
@@ -138,27 +139,27 @@ def parse_file(folder: str, name: str) -> ListedFile | None:
     )
 
 
-def stat_of(path: str | int) -> tuple[int, int, float]:
-    """Return a file's size, its ``st_mtime_ns``, and its last change in seconds."""
-    status = os.stat(path)
+def stat_of(file: int) -> tuple[int, int, float]:
+    """Return the size, the ``st_mtime_ns`` and the last change in s of an open file."""
+    status = os.fstat(file)
     # On Windows, programs that copy files can set all timestamps: trust no timestamp.
     changed = status.st_ctime if os.name == "posix" else float("inf")
     return status.st_size, status.st_mtime_ns, max(status.st_mtime, changed)
 
 
 def read_file(
-    root: str, file: BinaryIO, known: model.File | None, entry: model.File
+    root: Root, file: BinaryIO, known: model.File | None, entry: model.File
 ) -> tuple[model.File, bytes | None]:
     """Return the entry of a file for a page, and METADATA if it must be written.
 
-    :param root: the directory of the index, for `open_below`.
+    :param root: the directory of the index.
     :param file: the open file; a metadata file must already be written.
     :param known: the entry of an earlier run, if the file has not changed since.
     :param entry: the entry without values from the content of the file.
     :raises InputError: the file cannot be read.
     """
     path = file.name
-    signed = True if os.path.isfile(f"{path}.asc") else None
+    signed = True if root.has(f"{path}.asc") else None
     entry = replace(entry, gpg_sig=signed)
     is_wheel = path.endswith(".whl")
     try:
@@ -186,12 +187,12 @@ def read_file(
     return entry, None if beside == hashes else found
 
 
-def metadata_hash(root: str, wheel: str) -> dict[str, str] | None:
+def metadata_hash(root: Root, wheel: str) -> dict[str, str] | None:
     """Return the hash of the METADATA file of a wheel; ``None`` if there is none."""
     path = wheel + METADATA
-    if not os.path.lexists(path):
+    if not root.has(path):
         return None
-    with open_below(root, path) as file:
+    with root.open(path) as file:
         return {"sha256": _digest(file)}
 
 

@@ -22,10 +22,10 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_stream
 
-from ...files import list_folders, open_below, opened_below
+from ...files import list_folders
 from ...findings import Reported
 from ...signals import map_in_threads
-from ...upgrading.releases import UpgradedFile, upgrade_files, write_below
+from ...upgrading.releases import Root, UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
 from ..http.urls import METADATA
@@ -113,21 +113,22 @@ class _Old:
     kept: model.PrivateMetadataMapping = _NOTHING
 
 
-def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
+def write_index(place: str, *, write: bool = True, for_uv: bool = False) -> StaticIndex:
     """Write the pages of a directory, as `nvp.api.write_index` does."""
-    folders = dict(list_folders(root))
+    root = Root(place)
+    folders = dict(list_folders(place, root.dir_fd))
     upgraded = [
         file
         for name, names in folders.items()
-        for file in upgrade_files(root, os.path.join(root, name), names, for_uv)
+        for file in upgrade_files(root, os.path.join(place, name), names, for_uv)
     ]
-    index = _Index(root, upgraded)
+    index = _Index(root, place, upgraded)
     for name in folders:
         index.read_old(name)
     listed = index.list_files(folders)
     if not (listed or index.problems or any(x.pages for x in index.old.values())):
         message = f"the directory has no wheel, *{SUFFIX} or source distribution"
-        raise InputError(message, path=root, hint="name the directory of an index")
+        raise InputError(message, path=place, hint="name the directory of an index")
     entries, texts = index.read(listed)
     if index.problems:
         problems = sorted(index.problems.values(), key=lambda file: file.path)
@@ -140,13 +141,14 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     if write:
         texts += [(f.path, f.text.encode()) for f in upgraded if f.changed and f.text]
         # Use threads, because each write waits for the disk.
-        map_in_threads(_THREADS, lambda text: _write(root, *text), texts)
+        map_in_threads(_THREADS, lambda text: root.write(*text), texts)
         for path, data in pages.items():
-            _write(root, path, data)
-        _remove(root, stale)
+            root.write(path, data)
+        for path in stale:
+            root.remove(path)
     described = []
     for project in sorted({*entries, *gone}):
-        paths = [os.path.join(root, project, name) for name in PAGES]
+        paths = [os.path.join(place, project, name) for name in PAGES]
         change = "written" if pages.keys() & paths else "unchanged"
         described.append(
             StaticPage(
@@ -163,29 +165,15 @@ def write_index(root: str, *, write: bool = True, for_uv: bool = False) -> Stati
     )
 
 
-def _write(root: str, path: str, data: bytes) -> None:
-    logger.info("writing %s", path)
-    write_below(root, path, data)
-
-
-def _remove(root: str, paths: list[str]) -> None:
-    for path in paths:
-        logger.info("removing %s", path)
-        folder, name = os.path.split(path)
-        with suppress(OSError), opened_below(root, folder) as place:
-            os.unlink(path if place is None else name, dir_fd=place)
-        with suppress(OSError):  # fails if there are other files
-            os.rmdir(folder)
-
-
 class _Index:
     """The directory of an index.
 
+    :param place: the path of the directory, which was opened as ``root``.
     :param upgraded: the metadata files, which are not written yet.
     """
 
-    def __init__(self, root: str, upgraded: list[UpgradedFile]) -> None:
-        self.root = root
+    def __init__(self, root: Root, place: str, upgraded: list[UpgradedFile]) -> None:
+        self.root, self.place = root, place
         self.problems = {file.path: file for file in upgraded if file.problems}
         self.notes: list[Remark] = []
         self.old: dict[str, _Old] = {}
@@ -211,11 +199,12 @@ class _Index:
             return
         old = self.old[folder] = _Old()
         for name, form in PAGES.items():
-            path, mark = os.path.join(self.root, folder, name), _MARKS[form]
-            if not os.path.lexists(path):
-                continue
+            path, mark = os.path.join(self.place, folder, name), _MARKS[form]
             try:
-                with open_below(self.root, path) as file:
+                if not self.root.has(path):
+                    continue
+                with self.root.open(path) as file:
+                    time = os.fstat(file.fileno()).st_mtime
                     data = read_stream(file, path, limit=LARGE_BYTES)
                 old.pages[path] = data
                 page = None
@@ -234,16 +223,16 @@ class _Index:
             old.meta |= page.meta.private_metadata
             old.kept |= page.private_metadata
             if form is Format.JSON_V1:
-                old.time = os.path.getmtime(path)
+                old.time = time
                 old.files = {file.filename: file for file in page.files}
 
     def list_files(self, folders: Mapping[str, list[str]]) -> list[ListedFile]:
         """Return the files for pages, sorted by project, version and name."""
         found: dict[tuple[object, ...], ListedFile] = {}
-        made = [os.path.split(os.path.relpath(p, self.root)) for p in self._texts]
+        made = [os.path.split(os.path.relpath(p, self.place)) for p in self._texts]
         present = [(folder, name) for folder in folders for name in folders[folder]]
         for folder, name in dict.fromkeys((*present, *made)):
-            path = os.path.join(self.root, folder, name)
+            path = os.path.join(self.place, folder, name)
             try:
                 file = parse_file(folder, name)
             except InputError as error:
@@ -258,7 +247,7 @@ class _Index:
                 continue
             first = found.setdefault(file.same, file)
             if first is not file:
-                other = os.path.join(self.root, first.folder, first.name)
+                other = os.path.join(self.place, first.folder, first.name)
                 message = f"is the same file for installers as {other}"
                 self._add_problem(path, InputError(message, hint="keep one of them"))
         return sorted(found.values(), key=lambda x: (x.project, x.version, x.name))
@@ -275,8 +264,8 @@ class _Index:
                 continue
             path, before, entry, metadata = result
             if before is not None:
-                with suppress(OSError):
-                    if stat_of(path) == before:
+                with suppress(InputError), self.root.open(path) as opened:
+                    if stat_of(opened.fileno()) == before:
                         before = None
             if before is not None:
                 error = InputError("has changed while it was read", hint="run again")
@@ -289,7 +278,7 @@ class _Index:
     def _read(
         self, file: ListedFile
     ) -> tuple[str, tuple[int, int, float] | None, model.File, bytes | None] | None:
-        path = os.path.join(self.root, file.folder, file.name)
+        path = os.path.join(self.place, file.folder, file.name)
         old = self.old[file.project]
         text = self._texts.get(path)
         entry = model.File(
@@ -304,7 +293,7 @@ class _Index:
                 entry = replace(entry, hashes=hashes, size=len(text))
                 return path, None, entry, None
             last = old.files.get(file.name)
-            with open_below(self.root, path) as opened:
+            with self.root.open(path) as opened:
                 before = stat_of(opened.fileno())
                 size, _, time = before
                 settled = last is not None and time + _SETTLED < old.time
@@ -353,7 +342,7 @@ class _Index:
         page: model.ProjectDetail | model.ProjectList,
     ) -> None:
         for name, form in PAGES.items():
-            path, mark = os.path.join(self.root, folder, name), _MARKS[form]
+            path, mark = os.path.join(self.place, folder, name), _MARKS[form]
             text = render(page, form).decode()
             if form is Format.HTML_V1:
                 text = text.replace("<head>", f"<head>\n{mark}", 1)
@@ -370,7 +359,7 @@ class _Index:
                 wheel = name.removesuffix(METADATA)
                 if wheel == name or not wheel.endswith(".whl") or wheel in present:
                     continue
-                path = os.path.join(self.root, folder, wheel)
+                path = os.path.join(self.place, folder, wheel)
                 with suppress(InputError, OSError):
                     if wheel in last and (
                         last[wheel].dist_info_metadata == metadata_hash(self.root, path)
