@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 from support.documents import document, nvidia
+from support.loopback import H100
 
 from nvidia_variant_provider.metadata import versions
 from nvidia_variant_provider.metadata.document import metadata_from_dict
+from nvidia_variant_provider.resolution.resolver import resolve_metadata
 from nvp import api
 from nvp.lint.documents import check_document
 from nvp.lint.findings import Collector
 from nvp.metadata.checking import find_unanswered
-from nvp.metadata.requirements import explain_requirement
+from nvp.metadata.requirements import SelectedVariant, explain_requirement
 from nvp.upgrading.upgrade import upgrade
 from nvp.wheels import variant_json
 
@@ -108,6 +110,20 @@ def test_values_with_priorities_are_not_compared_in_pairs() -> None:
     assert Value.compared < 10 * 60
     text = api.upgrade(json.dumps(given)).text
     assert text is not None
+
+
+def test_supported_values_are_not_compared_in_pairs() -> None:
+    """A label with 170,000 values took two minutes."""
+    given = unanswered(1)
+    given["variants"] = {"a": {"n0": {"f": [*map(str, values(60))]}}}
+    metadata = metadata_from_dict(given)
+    static = metadata.providers["n0"].replace(static_properties={"f": (*values(60),)})
+    metadata = metadata.replace(providers={"n0": static})
+    resolution = resolve_metadata(metadata, H100)
+    Value.compared = 0
+    variant = SelectedVariant.of("a", resolution)
+    assert {value for _, _, value in variant.properties} == {*map(str, values(60))}
+    assert Value.compared < 10 * 60
 
 
 def test_each_label_of_the_wheels_of_a_release_is_compared_once(

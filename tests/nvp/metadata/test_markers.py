@@ -75,6 +75,17 @@ class TestPepExamples:
         assert kept(marker.format("120_real"), variant) == "dep"
         assert kept(marker.format("110_real"), variant) is None
 
+    @pytest.mark.parametrize(
+        "marker",
+        [
+            '"nvidia :: sm_arch" in variant_properties',
+            '"nvidia" in variant_features',
+            '"nvidia :: sm_arch" in variant_namespaces',
+        ],
+    )
+    def test_each_set_has_members_of_one_kind(self, marker: str) -> None:
+        assert kept(marker) is None
+
 
 class TestOtherMarkersStay:
     @pytest.mark.parametrize(

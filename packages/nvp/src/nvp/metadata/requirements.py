@@ -21,7 +21,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property
 from typing import TypeAlias
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -91,8 +91,8 @@ def explain_requirement(text: str) -> str | None:
 
 
 _LABEL = "variant_label"
-_SETS = ("variant_properties", "variant_features", "variant_namespaces")
-_NAMES = (_LABEL, *_SETS)
+_LENGTHS = {"variant_properties": 3, "variant_features": 2, "variant_namespaces": 1}
+_NAMES = (_LABEL, *_LENGTHS)
 
 _TOKEN = re.compile(
     r"""
@@ -111,7 +111,7 @@ _DEEPEST = 100
 RecursionError here or in the installer."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class SelectedVariant:
     """The values of the variant markers of one wheel on one machine.
 
@@ -127,23 +127,24 @@ class SelectedVariant:
     @classmethod
     def of(cls, label: str, resolution: Resolution) -> SelectedVariant:
         """Create the values for a label on the machine of a resolution."""
+        supported = resolution.supported
         return cls(
             label=label,
             properties=frozenset(
-                (item.namespace, item.feature, item.value)
-                for item in resolution.properties(label)
-                if item.value
-                in resolution.supported.get(item.namespace, {}).get(item.feature, ())
+                (namespace, feature, value)
+                for namespace, features in resolution.metadata.variants[label].items()
+                for feature, values in features.items()
+                for value in frozenset(values).intersection(
+                    supported.get(namespace, {}).get(feature, ())
+                )
             ),
         )
 
-
-@lru_cache(maxsize=64)
-def _values(variant: SelectedVariant, marker: str) -> frozenset[str]:
-    """Return the members of a set-valued marker, without spaces around ``::``."""
-    # PEP 825: features and namespaces "are derived from variant_properties".
-    length = len(_SETS) - _SETS.index(marker)
-    return frozenset("::".join(item[:length]) for item in variant.properties)
+    @cached_property
+    def members(self) -> frozenset[tuple[str, ...]]:
+        """The members of the set-valued markers, which differ in length."""
+        # PEP 825: features and namespaces "are derived from variant_properties".
+        return frozenset(x[:length] for x in self.properties for length in (1, 2, 3))
 
 
 NON_VARIANT = SelectedVariant(label="")
@@ -203,7 +204,7 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> _Expression:
-        expression = self._joined("or")
+        expression = self._alternatives()
         if self._next < len(self._tokens):
             raise self._error("expected the end of the marker")
         return expression
@@ -218,13 +219,15 @@ class _Parser:
             if match.lastgroup and match.lastgroup != "space":
                 yield match.lastgroup, match.group()
 
-    def _joined(self, word: str) -> _Expression:
-        read = partial(self._joined, "and") if word == "or" else self._atom
+    def _alternatives(self) -> _Expression:
+        return self._joined("or", lambda: self._joined("and", self._atom))
+
+    def _joined(self, word: str, read: Callable[[], _Expression]) -> _Expression:
         parts = [read()]
         while self._peek() == ("joint", word):
             self._next += 1
             parts.append(read())
-        return _join(word, parts)
+        return _join(word, parts) if len(parts) > 1 else parts[0]
 
     def _atom(self) -> _Expression:
         if self._peek() != ("bracket", "("):
@@ -233,7 +236,7 @@ class _Parser:
         if self._depth > _DEEPEST:
             raise self._error("parentheses are nested too deeply")
         self._next += 1
-        expression = self._joined("or")
+        expression = self._alternatives()
         if self._peek() != ("bracket", ")"):
             raise self._error("expected a closing parenthesis")
         self._next += 1
@@ -267,8 +270,9 @@ class _Parser:
             raise self._error(
                 f'{written}: {name} is a set: write "..." in {name} or not in'
             )
-        member = "::".join(map(str.strip, text.split("::")))
-        return (member in _values(self._variant, name)) is (operation == "in")
+        member = tuple(map(str.strip, text.split("::")))
+        has = len(member) == _LENGTHS[name] and member in self._variant.members
+        return has is (operation == "in")
 
     def _peek(self) -> tuple[str, str] | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None
