@@ -33,6 +33,10 @@ _LIFE_WITH_PROBLEMS = 600
 """Seconds for which a result with a reason code is valid."""
 
 _MAX_BYTES = 1024 * 1024
+_MOST_KEPT, _BLOCK = 256 * 1024 * 1024, 4096
+"""The maximum size of the files with a limited age in a directory, and the size that a
+file takes in addition to its content, in bytes."""
+
 _AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _AT_ONCE: int = getattr(os, "O_NONBLOCK", 0)
 """Flags for `os.open`; 0 for flags that the platform does not have."""
@@ -220,6 +224,7 @@ def write_own(path: str, content: bytes, life: float | None = None) -> None:
     """Atomically write a file that `read_own` accepts.
 
     :param life: the age in seconds from which all files of the directory are removed.
+        If these files are too large together, the oldest are removed earlier.
     :raises OSError: the file cannot be written, or `why_no_cache` forbids it.
     """
     _make_folder(os.path.dirname(path))
@@ -234,26 +239,41 @@ def write_own(path: str, content: bytes, life: float | None = None) -> None:
         _remove(unfinished)
         raise
     if life is not None:
-        _remove_old(os.path.dirname(path), life)
+        _remove_old(os.path.dirname(path), life, len(content))
 
 
-_cleared: dict[str, float] = {}
+_cleared: dict[str, tuple[float, int]] = {}
+"""When each directory was last cleared, and the bytes written since then."""
 
 
-def _remove_old(folder: str, life: float) -> None:
-    """Remove the files of a directory that `read_own` ignores, once a day."""
+def _remove_old(folder: str, life: float, size: int) -> None:
+    """Remove the files of a directory that are too old, and the oldest of too many.
+
+    This is done once a day, and after many bytes were written.
+
+    :param size: the size of the file that was written.
+    """
     now = time.time()
-    if now - _cleared.get(folder, 0) < _LIFE:
+    last, written = _cleared.get(folder, (0.0, 0))
+    written += size + _BLOCK
+    _cleared[folder] = last, written
+    if now - last < _LIFE and written < _MOST_KEPT // 16:
         return
-    _cleared[folder] = now
+    _cleared[folder] = now, 0
+    files = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)
-                if stat.S_ISREG(status.st_mode) and now - status.st_mtime >= life:
-                    os.unlink(entry.path)
+                if stat.S_ISREG(status.st_mode):
+                    files.append((status.st_mtime, status.st_size, entry.path))
     except OSError:  # such as that of a file that another process has removed
         return
+    left = _MOST_KEPT
+    for since, length, path in sorted(files, reverse=True):
+        left -= length + _BLOCK
+        if left < 0 or now - since >= life:
+            _remove(path)
 
 
 def _make_folder(folder: str) -> None:

@@ -247,6 +247,20 @@ def test_a_directory_is_ignored(node: Machine) -> None:
     assert os.listdir("/proc/self/fd") == before
 
 
+def test_the_oldest_of_many_files_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index filled the disk with METADATA, which is kept for a month."""
+    monkeypatch.setattr(cache, "_MOST_KEPT", 16 * 5000)
+    monkeypatch.setattr(cache, "_cleared", {})
+    now, names = time.time(), [f"{number:02}" for number in range(40)]
+    for number, name in enumerate(names):
+        path = tmp_path / "kept" / name
+        cache.write_own(str(path), bytes(5000 - cache._BLOCK), life=3600)
+        os.utime(path, (now - 100 + number,) * 2)
+    assert sorted(os.listdir(tmp_path / "kept")) == names[-16:]
+
+
 def test_a_folder_that_cannot_be_written_is_not_an_error(
     node: Machine, tmp_path: Path
 ) -> None:
