@@ -143,6 +143,17 @@ def test_a_file_without_a_hash_may_change_at_its_url() -> None:
     assert read().endswith(b"Summary: other\n")
 
 
+def test_metadata_in_memory_is_limited_by_its_size() -> None:
+    """METADATA of 256 wheels, each of 4 MB, took a gigabyte."""
+    store = MetadataStore(None, time.monotonic)
+    wheels = [file("torch", f"{number}.0") for number in range(20)]
+    for wheel in wheels:
+        store.keep(wheel, Kept(bytes(4 * 1024 * 1024)))
+    found = [wheel for wheel in wheels if store.find(wheel) is not None]
+    assert found == wheels[-len(found) :]
+    assert 4 < len(found) < 9
+
+
 @pytest.mark.parametrize("kind", ["metadata", "json"])
 def test_a_record_on_disk_is_for_one_url(kind: str, tmp_path: Path) -> None:
     """Tenants of a file server may differ in the query or in the user alone."""

@@ -71,8 +71,8 @@ _PAGE, _FILE = 4096, 400
 """The memory of a value after each character of a page, of a page, and of a file, in
 bytes. These are measured: a page of many small values takes 35 times its size."""
 
-_REMEMBERED = 256
-"""The maximum number of wheels whose METADATA is cached in memory."""
+_REMEMBERED = 32 * 1024 * 1024
+"""The maximum size of METADATA that is cached in memory, in bytes."""
 
 _NOTED, _MOST_PARTS = 20_000, 8
 """The maximum number of wheels that are recorded for verification, and the maximum
@@ -177,7 +177,9 @@ class MetadataStore:
 
     def __init__(self, folder: Path | None, clock: Callable[[], float]) -> None:
         self._folder = folder
-        self._memory: Aging[str, Kept] = Aging(_REMEMBERED, FRESH, clock)
+        self._memory: Aging[str, Kept] = Aging(
+            _REMEMBERED, FRESH, clock, weigh=lambda kept: _PAGE + len(kept.content)
+        )
         self._unverified: Aging[str, tuple[Parts, ...]] = Aging(_NOTED, FOREVER)
         self._refused: Aging[str, str] = Aging(_NOTED, FRESH, clock)
         # The last `whole_key`, which differs if the page now has another signature.
