@@ -49,6 +49,7 @@ from .wheel_files import SMALLEST
 if TYPE_CHECKING:
     from ...metadata.requirements import SelectedVariant
     from ...wheels.rewriting import RewritePlan
+    from .shown import Room
 
 logger = logging.getLogger(__name__)
 
@@ -237,6 +238,10 @@ SentWheel = EvaluatedWheel | ComparedWheel | CopiedWheel
 """Resources that installers must get from here, and not by a redirect."""
 
 
+Make = Callable[[], "SelectedVariant"]
+"""Returns the variant of a wheel; called only if markers may depend on it."""
+
+
 class Evaluator:
     """Resolves the variant markers in wheels of a repository.
 
@@ -248,16 +253,30 @@ class Evaluator:
         self._reader = reader
 
     async def evaluate(
-        self, project: str, file: model.File, variant: SelectedVariant
+        self,
+        project: str,
+        file: model.File,
+        variant: Make,
+        room: Room | None = None,
     ) -> bytes | None:
         """Return METADATA with variant markers resolved; ``None`` without markers.
 
+        :param room: limits METADATA that is read for a page.
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
         from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
-        evaluated = evaluate_core_metadata(metadata, variant)
+        # METADATA with markers, which nearly no wheel has, counts twice: it takes longer.
+        has_markers = b"variant_" in metadata
+        if room is not None:
+            room.add_core(len(metadata) * (1 + has_markers))
+        if not has_markers:
+            return None
+        # There may be very many markers and properties: do not delay other requests.
+        evaluated = await asyncio.to_thread(
+            lambda: evaluate_core_metadata(metadata, variant())
+        )
         return None if evaluated == metadata else evaluated
 
     async def read_requirements(
@@ -270,13 +289,15 @@ class Evaluator:
         from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
-        return parse_requires(evaluate_core_metadata(metadata, variant))
+        return await asyncio.to_thread(
+            lambda: parse_requires(evaluate_core_metadata(metadata, variant))
+        )
 
     async def rewrite(
         self,
         project: str,
         file: model.File,
-        variant: SelectedVariant,
+        variant: Make,
     ) -> EvaluatedWheel | None:
         """Return the wheel with variant markers resolved; ``None`` without markers.
 
@@ -284,13 +305,14 @@ class Evaluator:
         """
         from ...wheels.rewriting import evaluate_core_metadata, plan_rewrite
 
-        evaluate = functools.partial(evaluate_core_metadata, variant=variant)
         parts = Parts()
         original = await find_own(self._index, project, file)
         plan = await self._reader.open(
             original,
             file.filename,
-            lambda opened: plan_rewrite(opened, evaluate),
+            lambda opened: plan_rewrite(
+                opened, lambda data: evaluate_core_metadata(data, variant())
+            ),
             parts,
         )
         if plan is None:
@@ -309,7 +331,7 @@ class Evaluator:
         self,
         project: str,
         file: model.File,
-        variant: SelectedVariant,
+        variant: Make,
         refusal: str | None,
     ) -> HeldWheel | None:
         """Return a wheel to rewrite after its download; ``None`` if it is a local file.
@@ -321,7 +343,9 @@ class Evaluator:
         original = await find_own(self._index, project, file)
         if not isinstance(original, model.HttpResource):
             return None
-        evaluate = functools.partial(evaluate_core_metadata, variant=variant)
+
+        def evaluate(data: bytes) -> bytes:
+            return evaluate_core_metadata(data, variant())
 
         async def plan(copy: CopiedWheel) -> RewritePlan | None:
             await self._reader.keep_copy(file, copy)
@@ -340,14 +364,16 @@ class Evaluator:
         )
 
     async def depends_on_variant(
-        self, project: str, file: model.File, variant: SelectedVariant
+        self, project: str, file: model.File, variant: Make, room: Room
     ) -> bool | str | None:
         """Return whether a wheel will be rewritten, or why that is unknown.
 
         :returns: ``None`` if the complete wheel must be downloaded to find out.
         """
         try:
-            return await self.evaluate(project, file, variant) is not None
+            async with room.requests:
+                room.check()
+                return await self.evaluate(project, file, variant, room) is not None
         except NoRangesError:
             return None
         except InputError as error:

@@ -23,46 +23,53 @@ from .wheel_files import find_labels, has_label
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
 
-_MOST_METADATA, _AT_ONCE = MAX_BYTES, 8
-"""The maximum size in bytes of all variant metadata of a page, and the maximum number
-of releases that are read at a time. Real releases have some kilobytes."""
+_MOST_METADATA, _RELEASES, _REQUESTS = MAX_BYTES, 8, 32
+"""The maximum size in bytes of all metadata that is read for a page, and the maximum
+numbers of its releases and METADATA at a time. Real releases have some kilobytes."""
+
+_REQUEST = 4096
+"""The number of bytes that take as much time as a request."""
 
 _LARGE = 512 * 1024
 """The size in bytes of variant metadata from which pages are made one at a time."""
 
 
 class Room:
-    """Limits the variant metadata of a page, which may be tiny when compressed.
+    """Limits the metadata that is read for a page, and may be tiny when compressed.
+
+    A document counts for each release that has it, because each is resolved. METADATA,
+    which takes less time and memory, counts for an eighth of its size and a request.
 
     :param turn: taken before much of it is parsed, which takes ten times its size.
-    :param sizes: the size in bytes of each document that was read.
-    :param total: the size in bytes of all of them.
+    :param total: the size in bytes of all documents.
     """
 
     def __init__(self, turn: Turn) -> None:
-        self.turns = asyncio.Semaphore(_AT_ONCE)
+        self.releases = asyncio.Semaphore(_RELEASES)
+        self.requests = asyncio.Semaphore(_REQUESTS)
         self._turn = turn
-        self.sizes: dict[str, int] = {}
         self.total = 0
         self._is_full = False
 
-    def add(self, document: str, size: int) -> None:
-        """Count a document, unless it was counted before.
+    def add(self, size: int) -> None:
+        """Count a document.
 
         :raises InputError: there is no room for the document, and for no further one.
         """
-        if document not in self.sizes:
-            self._is_full |= self.total + size > _MOST_METADATA
-            self.check()
-            self.total += size
-            self.sizes[document] = size
+        self._is_full |= self.total + size > _MOST_METADATA
+        self.check()
+        self.total += size
 
-    async def admit(self, document: str, size: int) -> None:
+    def add_core(self, size: int) -> None:
+        """Count METADATA of a wheel; see `add`."""
+        self.add((size + _REQUEST) // 8)
+
+    async def admit(self, size: int) -> None:
         """Count a document, and wait until it may be parsed.
 
         :raises InputError: there is no room for the document.
         """
-        self.add(document, size)
+        self.add(size)
         await self.wait()
 
     async def wait(self) -> None:

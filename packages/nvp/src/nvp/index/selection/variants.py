@@ -11,6 +11,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -82,18 +83,17 @@ class ReleaseReader:
         :param room: limits the documents of all releases of the page.
         :raises InputError: the metadata file, or a wheel read instead, is unusable.
         """
-        async with room.turns:
-            room.check()
-            if release.metadata is None:
-                return await self._combine(index, project, release, files, room)
-            return await self._read(index, project, files[release.metadata], room)
+        room.check()
+        if release.metadata is None:
+            return await self._combine(index, project, release, files, room)
+        return await self._read(index, project, files[release.metadata], room)
 
     async def _read(
         self, index: SimpleRepository, project: str, file: model.File, room: Room
     ) -> VariantsMetadata:
         expected = file.hashes.get("sha256", "").lower()
         if (known := self._documents.get(expected)) is not None:
-            await room.admit(expected, known[1])
+            await room.admit(known[1])
             return known[0]
         body = await self.reader.read(index, project, file.filename)
         from nvidia_variant_provider.metadata import read_metadata
@@ -102,7 +102,7 @@ class ReleaseReader:
         if name := find_other(body, file.hashes):
             message = f"its {name} is not the one that the page gives"
             raise InputError(message, path=file.filename, hint="report it to the index")
-        await room.admit(digest, len(body))
+        await room.admit(len(body))
         if known := self._documents.get(digest):
             return known[0]
         metadata = await asyncio.to_thread(read_metadata, body, path=file.filename)
@@ -126,38 +126,37 @@ class ReleaseReader:
         listed = sorted(given, key=attrgetter("url"))
         key = repr([(key_of(x), x.size, x.upload_time) for x in listed])
         if (known := self._combined.get(key)) is not None:
-            await room.admit(key, known[1])
+            await room.admit(known[1])
             return known[0]
         if len(first) > _MOST_LABELS:
             message = f"there is no metadata file, and wheels of {len(first)} labels"
             raise InputError(message, hint="ask the index for the metadata file")
         logger.info("%s %s: reading %d wheels", project, release.version, len(first))
-        parts = await asyncio.gather(
+        found = await asyncio.gather(
             *(self._read_wheel(index, project, wheel, room) for wheel in first.values())
         )
-        merged, problems = combine(parts)
+        merged, problems = combine([part[:2] for part in found])
         if problems:
             raise problems[0]
-        size = sum(room.sizes[name] for name, _ in parts)
         await room.wait()
-        self._combined.put(key, (merged, size))
+        self._combined.put(key, (merged, sum(part[2] for part in found)))
         return merged
 
     async def _read_wheel(
         self, index: SimpleRepository, project: str, wheel: Wheel, room: Room
-    ) -> tuple[str, VariantsMetadata]:
+    ) -> tuple[str, VariantsMetadata, int]:
         from ...wheels.variant_json import read_wheel_metadata
 
         name, label = wheel.file_name, wheel.parts.label or ""
 
-        def read(file: BinaryIO) -> VariantsMetadata:
+        def read(file: BinaryIO) -> tuple[str, VariantsMetadata, int]:
             room.check()
             metadata, document = read_wheel_metadata(name, label, file)
-            room.add(name, len(str(document)))
-            return metadata
+            room.add(size := len(str(document)))
+            return name, metadata, size
 
         resource = await index.get_resource(project, name)
-        return name, await self.reader.open(resource, name, read)
+        return await self.reader.open(resource, name, read)
 
 
 class ReleaseResolver:
@@ -240,7 +239,7 @@ class VariantSelector:
     ) -> dict[str, ShownRelease]:
         """Select the variants of each release.
 
-        :param room: limits the metadata of the page.
+        :param room: limits the metadata of the page; the newest releases come first.
         :param bases: the number above which the ranks of each version start.
         :param pinned: the label that all wheels must have.
         :param named: the names of the regular wheels with the requested label.
@@ -250,22 +249,24 @@ class VariantSelector:
             name: (file.requires_python, bool(file.yanked))
             for name, file in files.items()
         }
-        read = {*sorted(releases, key=Version, reverse=True)[:_REMEMBERED]}
-        shown_releases = await asyncio.gather(
-            *(
-                self._choose(
+        newest = sorted(releases, key=Version, reverse=True)
+
+        async def choose(number: int, version: str) -> ShownRelease:
+            async with room.releases:
+                return await self._choose(
                     project,
-                    release,
+                    releases[version],
                     files,
                     conditions,
                     pinned=pinned,
                     named=named,
-                    room=room if release.version in read else None,
-                    base=bases.get(canonicalize_version(release.version), 0),
+                    room=room if number < _REMEMBERED else None,
+                    base=bases.get(canonicalize_version(version), 0),
                 )
-                for release in releases.values()
-            )
-        )
+
+        found = await asyncio.gather(*map(choose, count(), newest))
+        chosen = dict(zip(newest, found, strict=True))
+        shown_releases = [chosen[version] for version in releases]
         for shown in shown_releases:
             logger.info(
                 "%s %s: showing %s of labels %s",
@@ -344,11 +345,11 @@ class VariantSelector:
                 f"does not have their labels: {', '.join(unknown[:5])}"
             )
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
-        labels = [label for label in resolution.compatible if pinned in (None, label)]
-        labels = labels[:_MOST_LABELS]
+        fitting = (label for label in resolution.compatible if pinned in (None, label))
+        labels = [*islice(fitting, _MOST_LABELS)]
         make = functools.partial(make_offers, release, base=base, conditions=conditions)
         offers, hidden = await asyncio.to_thread(make, labels)
-        markers = await self._find_markers(project, offers, resolution, files)
+        markers = await self._find_markers(project, offers, resolution, files, room)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}
         if unread:
             # Hide unread wheels: installers could not read their markers, if any.
@@ -370,6 +371,7 @@ class VariantSelector:
         offers: Sequence[Offer],
         resolution: Resolution,
         files: Mapping[str, model.File],
+        room: Room,
     ) -> dict[str, bool | str | None]:
         """Map each label to the result of `depends_on_variant` for one of its wheels.
 
@@ -378,16 +380,13 @@ class VariantSelector:
         if not self._selection.rewrites:
             return {}
         first = {offer.label: offer for offer in reversed(offers)}
-        replies = await asyncio.gather(
-            *(
-                self.evaluator.depends_on_variant(
-                    project,
-                    files[offer.wheel.file_name],
-                    SelectedVariant.of(offer.label, resolution),
-                )
-                for offer in first.values()
-            )
-        )
+
+        async def find(offer: Offer) -> bool | str | None:
+            file = files[offer.wheel.file_name]
+            variant = functools.partial(SelectedVariant.of, offer.label, resolution)
+            return await self.evaluator.depends_on_variant(project, file, variant, room)
+
+        replies = await asyncio.gather(*map(find, first.values()))
         return dict(zip(first, replies, strict=True))
 
     async def evaluate(
@@ -408,7 +407,7 @@ class VariantSelector:
         name = offer.wheel.file_name
         if file is None or release.resolution is None:
             return None
-        variant = SelectedVariant.of(offer.label, release.resolution)
+        variant = functools.partial(SelectedVariant.of, offer.label, release.resolution)
         refusal = _NEEDS_HASHES if self._selection.requires_hashes else None
         try:
             content = await self.evaluator.evaluate(release.project, file, variant)
