@@ -10,21 +10,26 @@ from typing import Any
 
 import pytest
 from packaging.version import Version
+from simple_repository import model
 from support.documents import PROVIDER, TORCH_LABELS, document, of_one
 from support.loopback import H100
+from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
 from nvidia_variant_provider.machine.environment import CudaVersion
 from nvidia_variant_provider.metadata import VariantsMetadata, read_metadata
 from nvidia_variant_provider.resolution.inputs import Priorities
 from nvidia_variant_provider.resolution.resolver import Resolution
+from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
 from nvp.index.selection import shown
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.core_metadata import EvaluatedWheel
 from nvp.index.selection.options import Selection
+from nvp.index.selection.shown import ShownPage
 from nvp.index.selection.variants import ReleaseResolver
 from nvp.index.server.places import FolderUpstream
+from nvp.index.server.served_locks import ListedUpstream
 from nvp.metadata.requirements import SelectedVariant
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
@@ -119,6 +124,43 @@ def test_metadata_of_the_wheels_of_a_page_is_bounded(
         release = page.releases[version]
         reason = release.problem or release.unread["cu126"]
         assert "MiB of metadata" in reason
+
+
+def test_the_parts_of_wheels_that_are_read_for_a_page_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists of members of 512 wheels took gigabytes, and minutes."""
+    members = {f"{number:090}": b"" for number in range(3000)}
+    paths = [
+        stub_wheel(
+            tmp_path,
+            "demo",
+            f"{number}.0",
+            "cu126",
+            variant_json=of_one("cu126"),
+            members=members,
+        )
+        for number in range(8)
+    ]
+    answers = {f"/{path.name}": Answer(body=path.read_bytes()) for path in paths}
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+    monkeypatch.setattr(shown, "_MOST_METADATA", 25_000)
+    monkeypatch.setattr(shown, "_RELEASES", 1)
+
+    async def show(files: list[model.File]) -> ShownPage:
+        index, client = ListedUpstream({"demo": files}), Client()
+        made = VariantRepository(index, selection=selection, client=client)
+        _, page = await made.show("demo")
+        await client.close()
+        return page
+
+    with serve_answers(answers) as server:
+        urls = {path.name: f"{server.url}/{path.name}" for path in paths}
+        page = asyncio.run(show([model.File(*item, {}) for item in urls.items()]))
+        assert sum(server.sent.values()) < 5 * len(answers[f"/{paths[0].name}"].body)
+    shows = [bool(page.releases[f"{number}.0"].labels) for number in range(8)]
+    assert shows == sorted(shows)
+    assert 0 < sum(shows) < 5
 
 
 def test_markers_do_not_delay_other_requests(

@@ -267,7 +267,7 @@ class Evaluator:
         from ...wheels.rewriting import evaluate_core_metadata
 
         metadata = await self._reader.read_metadata(self._index, project, file)
-        # METADATA with markers, which nearly no wheel has, counts twice: it takes longer.
+        # METADATA with markers, which few wheels have, counts twice: it takes longer.
         has_markers = b"variant_" in metadata
         if room is not None:
             room.add_core(len(metadata) * (1 + has_markers))

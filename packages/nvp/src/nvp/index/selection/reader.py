@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar, cast
@@ -72,15 +73,11 @@ _IN_ALL = 32
 _INSPECTED = 20_000
 """The maximum number of wheels whose inspections are cached for some minutes."""
 
-_DAMAGED = (
-    InputError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-)
+_DAMAGED = InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError
 """The exceptions that a damaged record in the cache may cause."""
+
+COUNTS: ContextVar[Callable[[int], None] | None] = ContextVar("counts", default=None)
+"""Called with the number of bytes of each part of a wheel that is read."""
 
 _LONG = 1800.0
 """The time limit for the download of a wheel in seconds."""
@@ -150,7 +147,7 @@ class Reader:
         :raises InputError: the file cannot be read.
         """
         resource = self.find_copy(resource)
-        loop = asyncio.get_running_loop()
+        loop, count = asyncio.get_running_loop(), COUNTS.get()
         url = resource.url if isinstance(resource, model.HttpResource) else ""
         if self._whole.get(url):
             raise NoRangesError("the server does not serve parts", url)
@@ -166,7 +163,7 @@ class Reader:
                     return read(local)
             if isinstance(resource, model.HttpResource):
                 own = client_of(resource, self.client)
-                opened = RangeFile(own, resource.url, loop, parts=parts)
+                opened = RangeFile(own, resource.url, loop, parts=parts, arrived=count)
                 with io.BufferedReader(opened) as file:
                     return read(file)
             raise _unknown(name)

@@ -27,8 +27,9 @@ _MOST_METADATA, _RELEASES, _REQUESTS = MAX_BYTES, 8, 32
 """The maximum size in bytes of all metadata that is read for a page, and the maximum
 numbers of its releases and METADATA at a time. Real releases have some kilobytes."""
 
-_REQUEST = 4096
-"""The number of bytes that take as much time as a request."""
+_REQUEST, _CORE, _PART = 4096, 8, 128
+"""The number of bytes of METADATA that take as much time as a request, and the numbers
+of bytes of METADATA and of parts of wheels that count as one of variant metadata."""
 
 _LARGE = 512 * 1024
 """The size in bytes of variant metadata from which pages are made one at a time."""
@@ -37,8 +38,8 @@ _LARGE = 512 * 1024
 class Room:
     """Limits the metadata that is read for a page, and may be tiny when compressed.
 
-    A document counts for each release that has it, because each is resolved. METADATA,
-    which takes less time and memory, counts for an eighth of its size and a request.
+    A document counts for each release that has it, because each is resolved. METADATA
+    and parts of wheels, which take less time and memory, count less than their size.
 
     :param turn: taken before much of it is parsed, which takes ten times its size.
     :param total: the size in bytes of all documents.
@@ -62,7 +63,11 @@ class Room:
 
     def add_core(self, size: int) -> None:
         """Count METADATA of a wheel; see `add`."""
-        self.add((size + _REQUEST) // 8)
+        self.add((size + _REQUEST) // _CORE)
+
+    def add_part(self, size: int) -> None:
+        """Count a part of a wheel, such as its list of members; see `add`."""
+        self.add(size // _PART)
 
     async def admit(self, size: int) -> None:
         """Count a document, and wait until it may be parsed.

@@ -29,7 +29,7 @@ from .core_metadata import Evaluator
 from .kept import FOREVER, Aging, key_of, weigh_text
 from .options import Later, Selection
 from .pieces import UNAVAILABLE
-from .reader import Reader
+from .reader import COUNTS, Reader
 from .renaming import Offer, Release, Wheel, make_offers
 from .shown import Room, ShownRelease
 from .wheel_files import has_label
@@ -252,6 +252,7 @@ class VariantSelector:
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
+            COUNTS.set(room.add_part)
             async with room.releases:
                 return await self._choose(
                     project,
