@@ -383,6 +383,22 @@ def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[s
             os.close(place)
 
 
+def list_opened(folder: str | os.PathLike[str]) -> tuple[str, list[str]]:
+    """Return the path of a directory without links, and the names in it.
+
+    A stranger may exchange it for a link at any time, so the opened one counts.
+
+    :raises OSError: the directory cannot be read.
+    """
+    if sys.platform == "win32":
+        return real_path(folder), os.listdir(folder)
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        return path_of(place, folder), os.listdir(place)
+    finally:
+        os.close(place)
+
+
 def list_folders(
     root: str, dir_fd: int | None = None
 ) -> Iterator[tuple[str, list[str]]]:

@@ -87,7 +87,7 @@ def test_the_metadata_of_a_page_is_bounded(
         if has_files:
             (folder / f"demo-{version}-variants.json").write_text(json.dumps(text))
     selection = Selection(machine=lambda: H100, priorities=Priorities(), environ={})
-    made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
     for _ in range(2):
         _, page = asyncio.run(made.show("demo"))
         problems = [release.problem for release in page.releases.values()]
@@ -114,7 +114,7 @@ def test_metadata_of_the_wheels_of_a_page_is_bounded(
     selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
     monkeypatch.setattr(shown, "_MOST_METADATA", 60_000)
     monkeypatch.setattr(shown, "_RELEASES", 1)
-    made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
     _, page = asyncio.run(made.show("demo"))
     newest = sorted(page.releases, key=Version, reverse=True)
     shows = [bool(page.releases[version].labels) for version in newest]
@@ -180,7 +180,9 @@ def test_markers_do_not_delay_other_requests(
         return of(label, resolution)
 
     async def read() -> None:
-        made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+        made = VariantRepository(
+            FolderUpstream(tmp_path, Client()), selection=selection
+        )
         file = (await made.get_project_page("demo")).files[0]
         await made.get_resource("demo", f"{file.filename}.metadata")
         assert isinstance(
@@ -216,7 +218,9 @@ def test_pages_with_much_metadata_are_made_one_at_a_time(
             active.pop()
 
     async def show() -> None:
-        made = VariantRepository(FolderUpstream(tmp_path), selection=selection)
+        made = VariantRepository(
+            FolderUpstream(tmp_path, Client()), selection=selection
+        )
         for _ in range(2):  # the document is cached the second time
             pages = await asyncio.gather(*map(made.get_project_page, "abcdef"))
             assert all(any("cu128" in x.filename for x in p.files) for p in pages)

@@ -276,8 +276,8 @@ class TestFiles:
         secret.write_text("secret")
         file.write_text("fine")
 
-        def exchange(path: Path, index: Path) -> bool:
-            is_ours = is_of_index(path, index)
+        def exchange(path: Path, index: Path, names: re.Pattern[str]) -> bool:
+            is_ours = is_of_index(path, index, names)
             file.unlink()
             file.symlink_to(secret)
             return is_ours

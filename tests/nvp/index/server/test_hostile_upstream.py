@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import re
 import signal
 import socket
 import sys
@@ -12,9 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.grids import some_of
+from support.loopback import JSON, ask, start
 from support.processes import clean_environ, provider
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
+from support.wheels import stub_wheel
 
 PAGES = {
     "quotes": Answer(body=b"<a x='" * 300_000, kind="text/html"),
@@ -109,3 +113,91 @@ def test_validate_reads_or_refuses_hostile_pages(
     done = provider("validate", f"{upstream.url}/simple/{project}/", environ=environ)
     assert done.code in (1, 3)
     assert "Traceback" not in done.text
+
+
+NAME = "secret-1.0-py3-none-any.whl"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """Return a stranger's index, beside which are a user's private pages and files."""
+    (index := tmp_path / "shared" / "index").mkdir(parents=True)
+    for folder in ("private", "private/secret", "private/paged"):
+        stub_wheel(tmp_path / folder, "secret", "1.0")
+    page = f'<!DOCTYPE html><a href="https://elsewhere.example/TOKEN/{NAME}">x</a>'
+    (tmp_path / "private" / "paged" / "index.html").write_text(page)
+    stub_wheel(index / "open", "open", "1.0")
+    return index
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("secret", "private/secret"),
+        ("paged", "private/paged"),
+        ("page/index.html", "private/paged/index.html"),
+    ],
+)
+def test_links_show_nothing_of_another_user(
+    link: str, target: str, shared: Path, tmp_path: Path
+) -> None:
+    """A link in the directory may be a stranger's; the user can read its target."""
+    project = link.partition("/")[0]
+    (shared / link).parent.mkdir(exist_ok=True)
+    (shared / link).symlink_to(tmp_path / target)
+    with start(str(shared)) as running:
+        reply = ask(f"{running.urls[0]}{project}/", Accept=JSON)
+        assert re.match("error: .*outside of the index", reply.text)
+        assert NAME not in reply.text
+        assert ask(f"{running.urls[0]}open/").status == 200
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+def test_links_inside_of_the_parent_are_followed(shared: Path) -> None:
+    stub_wheel(shared.parent / "files", "files", "1.0")
+    stub_wheel(shared.parent / "paged", "paged", "1.0")
+    page = '<!DOCTYPE html><a href="paged-1.0-py3-none-any.whl">x</a>'
+    for name in ("paged/index.html", "paged/versions/index_7.html"):
+        (shared.parent / name).parent.mkdir(exist_ok=True)
+        (shared.parent / name).write_text(page)
+    (shared / "old").mkdir()
+    for link, target in (
+        ("files", "files"),
+        ("paged", "paged"),
+        ("old/index.html", "paged/versions/index_7.html"),
+    ):
+        (shared / link).symlink_to(shared.parent / target)
+    stub_wheel(shared / "old", "paged", "1.0")
+    with start(str(shared)) as running:
+        for project in ("files", "paged", "old"):
+            for url in ask(f"{running.urls[0]}{project}/", Accept=JSON).files.values():
+                assert ask(url).status == 200
+                break
+            else:
+                pytest.fail(project)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="only few users can make links there")
+@pytest.mark.parametrize("own", [True, False])
+def test_an_index_that_becomes_a_link(own: bool, shared: Path, tmp_path: Path) -> None:
+    """The owner of the directory above can exchange the index at any time."""
+    target = tmp_path / "private"
+    secret = target / "secret" / NAME
+    if own:  # Its parent then has the private directory.
+        target = tmp_path / "own"
+        page = f'<!DOCTYPE html><a href="{secret.as_uri()}">x</a>'
+        for folder in (target / "secret", shared / "secret"):
+            folder.mkdir(parents=True)
+            (folder / "index.html").write_text(page)
+    with start(str(shared)) as running:
+        if own:
+            url = ask(f"{running.urls[0]}secret/", Accept=JSON).files[NAME]
+            assert ask(url).status == 403
+        shared.rename(tmp_path / "hidden")
+        shared.symlink_to(target, target_is_directory=True)
+        for path in ("", "secret/"):
+            reply = ask(f"{running.urls[0]}{path}", Accept=JSON)
+            assert re.match("error: .*outside of the index", reply.text)
+        if own:
+            assert ask(url).status in (403, 404)

@@ -25,7 +25,7 @@ from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
 from nvp.index.http.urls import REFUSED, Settings
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
-from nvp.index.server.upstream import _refuse_near_files
+from nvp.index.server.upstream import refuse_near_files
 
 METADATA = "torch-2.8.0-variants.json"
 WHEEL = "torch-2.8.0-py3-none-any-cu128.whl"
@@ -199,6 +199,22 @@ def test_serve_trusts_pages_unless_other_machines_may_connect(
     assert (f"{inner.url}/{PLAIN}".encode() in body) is not remote
 
 
+@pytest.mark.parametrize("remote", [False, True], ids=["local", "remote"])
+def test_serve_trusts_pages_of_a_directory_as_little(
+    remote: bool, inner: RangeServer, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """The page may be a copy of a stranger's, as in a census."""
+    (index := tmp_path / "index" / "torch").mkdir(parents=True)
+    links = (f'<a href="{inner.url}/{x}">x</a>' for x in (METADATA, WHEEL, PLAIN))
+    (index / "index.html").write_text(f"<!DOCTYPE html>{''.join(links)}")
+    options = "-i", str(index.parent), *(("--allow-remote",) if remote else ())
+    with serving(*options, *MACHINE, environ=environ) as server:
+        files = ask(f"{server.urls[0]}torch/", Accept=JSON).files
+        assert ask(files[PLAIN]).status == (403 if remote else 200)
+    assert ("torch-2.8.0-1cu128-py3-none-any.whl" in files) is not remote
+    assert bool(inner.requests) is not remote
+
+
 @contextmanager
 def serve_elsewhere(
     inner: RangeServer, environ: dict[str, str]
@@ -224,7 +240,7 @@ def test_few_servers_of_a_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(NearnessFinder, "find", find)
     files = tuple(model.File(str(n), f"https://h{n}/{n}", {}) for n in range(99))
     page = model.ProjectDetail(meta=model.Meta("1.0"), name="demo", files=files)
-    work = _refuse_near_files(page, Client(), "https://index.example/")
+    work = refuse_near_files(page, Client(), "https://index.example/")
     shown = asyncio.run(work).files
     assert len({*looked_up}) == 65  # with the index
     assert shown[:64] == files[:64]

@@ -188,7 +188,7 @@ def test_lists_of_projects() -> None:
 
 class TestFolders:
     def read(self, folder: Path, project: str) -> model.ProjectDetail:
-        return asyncio.run(FolderUpstream(folder).get_project_page(project))
+        return asyncio.run(FolderUpstream(folder, Client()).get_project_page(project))
 
     def test_files(self, tmp_path: Path) -> None:
         (tmp_path / "torch" / "deeper").mkdir(parents=True)
@@ -253,7 +253,7 @@ class TestFolders:
         else:
             (folder / "torch" / NAME).symlink_to(private)
         assert only(self.read(folder, "torch")).url.startswith("refused:file:")
-        upstream = FolderUpstream(folder)
+        upstream = FolderUpstream(folder, Client())
         upstream.is_of_pip = True
         found = only(asyncio.run(upstream.get_project_page("torch")))
         assert local_path(found.url).read_bytes() == b"x"
@@ -267,7 +267,7 @@ class TestFolders:
         private.write_bytes(b"secret")
         file = folder / "torch" / NAME
         file.write_bytes(b"fine")
-        upstream = FolderUpstream(folder)
+        upstream = FolderUpstream(folder, Client())
         resource = asyncio.run(upstream.get_resource("torch", NAME))
         assert isinstance(resource, model.LocalResource)
         assert read_local(resource) == b"fine"
@@ -277,7 +277,7 @@ class TestFolders:
             read_local(resource)
 
     def test_a_missing_folder(self, tmp_path: Path) -> None:
-        upstream = FolderUpstream(tmp_path / "gone")
+        upstream = FolderUpstream(tmp_path / "gone", Client())
         with pytest.raises(UpstreamError):
             asyncio.run(upstream.get_project_list())
 

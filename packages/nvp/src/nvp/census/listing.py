@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
-from ..files import list_names
+from ..files import list_names, real_path
 from ..index.http.urls import (
     HTML_PAGE,
     IndexFile,
@@ -164,6 +164,7 @@ def _files_of(page: RemotePage) -> list[IndexFile]:
 
 
 def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Project]:
+    root = Path(real_path(path))
     entries = list_names(path)
     wheels = [entry for entry in entries if entry.endswith(".whl")]
     if wheels:
@@ -180,16 +181,16 @@ def _of_folder(path: str, names: Sequence[str], options: Options) -> Iterator[Pr
         message = "it has neither wheels nor directories of projects"
         raise InputError(message, path=path, hint="name the directory of an index")
     names = names or sorted(folders)
-    found = (_found_in(path, folders.get(name, ()), name) for name in names)
+    found = (_found_in(root, folders.get(name, ()), name) for name in names)
     yield from _projects(found, len(names), options)
 
 
-def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
+def _found_in(root: Path, folders: Sequence[str], name: str) -> _Found:
     files: list[IndexFile] = []
     error = None
     if not folders:
         message = f"there is no directory of the project {name}"
-        error = InputError(message, path=root, hint="check the name")
+        error = InputError(message, path=str(root), hint="check the name")
     try:
         for folder in folders:
             listed = _files_in(folder, name, root)
@@ -203,7 +204,7 @@ def _found_in(root: str, folders: Sequence[str], name: str) -> _Found:
     return name, files, error
 
 
-def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
+def _files_in(folder: str, project: str, root: Path) -> list[IndexFile | None]:
     """Return the wheels in a directory, or on its page.
 
     ``None`` replaces a file of this machine that the page must not name.
@@ -237,7 +238,7 @@ def _files_in(folder: str, project: str, root: str) -> list[IndexFile | None]:
                 )
             )
         else:
-            is_ours = is_of_index(Path(path), Path(root))
+            is_ours = is_of_index(Path(path), root)
             found.append(local_file(path, sha256) if is_ours else None)
     return found
 

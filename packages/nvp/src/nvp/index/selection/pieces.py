@@ -57,6 +57,12 @@ SERVED = re.compile(
 )
 """The names of the files that an index may serve, all with a version."""
 
+PAGE = re.compile(r"index.*\.html")
+"""The names of pages: mirrors have links to older pages."""
+
+ANY = re.compile(r"(?s).*")
+"""The names of directories."""
+
 Settle = Callable[["ChangedFileError | None"], None]
 """Called with the result of verifying a wheel: the error, or ``None``."""
 
@@ -182,29 +188,33 @@ async def find_own(
     return resource
 
 
-def is_of_index(path: Path, index: Path) -> bool:
-    """Return whether the pages of an index in a directory may name a local file.
+def is_of_index(path: Path, index: Path, names: re.Pattern[str] = SERVED) -> bool:
+    """Return whether a page, a directory or a named file belongs to an index.
 
-    A copied mirror is untrusted, and its pages may link to any local file. Mirrors
-    often have files in sibling directories, beside which may be private files.
+    A copied mirror is untrusted, and may link to any local file. Mirrors often have
+    files in sibling directories, beside which may be private files.
+
+    :param index: the directory of the index without links when the command started: a
+        stranger may exchange it for a link to any other later.
     """
     try:
-        index, target = index.resolve(), path.resolve()
+        target = path.resolve()
     except (RuntimeError, ValueError):  # a chain of links, or a NUL byte
         return False
     # The directory of the index may itself be hidden.
     root = index if target.is_relative_to(index) else index.parent
-    names = path.name, target.name  # a link may have another name
-    if not (target.is_relative_to(root) and all(map(SERVED.fullmatch, names))):
+    both = path.name, target.name  # a link may have another name
+    if not (target.is_relative_to(root) and all(map(names.fullmatch, both))):
         return False
-    return "/." not in f"/{target.relative_to(root).as_posix()}"
+    return not any(part.startswith(".") for part in target.relative_to(root).parts)
 
 
 @dataclass(frozen=True)
 class IndexFile(model.LocalResource):
-    """A local file that the pages of an index in a directory name."""
+    """A local file of an index in a directory; see `is_of_index`."""
 
     index: Path | None = None
+    names: re.Pattern[str] = SERVED
 
 
 def open_local(resource: model.LocalResource) -> BinaryIO:
@@ -216,15 +226,17 @@ def open_local(resource: model.LocalResource) -> BinaryIO:
     :raises ResourceUnavailable: the index must not name the file; see `is_of_index`.
     """
     file = open_regular(resource.path)
-    index = getattr(resource, "index", None)
-    if index is None or is_of_index(Path(path_of(file.fileno(), file.name)), index):
+    if not isinstance(resource, IndexFile) or resource.index is None:
+        return file
+    path = Path(path_of(file.fileno(), file.name))
+    if is_of_index(path, resource.index, resource.names):
         return file
     file.close()
     raise errors.ResourceUnavailable(resource.path.name)
 
 
-def read_local(resource: model.LocalResource) -> bytes:
-    """Read a local metadata file; see `open_local`.
+def read_local(resource: model.LocalResource, limit: int | None = None) -> bytes:
+    """Read a local metadata file or a page; see `open_local`.
 
     :raises InputError: the file cannot be read, or is too large.
     """
@@ -234,7 +246,7 @@ def read_local(resource: model.LocalResource) -> bytes:
     except (OSError, ValueError) as error:
         raise unreadable(error, name) from None
     with file:
-        return read_stream(file, name)
+        return read_stream(file, name, limit=limit)
 
 
 async def stream_pieces(

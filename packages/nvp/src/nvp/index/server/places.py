@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import chain, islice, takewhile
@@ -23,18 +23,20 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError
 
+from ...files import list_opened, real_path
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page
 from ..http.urls import (
     HTML_PAGE,
+    REFUSED,
     CompleteResponse,
     UpstreamError,
     file_name,
     is_http,
     split_credentials,
 )
-from ..selection.pieces import SERVED, IndexFile
+from ..selection.pieces import ANY, SERVED, IndexFile, is_of_index
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import with_files
 from ..selection.wheel_files import release_of_sdist
@@ -46,10 +48,11 @@ from .upstream import (
     UnjudgedError,
     Upstream,
     is_distribution,
-    items,
+    is_outside,
     list_folder,
     local_path,
     read_page_file,
+    refuse_near_files,
 )
 
 _METADATA = re.compile(r".+-(?P<version>[^-]+)-variants\.json")
@@ -81,7 +84,7 @@ def make_upstream(
     if is_http(bare):
         return HttpUpstream(bare, client)
     folder = local_path(bare)
-    return FolderUpstream(folder) if os.path.isdir(folder) else None
+    return FolderUpstream(folder, client) if os.path.isdir(folder) else None
 
 
 _ARCHIVE = re.compile(
@@ -146,39 +149,65 @@ def names_in(folder: Path) -> list[str]:
 class FolderUpstream(Upstream):
     """An index in a directory: ``{project}/index.html``, or the files themselves."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], client: Client) -> None:
         super().__init__()
         # Like pip, resolve the URLs of a page against this path, even if it is a link.
         self.folder = Path(os.path.abspath(folder))
+        self._index = Path(real_path(self.folder))
+        self._client = client
 
     def _local(self, path: Path) -> model.LocalResource:
         if self.is_of_pip:
             return super()._local(path)
-        return IndexFile(path, to_cache=False, index=self.folder)
+        return IndexFile(path, to_cache=False, index=self._index)
 
     async def _read_names(self) -> Iterable[str]:
-        found = await asyncio.to_thread(items, self.folder)
-        return (x.name for x in found if x.is_dir() and is_normalized_name(x.name))
+        folder, names = await asyncio.to_thread(self._list, self.folder)
+        shown = filter(is_normalized_name, sorted(names))
+        return [name for name in shown if os.path.isdir(folder / name)]
+
+    def _list(self, folder: Path) -> tuple[Path, Collection[str]]:
+        """Return a directory without links, and the names in it.
+
+        :raises UpstreamError: it cannot be read, or may be a stranger's link to another
+            user's directory.
+        """
+        try:
+            path, names = list_opened(folder)
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            raise UpstreamError(message, path=str(folder)) from None
+        if not (self.is_of_pip or is_of_index(Path(path), self._index, ANY)):
+            raise is_outside(folder)
+        return Path(path), set(names)
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         note(0.0)
-        return await asyncio.to_thread(self._read, project)
+        page = await asyncio.to_thread(self._read, project)
+        return await refuse_near_files(page, self._client)
 
     def _read(self, project: str) -> model.ProjectDetail:
         # The name is normalized, so it cannot lead out of the directory.
         page = self.folder / project / HTML_PAGE
+        index = None if self.is_of_pip else self._index
         if os.path.exists(page):
-            found = read_page_file(page, project, self.is_of_pip)
+            found = read_page_file(page, project, self.is_of_pip, index)
         elif os.path.isdir(page.parent):
-            found = list_folder(page.parent.resolve(), project)
-            # The directory may be a stranger's link to one with private names.
-            files = tuple(x for x in found.files if SERVED.fullmatch(x.filename))
+            folder, names = self._list(page.parent)
+            found = list_folder(folder, project)
+            # A directory beside the index may also have files with private names.
+            own = (x for x in found.files if x.filename in names)
+            files = tuple(x for x in own if SERVED.fullmatch(x.filename))
             found = replace(found, files=files)
         else:
             raise errors.PackageNotFoundError(project)
-        if self.is_of_pip:  # pip opens every file that a page names
+        if index is None:  # pip opens every file that a page names
             return found
-        files = tuple(refuse_outside(file, self.folder) for file in found.files)
+        files = tuple(refuse_outside(file, index) for file in found.files)
+        files = tuple(
+            replace(file, size=None) if file.url.startswith(REFUSED) else file
+            for file in files
+        )
         return replace(found, files=files)
 
 
@@ -243,7 +272,8 @@ class LinksUpstream(Upstream):
         path = local_path(url)
         if os.path.isdir(path):
             return await asyncio.to_thread(list_folder, path.resolve(), LINKS)
-        return await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
+        found = await asyncio.to_thread(read_page_file, path, "links", self.is_of_pip)
+        return await refuse_near_files(found, self._client)
 
     async def _is_page(self) -> bool:
         """Return whether the URL of a file is a page, too; pip asks the same."""

@@ -31,7 +31,7 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
-from ...files import list_folders
+from ...files import list_folders, real_path
 from ...signals import count_input, go_on
 from ...upgrading.releases import Root
 from ...wheels.archive import (
@@ -283,7 +283,9 @@ def read_index(path: str) -> dict[str, list[model.File]]:
         ignored. A directory without any file is an index without projects.
     :raises InputError: a page or directory cannot be read, or has only other files.
     """
-    if os.path.isdir(path):
+    is_folder = os.path.isdir(path)
+    index = real_path(path if is_folder else os.path.dirname(os.path.abspath(path)))
+    if is_folder:
         pages: list[str] = []
         listed: list[str] = []
         for folder, names in list_folders(path):
@@ -295,13 +297,13 @@ def read_index(path: str) -> dict[str, list[model.File]]:
                 listed += filter(os.path.isfile, paths)
         if not pages and not listed:
             return {}
-        files = [file for page in pages for file in _read_page(page, path)]
+        files = [file for page in pages for file in _read_page(page, index)]
         for place in map(Path, map(os.path.abspath, listed)):
             size = place.stat().st_size
             file = model.File(place.name, place.as_uri(), hashes={}, size=size)
-            files.append(_found(file, path))
+            files.append(_found(file, index))
     else:
-        files = _read_page(path, os.path.dirname(os.path.abspath(path)))
+        files = _read_page(path, index)
     projects: dict[str, dict[str, model.File]] = {}
     for file in files:
         with suppress(InputError):

@@ -22,9 +22,10 @@ from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import redacted
-from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
+from nvidia_variant_provider.strict_json import LARGE_BYTES
 
 from ..http.client import Client
+from ..http.connecting import Nearness
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
 from ..http.threads import Turn
 from ..http.urls import (
@@ -39,7 +40,7 @@ from ..http.urls import (
     with_suffix,
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
-from ..selection.pieces import IndexUrl
+from ..selection.pieces import PAGE, IndexFile, IndexUrl, read_local
 from ..selection.wheel_files import release_of_sdist
 from .kept_pages import KeptPage, KeptPages, mark
 
@@ -201,7 +202,7 @@ class Upstream(SimpleRepository):
         # Parsed pages take many times their size, until their responses are made.
         async with client.parsing if len(reply.body) > _LARGE else nullcontext():
             page = await asyncio.to_thread(_parse, reply, project, broken)
-        return reply, await _refuse_near_files(page, client, url, reply.url)
+        return reply, await refuse_near_files(page, client, url, reply.url)
 
     def miss(self, name: str) -> None:
         """Do not read a page in this run of pip, because pip uses none."""
@@ -290,7 +291,7 @@ _SCHEMES = ("http://", "https://", "ftp://")
 """The allowed schemes of files, without those that are unsafe in a browser."""
 
 
-async def _refuse_near_files(
+async def refuse_near_files(
     page: model.ProjectDetail, client: Client, *places: str
 ) -> model.ProjectDetail:
     """Mark local files, to which a public page must not link, with `REFUSED`.
@@ -301,7 +302,8 @@ async def _refuse_near_files(
 
     The files stay on the page, so that installers select no files of another index.
 
-    :param places: the URL of the page, and its URL after redirects.
+    :param places: the URL of the page, and its URL after redirects. Without one, it is
+        a saved page, perhaps a stranger's, whose files in directories are judged.
     """
     urls = (file.url for file in page.files if file.url.startswith(_SCHEMES))
     # Each server is looked up by its name, and a page could name thousands.
@@ -310,24 +312,39 @@ async def _refuse_near_files(
         some = list(islice(allowed, _MOST_SERVERS))
         for place in places:
             some = [x for x in some if await client.may_lead(place, x)]
+        if not places:
+            far = Nearness.ELSEWHERE
+            some = [x for x in some if await client.may_lead(x, x, far)]
         allowed = dict.fromkeys(some)
     files = tuple(
         file
-        if file.url.startswith(_SCHEMES) and server_of(file.url) in allowed
+        if (
+            server_of(file.url) in allowed
+            if file.url.startswith(_SCHEMES)
+            else not places
+        )
         else replace(file, url=REFUSED + file.url)
         for file in page.files
     )
     if files != page.files:
-        logger.info("%s names local files: they are refused", redacted(places[0]))
+        place = redacted(places[0]) if places else "a saved page"
+        logger.info("%s names local files: they are refused", place)
     return replace(page, files=files)
 
 
-def read_page_file(path: Path, project: str, passes: bool) -> model.ProjectDetail:
+def read_page_file(
+    path: Path, project: str, passes: bool, index: Path | None = None
+) -> model.ProjectDetail:
     """Read a page in HTML.
 
     :param passes: whether an installer gets the page if this program cannot read it.
+    :param index: the index to which the page must belong; see `is_of_index`.
     """
-    body, url = read_bytes(path, limit=LARGE_BYTES), path.absolute().as_uri()
+    file = IndexFile(path, to_cache=False, index=index, names=PAGE)
+    try:
+        body, url = read_local(file, LARGE_BYTES), path.absolute().as_uri()
+    except errors.ResourceUnavailable:
+        raise is_outside(path) from None
     head = {"content-type": "text/html"}
     reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=body)
     try:
@@ -335,6 +352,13 @@ def read_page_file(path: Path, project: str, passes: bool) -> model.ProjectDetai
     except UpstreamError as error:
         error.reply = error.reply if passes else None
         raise
+
+
+def is_outside(path: Path) -> UpstreamError:
+    """Return an error for a page or a directory that a stranger may have linked."""
+    message = "it is a link to a place outside of the index"
+    hint = "move that below the directory that contains the index"
+    return UpstreamError(message, path=str(path), hint=hint)
 
 
 def list_folder(folder: Path, project: str) -> model.ProjectDetail:
