@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,8 +17,6 @@ from nvidia_variant_provider.strict_json import as_object, parse_json
 
 from ...metadata.requirements import NON_VARIANT, SelectedVariant
 from ..http.client import Client
-from ..http.connecting import Nearness
-from ..http.urls import REFUSED, is_http, server_of
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
 from ..selection.options import Selection
@@ -31,10 +28,7 @@ from ..selection.visibility import BuildJudge, PageVerdicts
 from .rendering import link
 from .responses import Source
 from .server import Server
-from .upstream import Upstream
-
-_MOST_SERVERS = 64
-"""The maximum number of servers that saved pages may name."""
+from .upstream import Upstream, refuse_near_files
 
 
 class ListedUpstream(Upstream):
@@ -70,19 +64,7 @@ class SavedUpstream(ListedUpstream):
         self._client = client
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
-        page = await super()._read_page(project)
-        servers = dict.fromkeys(server_of(x.url) for x in page.files if is_http(x.url))
-        near = set(servers)
-        for server in islice(servers, _MOST_SERVERS):
-            if await self._client.may_lead(server, server, Nearness.ELSEWHERE):
-                near.remove(server)
-        files = tuple(
-            replace(file, url=REFUSED + file.url)
-            if server_of(file.url) in near
-            else file
-            for file in page.files
-        )
-        return replace(page, files=files)
+        return await refuse_near_files(await super()._read_page(project), self._client)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
