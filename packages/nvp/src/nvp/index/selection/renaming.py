@@ -35,7 +35,7 @@ _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
 _OLD = re.compile(rf"({'|'.join(_LEGACY)})_(\w+)")
 _MAC = re.compile(r"macosx_(\d{1,2})_(\d{1,2})_\w+")
-_INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,3})")
+_INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,2})")
 
 _NEWEST = 14
 """The minor version that represents every version of Python that is in no wheel tag."""
@@ -44,13 +44,14 @@ _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
 
 _MOST_TAGS = 20_000
-"""The maximum number of tags to compare for a release; torch 2.9 needs 1,700."""
+"""The maximum number of tags of the wheels of a release."""
 
-_MOST_RANKS = 5_000_000
-"""The maximum number of tags of all wheels of a release, times that of machines."""
+_MOST_RANKS = 100_000
+"""The maximum number of wheels and tags of a release, times that of machines; torch 2.9
+needs 10,000. Each of a thousand releases of a page may have other tags."""
 
 _OTHER_PLATFORM = "unnamed"
-"""A placeholder for a platform that is in no wheel tag."""
+"""A placeholder for the platform."""
 
 _UNUSABLE = sys.maxsize
 """The rank of a wheel that a machine cannot use."""
@@ -278,7 +279,7 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
         return []
     wheels = {tags for group in groups for tags in group}
     clients = _clients(frozenset().union(*wheels))
-    count = sum(len(tags) for group in groups for tags in group)
+    count = sum(map(len, wheels)) + sum(map(len, groups))
     if clients is None or count * len(clients) > _MOST_RANKS:
         return []
     ranks = {
@@ -312,18 +313,31 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
     # Add the neighbors of each named version: they cannot use wheels for only that one.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
     named_platforms = {t.platform for t in tags} - {"any"}
-    # There is a machine for each platform, with up to as many platforms.
-    if sum(minors) * len(named_platforms) > _MOST_TAGS:
-        return None
-    platforms = sorted(_machines(named_platforms))
-    if sum(minors) * sum(len(names) + 1 for names in platforms) > _MOST_TAGS:
-        return None
-    return [
-        {tag: rank for tag, rank in _ranks(minor, abi, names) if tag in tags}
+    orders = [
+        _order(minor, abi)
         for minor in sorted(minors)
-        for names in platforms
         for abi in (f"cp3{minor}", f"cp3{minor}t")
         if minor >= _FREE_THREADED or not abi.endswith("t")
+    ]
+    # There is a machine for each platform, with up to as many platforms.
+    if len(orders) * len(named_platforms) * len(tags) > _MOST_RANKS:
+        return None
+    machines = [
+        {"any": 0} | {name: place for place, name in enumerate(names)}
+        for names in sorted(_machines(named_platforms))
+    ]
+    if len(orders) * len(machines) * len(tags) > _MOST_RANKS:
+        return None
+    keys = {tag: (tag.interpreter, tag.abi, tag.platform == "any") for tag in tags}
+    # Ranks are compared only with each other: the platform decides last.
+    return [
+        {
+            tag: order[key] * len(tags) + places[tag.platform]
+            for tag, key in keys.items()
+            if key in order and tag.platform in places
+        }
+        for order in orders
+        for places in machines
     ]
 
 
@@ -349,16 +363,20 @@ def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
 
 
 @lru_cache(maxsize=256)
-def _ranks(
-    minor: int, abi: str, platforms: tuple[str, ...]
-) -> tuple[tuple[Tag, int], ...]:
-    version = (3, minor)
-    names = platforms or (_OTHER_PLATFORM,)
+def _order(minor: int, abi: str) -> Mapping[tuple[str, str, bool], int]:
+    """Return the ranks of the interpreters and ABIs that a version of Python accepts.
+
+    :returns: the rank of each interpreter and ABI, on a platform and on any platform.
+    """
+    version, names = (3, minor), (_OTHER_PLATFORM,)
     ordered = [
         *cpython_tags(version, abis=[abi], platforms=names),
         *compatible_tags(version, f"cp3{minor}", names),
     ]
-    return tuple((tag, rank) for rank, tag in reversed(list(enumerate(ordered))))
+    return {
+        (tag.interpreter, tag.abi, tag.platform == "any"): rank
+        for rank, tag in reversed(list(enumerate(ordered)))
+    }
 
 
 def _kinds(platform: str) -> list[str]:
