@@ -126,14 +126,15 @@ def find_companions(stack: Stack, *names: str) -> list[Distribution]:
     Companions pin one of the projects or each other, or are linked with torch.
     """
     found: dict[str, Distribution] = {}
-    waiting = list(names)
+    seen, waiting = set(names), list(names)
     while waiting and len(found) < _MOST_COMPANIONS:
         name = waiting.pop()
         users = [n.user for n in stack.needs_by_name.get(name, ()) if n.is_exact]
         if name == "torch":
             users += map(stack.distributions.__getitem__, stack.linked_with_torch)
         for user in users:
-            if user.name not in {*found, *names} and not user.is_library:
+            if user.name not in seen and not user.is_library:
+                seen.add(user.name)
                 found[user.name] = user
                 waiting.append(user.name)
     return list(found.values())
