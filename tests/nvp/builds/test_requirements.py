@@ -6,7 +6,6 @@ import pytest
 from packaging.version import Version
 
 from nvidia_variant_provider.machine.environment import CudaVersion, Environment
-from nvp.builds.stepping_back import Limits
 from nvp.builds.verdicts import Judgement, find_refusal, judge_by_pin
 from nvp.knowledge.builds import required_projects
 from nvp.metadata.requirements import parse_requirement
@@ -113,12 +112,6 @@ def test_a_requirement_with_too_many_specifiers_says_nothing() -> None:
     requirement = "torch>=2.14" + "".join(f",!=1.{n}" for n in range(100))
     assert required_projects([requirement], ["torch"]) == {}
     assert find_refusal(requirement, TORCH) is None
-
-
-def test_the_limits_on_a_project_are_bounded() -> None:
-    limits = Limits()
-    limits.note(f"torch>=2.{n}" for n in range(1000))
-    assert len(limits._known["torch"]) == 50
 
 
 def test_a_requirement_of_many_characters_is_not_parsed(

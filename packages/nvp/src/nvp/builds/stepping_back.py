@@ -32,7 +32,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 
-from ..metadata.requirements import parse_requirement
+from ..metadata.requirements import Work, parse_requirement
 from .needs import Backend
 from .page import RUNNING, Build, PageVisibility, Visibility
 from .verdicts import Judgement
@@ -42,19 +42,16 @@ _T = TypeVar("_T")
 _REQUIRES = re.compile(r"it requires ([A-Za-z0-9._-]*[A-Za-z0-9])")
 
 _NONE = ", and none of "
-
 _HERE = re.compile(r", and none of these runs here: [^ ]+: ")
 
 REQUIRED = re.compile(r"it requires a (\S+) that does not run here")
 """The form that `common_reason` gives to a reason with `_REQUIRES` and `_NONE`."""
 
 _LACKS = re.compile(r"\S+ (has no code for compute capability [0-9.]+)")
-
 _LABELS = re.compile(r"\+[^,]*")
 
-_MOST_LIMITS = 50
-"""The maximum number of limits on a project; each is compared with each of its builds.
-METADATA may have 10,000 requirements on one project."""
+_FOR_DECISION = 40
+"""The steps of `Work` to decide on the visibility of a build."""
 
 
 def follow(
@@ -79,15 +76,11 @@ def follow(
     :param visibility: the visibility of the leader's builds.
     """
     newest = visibility.newest
-    backends = sorted(
-        (
-            (version, backend)
-            for version, backend in visibility.backends.items()
-            if newest is None or version <= newest
-        ),
-        reverse=True,
-        key=lambda item: item[0],
-    )
+    backends = [
+        (version, visibility.backends[version])
+        for version in sorted(visibility.backends, reverse=True)
+        if newest is None or version <= newest
+    ]
     followed: dict[Version, Backend] = {}
     own: dict[Version, list[Backend]] = {}
     for build in builds:
@@ -100,14 +93,13 @@ def follow(
     if not backends:
         return followed
 
-    theirs = _labels(leader)
+    work, theirs = Work(len(leader)), _labels(leader)
     by_labels = {theirs[version]: backend for version, backend in reversed(backends)}
     for release, labels in _labels(builds).items():
         if release in followed:
             continue
-        text = requirements.get(release)
-        parsed = None if text is None else parse_requirement(text)
-        if parsed is None:
+        parsed = parse_requirement(requirements.get(release, ""))
+        if parsed is None or not work.parses(parsed.specifier, len(backends)):
             wanted = by_labels.get(labels, backends[0][1])
         else:
             fitting = (
@@ -347,7 +339,9 @@ class Limits:
     """
 
     def __init__(self, asked: Mapping[str, SpecifierSet] | None = None) -> None:
-        self._known = {name: [each] for name, each in (asked or {}).items()}
+        # The user's own limit is the first one of a project.
+        self._known = {name: {each: None} for name, each in (asked or {}).items()}
+        self._work = Work()
 
     def note(self, requires: Iterable[str]) -> None:
         """Add the requirements of a build that is selected although it cannot run.
@@ -355,19 +349,22 @@ class Limits:
         :param requires: the ``Requires-Dist`` fields of the build, including those of
             extras, because an extra may be requested.
         """
-        for text in requires:
+        # Few extras are requested, so note them last.
+        for text in sorted(requires, key=lambda text: "extra" in text):
             requirement = parse_requirement(text)
-            if requirement is None or not requirement.specifier:
+            if requirement is None or not (limit := requirement.specifier):
                 continue
-            known = self._known.setdefault(canonicalize_name(requirement.name), [])
-            if len(known) < _MOST_LIMITS and requirement.specifier not in known:
-                known.append(requirement.specifier)
+            name = canonicalize_name(requirement.name)
+            if not self._work.parses(limit, len(name)):
+                break
+            self._known.setdefault(name, {})[limit] = None
 
     def find_fit(
         self,
         project: str,
         requirement: str,
         judged: Mapping[Version, Sequence[Judgement]],
+        work: Work,
     ) -> bool | None:
         """Return whether a requirement allows a build that fits, or a forced release.
 
@@ -386,6 +383,8 @@ class Limits:
             return True
         fits = None
         for limit in self._known.get(project, ()):
+            if not work.parses(limit, len(judged)):
+                break
             public = SpecifierSet(_LABELS.sub("", str(limit)))
             left = [*public.filter(judged, prereleases=True)]
             if left and all(j.verdict == "cannot" for r in left for j in judged[r]):
@@ -420,19 +419,21 @@ class Limits:
             others = [build for build in ours if build.judgement.fits is None]
             fitting = others if len(others) < len(ours) else []
         limits: list[SpecifierSet | None] = [None, *self._known.get(project, ())]
+        work = Work(len(builds))
         for limit in limits:
-            left = [
-                build
-                for build in (fitting if limit is None else ours)
-                if limit is None or limit.contains(build.version, prereleases=True)
-            ]
+            left = fitting
+            if limit is not None:
+                if not work.parses(limit, len(ours)):
+                    break
+                left = [b for b in ours if limit.contains(b.version, prereleases=True)]
             if not left or any(_is_shown(build, files) for build in left):
                 continue
             taken += left
             refused = all(build.judgement.verdict == "cannot" for build in left)
             # If an exact pin has no build that can run, leave its files yanked:
             # installers select them anyway, and print the reason.
-            if limit is None or not (refused and _is_exact(limit)):
+            is_forced = limit is not None and refused and _is_exact(limit)
+            if not is_forced and work.take(_FOR_DECISION * len(left)):
                 changed |= decide(left)
         refused_last = [b for b in taken if b.judgement.verdict == "cannot"]
         return changed, max(refused_last, key=lambda b: b.version, default=None)

@@ -29,6 +29,8 @@ from nvidia_variant_provider.errors import InputError, shown
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
 
     from nvidia_variant_provider.resolution.resolver import Resolution
 
@@ -324,11 +326,46 @@ _SYSTEMS = {
     "win": {"platform_system": "Windows", "sys_platform": "win32", "os_name": "nt"},
 }
 _PLATFORM = re.compile("platform_system|platform_machine|sys_platform|os_name")
-_EXTRA = re.compile(r"""extra *== *["']([^"']*)["']""")
+_EXTRA = re.compile(r"""extra\s*===?\s*["']([^"']*)["']""")
 
-_MOST_WORK = 1_000_000
-"""The maximum sum of the lengths of the markers that are evaluated, each multiplied by
-the number of its extras. Markers after it are not evaluated."""
+_MOST_WORK, _FOR_BUILD, _FOR_CLAUSE = 1_000_000, 100, 20
+"""The steps of `Work`, the steps that each build adds to them, and those to parse a
+clause and keep it. A million steps take about 0.5 seconds."""
+
+
+class Work:
+    """The remaining work for requirements of strangers, in steps.
+
+    A step compares one clause with one version, or evaluates one character of a marker.
+    Real requirements need a tenth of the steps. Requirements for which no steps are
+    left are ignored, so the work is at most proportional to the size of the page.
+
+    :param builds: the number of builds on the page.
+    """
+
+    def __init__(self, builds: int = 0) -> None:
+        self._left = _MOST_WORK + _FOR_BUILD * builds
+
+    def take(self, steps: int) -> bool:
+        """Use up steps, and return whether that many were left."""
+        if steps > self._left:
+            return False
+        self._left -= steps
+        return True
+
+    def parses(self, clauses: SpecifierSet, versions: int = 0) -> bool:
+        """Use up the steps to parse clauses and compare them with some versions."""
+        return self.take((1 + len(clauses)) * (_FOR_CLAUSE + versions))
+
+    def allows(self, clauses: SpecifierSet, version: Version) -> bool:
+        """Return whether clauses allow a version; ``False`` if no steps are left."""
+        taken = self.take(1 + len(clauses))
+        return taken and clauses.contains(version, prereleases=True)
+
+
+def extras_of(text: str) -> set[str]:
+    """Return the extras in the marker of a requirement, and ``""`` for no extra."""
+    return {"", *_EXTRA.findall(text)}
 
 
 def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str, ...]:
@@ -338,20 +375,20 @@ def requirements_on(requires: Iterable[str], platform: str | None) -> tuple[str,
     some Python versions or extras are kept.
 
     :param platform: such as ``linux_x86_64``; for an unknown platform, all requirements
-        are kept. So are those after `_MOST_WORK`.
+        are kept. So are those for which no `Work` is left.
     """
     system, _, machine = (platform or "").partition("_")
     if system not in _SYSTEMS:
         return tuple(requires)
     machine = "AMD64" if machine == "amd64" else machine
     where = {**_SYSTEMS[system], "platform_machine": machine}
-    kept, left = [], _MOST_WORK
+    kept, work = [], Work()
     for text in requires:
         # The parser is slow, and most markers are about Python versions and extras.
         if _PLATFORM.search(text):
-            extras = {"", *_EXTRA.findall(text)}
-            left -= len(extras) * len(text)
-            if left > 0 and not _counts(text, extras, where):
+            extras = extras_of(text)
+            taken = work.take(len(extras) * len(text))
+            if taken and not _counts(text, extras, where):
                 continue
         kept.append(text)
     return tuple(kept)

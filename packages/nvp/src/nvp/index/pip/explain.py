@@ -28,7 +28,7 @@ from ...builds.stepping_back import (
     without_source,
 )
 from ...knowledge.builds import PROJECTS, required_projects
-from ...metadata.requirements import holds, parse_requirement
+from ...metadata.requirements import Work, holds, parse_requirement
 from ...pins.documents import version_of
 from ...wheels.archive import parse_wheel_name, without_gpu
 from ..selection.kept import given_sha256
@@ -126,6 +126,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
     """
     requirements = find_requirements(run)
     steps = _find_steps(run)
+    work = Work()
     refused: set[str] = set()
     explained: list[InstalledBuild] = []
     for item in run.installed:
@@ -139,7 +140,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
         runs_elsewhere = any(each.newest is not None for each in visibility)
         notes = [] if runs_elsewhere else [each.note for each in visibility]
         others = [r for who, r in own if item.project not in steps.get(who, ())]
-        passed_over = find_passed_over(listed, build, allows=_allows(others))
+        passed_over = find_passed_over(listed, build, allows=_allows(others, work))
         is_known = item.project in PROJECTS or needs_of_name(item.project) is not None
         if build.judgement.is_silent and not (passed_over or is_known):
             continue
@@ -160,7 +161,7 @@ def explain_builds(run: PipRun) -> tuple[InstalledBuild, ...]:
                     f"{who}{requirement.name}{requirement.specifier}"
                     for who, requirement in own
                     if _is_exact(requirement)
-                    or (running and not any(map(_allows([requirement]), running)))
+                    or (running and _excludes(requirement, running, work))
                 ),
                 cpu_because=_cpu_because(item.project, build, listed),
                 note=next(filter(None, notes), None),
@@ -214,8 +215,10 @@ def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]
         pair = "you asked for ", asked.requirement
         requirements.setdefault(asked.project, []).append(pair)
     for item in run.installed:
-        for text in item.requires:
-            requirement = parse_requirement(text)
+        for text in dict.fromkeys(item.requires):
+            # The parser is slow, and a wheel may have thousands of extras.
+            is_optional = "extra" in text.partition(";")[2]
+            requirement = None if is_optional else parse_requirement(text)
             if requirement is not None and holds(requirement, {"extra": ""}):
                 project = canonicalize_name(requirement.name)
                 pair = f"{item.project} {item.version} requires ", requirement
@@ -223,11 +226,19 @@ def find_requirements(run: PipRun) -> Mapping[str, list[tuple[str, Requirement]]
     return requirements
 
 
-def _allows(requirements: Sequence[Requirement]) -> Callable[[Version], bool]:
+def _allows(
+    requirements: Sequence[Requirement], work: Work
+) -> Callable[[Version], bool]:
     return lambda release: all(
-        requirement.specifier.contains(release, prereleases=True)
-        for requirement in requirements
+        work.allows(requirement.specifier, release) for requirement in requirements
     )
+
+
+def _excludes(
+    requirement: Requirement, versions: Collection[Version], work: Work
+) -> bool:
+    taken = work.parses(requirement.specifier, len(versions))
+    return taken and not any(requirement.specifier.filter(versions, prereleases=True))
 
 
 def _is_exact(requirement: Requirement) -> bool:

@@ -27,7 +27,7 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...files import replacing
-from ...metadata.requirements import holds, parse_requirement
+from ...metadata.requirements import Work, extras_of, holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockableRelease
@@ -40,7 +40,6 @@ _START = "lock-version"
 """The start of pip's lock file; pip prints other lines before it."""
 
 _FILE_URL = re.compile(r"\"(file:[^\"]*\.(?:whl|tar\.gz|zip))\"")
-_EXTRA = re.compile(r"""extra\s*===?\s*["']([^"']*)""")
 
 _STRONG = ("sha256", "sha384", "sha512")
 """The hash algorithms that pip accepts in a lock file."""
@@ -337,6 +336,7 @@ def _find_uncovered(
     own = labels.get(locked)
     known = {_plain(text) for text in release.requires.get(own, ())}
     uncovered: dict[str | None, str] = {}
+    work = Work()
     for label in dict.fromkeys(labels.values()):
         if label == own:
             continue
@@ -344,19 +344,23 @@ def _find_uncovered(
             uncovered[label] = "its requirements are not known"
             continue
         for text in release.requires[label]:
-            if _plain(text) not in known and not _is_covered(text, versions):
+            if _plain(text) not in known and not _is_covered(text, versions, work):
                 what = text.partition(";")[0].strip()
                 uncovered[label] = f"it requires {what}, which is not locked"
                 break
     return uncovered
 
 
-def _is_covered(text: str, versions: Versions) -> bool:
-    """Return whether the lock file meets a requirement, whichever extra is used."""
-    requirement = parse_requirement(text)
+def _is_covered(text: str, versions: Versions, work: Work) -> bool:
+    """Return whether the lock file meets a requirement, whichever extra is used.
+
+    A requirement for which no work is left counts as one that is not met.
+    """
+    extras = extras_of(text)
+    taken = work.take(len(extras) * len(text))
+    requirement = parse_requirement(text) if taken else None
     if requirement is None or requirement.extras:
         return False
-    extras = ["", *_EXTRA.findall(str(requirement.marker))]
     if not any(holds(requirement, {"extra": x}) for x in extras):
         return True
     name = canonicalize_name(requirement.name)

@@ -45,6 +45,7 @@ from ...knowledge.builds import (
     find_neighbours,
     required_projects,
 )
+from ...metadata.requirements import Work, parse_requirement
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
@@ -70,6 +71,9 @@ waiting."""
 
 _DEEPEST = 2
 """The maximum depth of requirements: vllm needs torchvision, which needs torch."""
+
+_FILTERS = 4
+"""How often a requirement is compared with each release of its project."""
 
 _NO_PYTHON: frozenset[int] = frozenset()
 
@@ -181,6 +185,7 @@ class PageJudge:
             return [wheel.judged(UNKNOWN) for wheel in wheels]
         installable = find_installable(wheels, self._target)
         reading.environment = await self._find_environment()
+        work = Work(len(wheels))
         releases: dict[Version, dict[_Key, list[OrdinaryWheel]]] = {}
         for wheel in wheels:
             key = wheel.version, wheel.platform
@@ -200,14 +205,18 @@ class PageJudge:
             groups = list(releases[version].values())
             asking = has_driver and bool(waiting) and not reading.is_over
             takers = [_NO_PYTHON.union(*map(pythons_of, group)) for group in groups]
-            work = [
-                self._judge_group(project, group, asked_by, reading, asks=asks)
+            judging = [
+                self._judge_group(
+                    project, group, asked_by, reading, work=work, asks=asks
+                )
                 for group, taker in zip(groups, takers, strict=True)
                 for asks in [asking and bool(taker & waiting)]
             ]
             # Await known results without tasks: a page may have thousands of releases.
             judgements = (
-                await asyncio.gather(*work) if asking else [await one for one in work]
+                await asyncio.gather(*judging)
+                if asking
+                else [await one for one in judging]
             )
             for group, taker, judgement in zip(groups, takers, judgements, strict=True):
                 builds += [
@@ -273,10 +282,12 @@ class PageJudge:
         asked_by: tuple[str, ...],
         reading: Reading,
         *,
+        work: Work,
         asks: bool,
     ) -> Judgement:
         """Judge wheels that differ only in the version of Python.
 
+        :param work: limits the comparisons of the page with requirements.
         :param asks: whether METADATA may be read.
         """
         first = group[0]
@@ -308,7 +319,7 @@ class PageJudge:
             if needs is not None:
                 own = (project, first.release, needs, asked_by, reading)
                 judgement, fits = await self._judge_by_requirements(
-                    *own, lacking=lacking
+                    *own, work=work, lacking=lacking
                 )
                 if judgement is not None:
                     return replace(leave_out(judgement, lacking), fits=fits)
@@ -351,6 +362,7 @@ class PageJudge:
         asked_by: tuple[str, ...],
         reading: Reading,
         *,
+        work: Work,
         lacking: dict[ComputeCapability, str],
     ) -> tuple[Judgement | None, bool | None]:
         """Judge a build by its requirements.
@@ -369,8 +381,11 @@ class PageJudge:
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
             judged = await self._judge_required(name, (*asked_by, project), reading)
+            parsed = parse_requirement(text)
+            if parsed and not work.parses(parsed.specifier, _FILTERS * len(judged)):
+                break
             refusal = find_refusal(text, judged)
-            fit = self._limits.find_fit(name, text, judged)
+            fit = self._limits.find_fit(name, text, judged, work)
             fits += [] if fit is None else [fit]
             if refusal is not None:
                 refused = refused or Judgement(

@@ -15,7 +15,7 @@ from simple_repository import errors, model
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import as_object, parse_json
 
-from ...metadata.requirements import NON_VARIANT, SelectedVariant
+from ...metadata.requirements import NON_VARIANT, SelectedVariant, Work
 from ..http.client import Client
 from ..selection.component import VariantRepository, select
 from ..selection.core_metadata import EvaluatedWheel
@@ -29,6 +29,9 @@ from .rendering import link
 from .responses import Source
 from .server import Server
 from .upstream import Upstream, refuse_near_files
+
+_FOR_WHEEL = 10_000
+"""The steps of `Work` to read METADATA of a wheel, in addition to its requirements."""
 
 
 class ListedUpstream(Upstream):
@@ -294,6 +297,7 @@ async def read_lockable(
     wheels = [*labelled, *release.plain]
     names = {offer.wheel.file_name: offer.name for offer in shown.offers}
     requires: dict[str | None, tuple[str, ...]] = {}
+    work = Work()
     for wheel in wheels:
         label = wheel.parts.label
         if label in requires or (label and label not in resolution.metadata.variants):
@@ -307,11 +311,16 @@ async def read_lockable(
             )
             variant = SelectedVariant(label=label, properties=frozenset(properties))
         try:
-            requires[label] = await repository.evaluator.read_requirements(
+            read = await repository.evaluator.read_requirements(
                 project, files[wheel.file_name], variant
             )
         except (InputError, *UNAVAILABLE):
-            continue
+            read = None
+        # METADATA of up to 4 MiB may be tiny when compressed.
+        if not work.take(_FOR_WHEEL + sum(map(len, read or ()))):
+            break
+        if read is not None:
+            requires[label] = read
     return LockableRelease(
         wheels=tuple(
             LockableWheel(
