@@ -126,6 +126,19 @@ def test_metadata_of_the_wheels_of_a_page_is_bounded(
         assert "MiB of metadata" in reason
 
 
+def show(files: list[model.File]) -> ShownPage:
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+
+    async def make() -> ShownPage:
+        index, client = ListedUpstream({"demo": files}), Client()
+        made = VariantRepository(index, selection=selection, client=client)
+        _, page = await made.show("demo")
+        await client.close()
+        return page
+
+    return asyncio.run(make())
+
+
 def test_the_parts_of_wheels_that_are_read_for_a_page_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,24 +156,45 @@ def test_the_parts_of_wheels_that_are_read_for_a_page_are_bounded(
         for number in range(8)
     ]
     answers = {f"/{path.name}": Answer(body=path.read_bytes()) for path in paths}
-    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
     monkeypatch.setattr(shown, "_MOST_METADATA", 25_000)
     monkeypatch.setattr(shown, "_RELEASES", 1)
 
-    async def show(files: list[model.File]) -> ShownPage:
-        index, client = ListedUpstream({"demo": files}), Client()
-        made = VariantRepository(index, selection=selection, client=client)
-        _, page = await made.show("demo")
-        await client.close()
-        return page
-
     with serve_answers(answers) as server:
         urls = {path.name: f"{server.url}/{path.name}" for path in paths}
-        page = asyncio.run(show([model.File(*item, {}) for item in urls.items()]))
+        page = show([model.File(*item, {}) for item in urls.items()])
         assert sum(server.sent.values()) < 5 * len(answers[f"/{paths[0].name}"].body)
     shows = [bool(page.releases[f"{number}.0"].labels) for number in range(8)]
     assert shows == sorted(shows)
     assert 0 < sum(shows) < 5
+
+
+def test_metadata_that_cannot_be_used_is_not_read_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """METADATA with another hash took time, too, but did not count."""
+    monkeypatch.setattr(shown, "_MOST_METADATA", 60_000)
+    monkeypatch.setattr(shown, "_RELEASES", 1)
+    text = of_one("cu126")
+    paths = [
+        stub_wheel(tmp_path, "demo", f"{number}.0", "cu126", variant_json=text)
+        for number in range(20)
+    ]
+    answers = {f"/{path.name}": Answer(body=path.read_bytes()) for path in paths}
+    answers |= {f"/{path.name}.metadata": Answer(body=b"another") for path in paths}
+    with serve_answers(answers) as server:
+        page = show(
+            [
+                model.File(
+                    path.name,
+                    f"{server.url}/{path.name}",
+                    {},
+                    dist_info_metadata={"sha256": "0" * 64},
+                )
+                for path in paths
+            ]
+        )
+    assert not any(release.labels for release in page.releases.values())
+    assert 0 < sum(".metadata" in request for request in server.requests) < 6
 
 
 def test_markers_do_not_delay_other_requests(

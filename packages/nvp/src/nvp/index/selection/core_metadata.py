@@ -372,8 +372,8 @@ class Evaluator:
         """
         try:
             async with room.requests:
-                room.check()
-                return await self.evaluate(project, file, variant, room) is not None
+                with room.reading():
+                    return await self.evaluate(project, file, variant, room) is not None
         except NoRangesError:
             return None
         except InputError as error:

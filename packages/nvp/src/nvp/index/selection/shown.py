@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,9 @@ _REQUEST, _CORE, _PART = 4096, 8, 128
 """The number of bytes of METADATA that take as much time as a request, and the numbers
 of bytes of METADATA and of parts of wheels that count as one of variant metadata."""
 
+_FAILED = 16 * 1024
+"""The number of bytes as which something counts that cannot be read."""
+
 _LARGE = 512 * 1024
 """The size in bytes of variant metadata from which pages are made one at a time."""
 
@@ -50,16 +54,14 @@ class Room:
         self.requests = asyncio.Semaphore(_REQUESTS)
         self._turn = turn
         self.total = 0
-        self._is_full = False
 
     def add(self, size: int) -> None:
         """Count a document.
 
         :raises InputError: there is no room for the document, and for no further one.
         """
-        self._is_full |= self.total + size > _MOST_METADATA
-        self.check()
         self.total += size
+        self.check()
 
     def add_core(self, size: int) -> None:
         """Count METADATA of a wheel; see `add`."""
@@ -68,6 +70,19 @@ class Room:
     def add_part(self, size: int) -> None:
         """Count a part of a wheel, such as its list of members; see `add`."""
         self.add(size // _PART)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count what is read in this block if it fails, because its size is unknown.
+
+        :raises InputError: as `check` does.
+        """
+        self.check()
+        try:
+            yield
+        except Exception:
+            self.total += _FAILED
+            raise
 
     async def admit(self, size: int) -> None:
         """Count a document, and wait until it may be parsed.
@@ -84,7 +99,7 @@ class Room:
 
     def check(self) -> None:
         """Raise `InputError` if there is no room for further documents."""
-        if self._is_full:
+        if self.total > _MOST_METADATA:
             message = f"the page has more than {_MOST_METADATA >> 20} MiB of metadata"
             raise InputError(message, hint="report it to the index")
 

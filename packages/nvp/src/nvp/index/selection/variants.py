@@ -83,7 +83,6 @@ class ReleaseReader:
         :param room: limits the documents of all releases of the page.
         :raises InputError: the metadata file, or a wheel read instead, is unusable.
         """
-        room.check()
         if release.metadata is None:
             return await self._combine(index, project, release, files, room)
         return await self._read(index, project, files[release.metadata], room)
@@ -331,7 +330,8 @@ class VariantSelector:
         if room is None:
             return replace(shown, problem=_TOO_OLD)
         try:
-            metadata = await self._read(project, release, files, room)
+            with room.reading():
+                metadata = await self._read(project, release, files, room)
             resolution = await self._resolver.resolve(metadata)
         except (ProviderError, *UNAVAILABLE) as error:
             # PEP 825 leaves this case to tools. A defect of the index should not
