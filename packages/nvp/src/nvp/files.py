@@ -373,7 +373,8 @@ def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[s
     place: str | int = folder
     try:
         if dir_fd is not None:
-            place = os.open(name or os.curdir, os.O_RDONLY, dir_fd=dir_fd)
+            flags = os.O_RDONLY | os.O_DIRECTORY  # a pipe would wait for its writer
+            place = os.open(name or os.curdir, flags, dir_fd=dir_fd)
         return sorted(os.listdir(place))
     except OSError as error:
         message = f"cannot be read: {error.strerror}"

@@ -88,19 +88,20 @@ class Root:
     ) -> Iterator[int | None]:
         """Open a directory; yield its descriptor.
 
+        :param folder: the directory, without links.
         :param kind: what the user has named, for errors.
         :param makes: whether to make a missing directory.
         :raises OSError: the directory cannot be opened, or is not below this one.
         """
-        real, start = (os.path.join(x, "") for x in (real_path(folder), self.path))
-        if not real.startswith(start):
+        real, start = os.path.join(folder, ""), os.path.join(self.path, "")
+        place = self.dir_fd
+        if place is None and makes:
+            os.makedirs(folder, exist_ok=True)
+        elif not real.startswith(start):
             reason = f"it is a link to a {kind} outside of the index"
             raise OSError(errno.ENOTDIR, reason)
-        if self.dir_fd is None and makes:
-            os.makedirs(folder, exist_ok=True)
+        parts = real[len(start) :].split(os.sep)[:-1]
         with ExitStack() as stack:
-            place = self.dir_fd
-            parts = real[len(start) :].split(os.sep)[:-1]
             for part in parts if place is not None else ():
                 if makes:
                     with suppress(FileExistsError):
@@ -130,7 +131,7 @@ class Root:
         """
         folder, name = os.path.split(path)
         try:
-            with self.opened(folder) as place:
+            with self.opened(real_path(folder)) as place:
                 os.lstat(path if place is None else name, dir_fd=place)
         except FileNotFoundError:
             return False
@@ -147,7 +148,7 @@ class Root:
         folder = os.path.dirname(path)
         try:
             with (
-                self.opened(folder, makes=True) as place,
+                self.opened(real_path(folder), makes=True) as place,
                 replacing(path, follows=False, dir_fd=place) as file,
             ):
                 file.write(data)
@@ -159,10 +160,10 @@ class Root:
         """Remove a file, and its directory if that is empty then."""
         logger.info("removing %s", path)
         folder, name = os.path.split(path)
-        with suppress(OSError), self.opened(folder) as place:
+        with suppress(OSError), self.opened(real_path(folder)) as place:
             os.unlink(path if place is None else name, dir_fd=place)
         above, name = os.path.split(folder)
-        with suppress(OSError), self.opened(above) as place:
+        with suppress(OSError), self.opened(real_path(above)) as place:
             os.rmdir(folder if place is None else name, dir_fd=place)
 
 
