@@ -9,7 +9,8 @@ reason; a *hidden* file is not on the page at all.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
 
 from packaging.version import Version
@@ -80,6 +81,7 @@ class Visibility:
 
 _SHOW = Visibility(action="show")
 _FOREIGN = Visibility(action="hide", reason="it is for hardware of another vendor")
+_WITHDRAWN = Visibility(action="hide", reason="its index yanked it for all users")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,18 +133,14 @@ def find_visibility(
     files: dict[str, Visibility] = {}
     backends: dict[Version, Backend] = {}
     for release, group in releases.items():
-        choice = _choose(group, driver=driver, follow=(follow or {}).get(release))
+        able = [build for build in group if build.pythons] or group
+        choice = _choose(able, driver=driver, follow=(follow or {}).get(release))
         if choice is not None:
             backends[release] = choice
         plain = any(b.backend is None and b.judgement.verdict in RUNNING for b in group)
         for build in group:
             files[build.file] = _visibility_of(
-                build,
-                choice,
-                by_python,
-                driver=driver,
-                named=named,
-                plain=plain,
+                build, choice, by_python, driver=driver, named=named, plain=plain
             )
     if newest is None or not any(item.action == "show" for item in files.values()):
         files |= dict.fromkeys(_find_last_resorts(files, candidates), _SHOW)
@@ -237,11 +235,10 @@ def _by_label(
     files: dict[str, Visibility] = {}
     backends: dict[Version, Backend] = {}
     for build in builds:
-        if not build.has_label(label):
-            reason = f"another build was requested: {label}"
-            files[build.file] = Visibility(action="hide", reason=reason)
-        elif build.judgement.verdict == "cannot":
-            reason = "; ".join(build.judgement.reasons)
+        is_other = not build.has_label(label)
+        if is_other or build.judgement.verdict == "cannot":
+            other = f"another build was requested: {label}"
+            reason = other if is_other else "; ".join(build.judgement.reasons)
             files[build.file] = Visibility(action="hide", reason=reason)
         else:
             files[build.file] = _SHOW
@@ -251,10 +248,7 @@ def _by_label(
 
 
 def _choose(
-    group: Sequence[Build],
-    *,
-    driver: bool,
-    follow: Backend | None,
+    group: Sequence[Build], *, driver: bool, follow: Backend | None
 ) -> Backend | None:
     """Choose a backend of a release; ``None`` if no backend is preferred."""
     labelled = [build for build in group if build.backend is not None]
@@ -320,9 +314,8 @@ def _visibility_of(
             # highest local version of yanked files, which is +xpu.
             return _FOREIGN
         if choice is not None:
-            return Visibility(
-                action="yank", reason=f"+{choice.label} is for any machine"
-            )
+            reason = f"+{choice.label} is for any machine"
+            return Visibility(action="yank", reason=reason)
         return _SHOW
     if driver and judgement.verdict == "cannot":
         return Visibility(action="yank", reason="; ".join(judgement.reasons))
@@ -357,6 +350,60 @@ def _note(builds: Sequence[Build]) -> str | None:
     last = max(refused, key=lambda build: build.version)
     reasons = "; ".join(last.judgement.reasons)
     return f"the GPU will not be used: no release has a build that runs; {reasons}"
+
+
+def find_exposed(
+    candidates: Iterable[Build],
+    files: Mapping[str, Visibility],
+    withdrawn: Collection[str],
+    named: Collection[str],
+) -> dict[str, Visibility]:
+    """Change the visibility of files that installers take only if they find no others.
+
+    Installers take a file that its index yanked only if a pin fits no other file: it is
+    hidden beside files that are all hidden or yanked here. pip takes a pre-release only
+    if no final release fits: a final release is yanked instead of hidden.
+
+    :param candidates: the wheels and source distributions on all indexes of the user.
+    :param files: the visibility of these; others are shown.
+    :param withdrawn: the files that their index yanked.
+    :param named: as for `find_visibility`.
+    """
+    hidden = {file for file, each in files.items() if each.action == "hide"}
+    unshown = {file for file, each in files.items() if each.action != "show"}
+    if not hidden and not withdrawn:
+        return {}
+    candidates = [*candidates]
+    early = {p for one in candidates if one.version.is_prerelease for p in one.pythons}
+    at_stake = hidden.union(withdrawn) if early else withdrawn
+    releases = {one.release for one in candidates if one.file in at_stake}
+    # A pin is "==1.0", "==1.0+cu126" or "===1.0", and --only-binary ignores sources.
+    groups: dict[tuple[object, ...], list[Build]] = {}
+    for one in candidates if releases else ():
+        release = one.release
+        pythons = one.pythons if release in releases else ()
+        for python, wheels in product(pythons, {False, one.file.endswith(".whl")}):
+            for pin in ((release,), ("===", one.version)):
+                groups.setdefault((python, wheels, *pin), []).append(one)
+    changed: dict[str, Visibility] = {}
+    for key, group in groups.items():
+        is_pin = len(key) == 3
+        others = {one.file for one in group}.difference(withdrawn)
+        exposed = {b.file for b in group if not (is_pin and b.version.local in named)}
+        exposed.intersection_update(withdrawn)
+        if not others or not others <= unshown:
+            continue
+        if any(file.endswith(".whl") for file in others):
+            changed |= dict.fromkeys(exposed, _WITHDRAWN)
+        elif exposed:  # The others are sources, yanked because of wheels.
+            changed |= dict.fromkeys(others, _SHOW)
+    for key, group in groups.items():
+        left = {one.file for one in group}.difference(changed)
+        is_final = len(key) == 3 and not group[0].version.is_prerelease
+        if is_final and key[0] in early and left <= hidden:
+            for file in left.difference(withdrawn) or left:
+                changed[file] = replace(files[file], action="yank")
+    return changed
 
 
 def find_visibility_elsewhere(

@@ -16,17 +16,18 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 from simple_repository import model
-from simple_repository.components.core import RepositoryContainer, SimpleRepository
+from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
 
-from ...builds.needs import Backend, parse_backend
+from ...builds.needs import Backend
 from ...builds.page import (
     ANY_PYTHON,
     Build,
     PageVisibility,
     Visibility,
+    find_exposed,
     find_visibility,
     find_visibility_elsewhere,
 )
@@ -38,7 +39,13 @@ from .kept import FOREVER, Aging
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .wheel_files import is_large, release_of_sdist
+from .wheel_files import (
+    find_candidates,
+    folder_of_index,
+    is_large,
+    is_vendor,
+    release_of_sdist,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +115,7 @@ class BuildJudge:
         self._selection = selection
         self._reader = reader
         self.platform = selection.platform_of_builds
-        self._folders = {index: _folder_of_index(index) for index in self._indexes}
+        self._folders = {index: folder_of_index(index) for index in self._indexes}
         # The index of each file, if there are several indexes.
         self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
             _ORIGINS, FOREVER
@@ -138,28 +145,28 @@ class BuildJudge:
         self._note_origins(index, files)
         judged, required = await self._judge.judge(project, files)
         ours = self._for_here(judged)
-        if all(b.judgement.is_silent and not b.backend for b in ours):
+        is_silent = all(b.judgement.is_silent and not b.backend for b in ours)
+        is_alone = len(self._indexes) == 1 or not any(x.yanked for x in files)
+        if is_silent and is_alone:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
         follows, followed = await self._find_backends(project, ours, required, driver)
         named = self._selection.named.get(project, ())
-        others = await self._judge_others(index, project, ours)
+        listed = {file.filename: file for file in files}
+        others = await self._judge_others(index, project, ours, listed)
         # The user's own indexes take precedence over the indexes of vendors.
-        running = _find_running(ours if not _is_vendor(index) else (), others)
+        running = _find_running(ours if not is_vendor(index) else (), others)
         late = {
             build.file: build
             for build in ours
-            if _is_vendor(index)
+            if is_vendor(index)
             and build.release in running
             and build.version.local not in named
         }
+        label = self._selection.pins.get(project)
         decide = partial(
-            find_visibility,
-            driver=driver,
-            named=named,
-            label=self._selection.pins.get(project),
-            follow=followed,
+            find_visibility, driver=driver, named=named, label=label, follow=followed
         )
         builds = [
             *(build for build in ours if build.file not in late),
@@ -189,16 +196,17 @@ class BuildJudge:
             for python in build.pythons
         }
         by_file |= self._find_sdists(project, files, ours, by_file, pythons)
+        if is_silent:
+            by_file = dict.fromkeys(by_file, Visibility(action="show"))
+        wheels = [*ours, *(build for vendor, build in others if not vendor)]
+        shown = {**visibility.files, **by_file}
+        by_file |= self._find_exposed(project, wheels, listed, shown)
         visibility = replace(visibility, files=by_file)
         for name, each in visibility.files.items():
             if each.action != "show":
                 logger.debug("%s: %s: %s", name, each.action, each.reason)
-        logger.info(
-            "%s: %d builds, the newest release that runs is %s",
-            project,
-            len(ours),
-            visibility.newest,
-        )
+        known = project, len(ours), visibility.newest
+        logger.info("%s: %d builds, the newest release that runs is %s", *known)
         return PageVerdicts(
             project=project,
             environment=environment,
@@ -265,8 +273,11 @@ class BuildJudge:
         for build in builds:
             releases.setdefault(build.release, []).append(build)
         refused: dict[Version, Visibility] = {}
+        # Installers prefer a source to wheels that the index itself yanked.
+        withdrawn = {file.filename for file in files if file.yanked}
         for release, group in releases.items():
-            ours = [build for build in group if build.installable] or group
+            ours = [build for build in group if build.installable]
+            ours = ours or [build for build in group if build.file not in withdrawn]
             shown = {
                 python
                 for build in ours
@@ -292,23 +303,43 @@ class BuildJudge:
                 sdists[file.filename] = by_file[newest.file]
         return sdists
 
+    def _find_exposed(
+        self,
+        project: str,
+        wheels: Iterable[Build],
+        listed: Mapping[str, model.File],
+        files: Mapping[str, Visibility],
+    ) -> dict[str, Visibility]:
+        """Find the files of a page that only the verdicts on others would expose."""
+        target = self._selection.target
+        no_wheels = target is not None and target.builds(project)
+        changed = find_exposed(
+            find_candidates(() if no_wheels else wheels, listed, target),
+            files,
+            {key for key, file in listed.items() if file.yanked},
+            self._selection.named.get(project, ()),
+        )
+        return {name: each for name, each in changed.items() if "/" not in name}
+
     def _find_visible(self, project: str, builds: Sequence[Build]) -> PageVisibility:
         """Find the visibility of required builds on a machine with a driver."""
-        return find_visibility(
-            builds,
-            driver=True,
-            named=self._selection.named.get(project, ()),
-            label=self._selection.pins.get(project),
-        )
+        named = self._selection.named.get(project, ())
+        label = self._selection.pins.get(project)
+        return find_visibility(builds, driver=True, named=named, label=label)
 
     async def _judge_others(
-        self, index: SimpleRepository, project: str, ours: Sequence[Build]
+        self,
+        index: SimpleRepository,
+        project: str,
+        ours: Sequence[Build],
+        listed: dict[str, model.File],
     ) -> list[tuple[bool, Build]]:
         """Judge the builds of a project on the other indexes.
 
         METADATA is read only if this index has builds without GPU code, because these
         must not replace GPU builds on other indexes.
 
+        :param listed: receives the files of the user's indexes, keyed as their builds.
         :returns: each build, preceded by whether it is on an index of vendors.
         """
         asks = any(build.judgement.verdict == "cpu" for build in ours)
@@ -318,8 +349,10 @@ class BuildJudge:
             files = await self._read_files(other, project)
             # Add the number: different files on two indexes may have the same name.
             judged, _ = await self._judge.judge(project, files, asks=asks)
+            if not is_vendor(other):
+                listed |= {f"{number}/{file.filename}": file for file in files}
             builds += [
-                (_is_vendor(other), replace(build, file=f"{number}/{build.file}"))
+                (is_vendor(other), replace(build, file=f"{number}/{build.file}"))
                 for build in self._for_here(judged)
             ]
         return builds
@@ -415,22 +448,3 @@ def _find_running(
     """Return the releases that have a runnable build on the user's own indexes."""
     own = [*ours, *(build for vendor, build in others if not vendor)]
     return {b.release for b in own if b.judgement.verdict in ("runs", "partly")}
-
-
-def _is_vendor(index: SimpleRepository) -> bool:
-    """Return whether an index, possibly wrapped in components, belongs to vendors."""
-    while isinstance(index, RepositoryContainer):
-        index = index.source
-    return getattr(index, "is_vendor", False)
-
-
-def _folder_of_index(index: SimpleRepository) -> Backend | None:
-    """Return the backend in the last directory of an index's URL, such as ``cu126``."""
-    while isinstance(index, RepositoryContainer):
-        index = index.source
-    place = getattr(index, "url", None) or getattr(index, "folder", "")
-    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
-    # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
-    while parts and parts[-1] == "simple":
-        parts.pop()
-    return parse_backend(parts[-1]) if parts else None

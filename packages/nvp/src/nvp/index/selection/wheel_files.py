@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from simple_repository import model
+from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import Environment
@@ -23,7 +32,7 @@ from ...builds.needs import (
     parse_backend,
 )
 from ...builds.page import ANY_PYTHON, Build
-from ...builds.verdicts import Judgement
+from ...builds.verdicts import UNKNOWN, Judgement
 from ...knowledge.builds import PROJECTS, Needs, find_record
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
@@ -191,6 +200,33 @@ def find_installable(
     }
 
 
+def find_candidates(
+    wheels: Iterable[Build], listed: Mapping[str, model.File], target: Target | None
+) -> Iterator[Build]:
+    """Find the wheels and the sources that an installer may select.
+
+    :param wheels: the wheels, all for the platform of the target.
+    :param listed: the files of several indexes, keyed like ``wheels``.
+    """
+    find = cache(target.find_pythons if target else find_pythons)
+
+    def with_pythons(build: Build, tags: str) -> Build:
+        pythons = find(tags, listed[build.file].requires_python)
+        # Without a target, also compare the files for all versions of Python.
+        return replace(build, pythons=pythons if target else pythons | ANY_PYTHON)
+
+    for wheel in wheels:
+        tags = "-".join(wheel.file[:-4].rsplit("-", 3)[1:])
+        if not expands_too_far(tags):
+            yield with_pythons(wheel, tags)
+    for key, file in listed.items():
+        release = release_of_sdist(file.filename)
+        if release is not None:
+            sdist = Build(file=key, version=release, backend=None, judgement=UNKNOWN)
+            # Every version of Python supports this tag.
+            yield with_pythons(sdist, "py3-none-any")
+
+
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
     """Return the minor versions of Python 3 that can use a wheel.
 
@@ -223,6 +259,28 @@ def release_of_sdist(file_name: str) -> Version | None:
     match = _SDIST.fullmatch(file_name)
     versions = _versions(match[1]) if match else None
     return versions[1] if versions else None
+
+
+def is_vendor(index: SimpleRepository) -> bool:
+    """Return whether an index, possibly wrapped in components, belongs to vendors."""
+    return getattr(_unwrapped(index), "is_vendor", False)
+
+
+def folder_of_index(index: SimpleRepository) -> Backend | None:
+    """Return the backend in the last directory of an index's URL, such as ``cu126``."""
+    own = _unwrapped(index)
+    place = getattr(own, "url", None) or getattr(own, "folder", "")
+    parts = [part for part in urlsplit(str(place)).path.split("/") if part]
+    # Skip ``simple``, the usual end of an index URL, which PEP 503 does not require.
+    while parts and parts[-1] == "simple":
+        parts.pop()
+    return parse_backend(parts[-1]) if parts else None
+
+
+def _unwrapped(index: SimpleRepository) -> SimpleRepository:
+    while isinstance(index, RepositoryContainer):
+        index = index.source
+    return index
 
 
 def may_be_build(file_name: str) -> bool:

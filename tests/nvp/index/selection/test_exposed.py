@@ -1,0 +1,284 @@
+"""Files that an installer would take only because others are hidden or yanked.
+
+pip takes a file that its index yanked only for a pin that fits no other file, and a
+pre-release only if no final release fits. The verdicts on builds must not change that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.version import Version
+from pip._internal.index.package_finder import CandidateEvaluator
+from pip._internal.models.candidate import InstallationCandidate
+from pip._internal.models.link import Link
+from pip._internal.models.release_control import ReleaseControl
+from pip._vendor.packaging.specifiers import SpecifierSet
+from pip._vendor.packaging.tags import Tag
+from simple_repository import model
+from support.builds import machine
+from support.label_index import Pages
+from support.loopback import JSON
+
+from nvp.index.http.client import Client
+from nvp.index.selection.component import select
+from nvp.index.selection.options import Selection, Target
+from nvp.index.selection.reader import Reader
+
+TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
+ENDS = (".tar.gz", *(f"-{tag}.whl" for tag in TAGS))
+MACHINE = machine("12.9", "8.0")
+"""Builds for CUDA 13 cannot run here."""
+
+
+class Item(NamedTuple):
+    """A file on the page of an index, which may have yanked it."""
+
+    name: str
+    yanked: bool = False
+
+    @property
+    def version(self) -> Version:
+        return Version(self.name.removesuffix(".tar.gz").split("-")[1])
+
+
+Page = Sequence[Item]
+
+
+def wheel(version: str, *, yanked: bool = False, tag: str = TAGS[0]) -> Item:
+    return Item(f"kern-{version}-{tag}.whl", yanked)
+
+
+def anywhere(version: str, *, yanked: bool = False) -> Item:
+    return wheel(version, yanked=yanked, tag=TAGS[1])
+
+
+def source(version: str, *, yanked: bool = False) -> Item:
+    return Item(f"kern-{version}.tar.gz", yanked)
+
+
+def index_of(number: int, page: Page) -> Pages:
+    files = [
+        {
+            "filename": name,
+            "url": f"https://files.example/{number}/{name}",
+            "hashes": {},
+            "size": 2_000_000 if "linux" in name else 900,
+            "yanked": "CVE" if yanked else False,
+        }
+        for name, yanked in page
+    ]
+    document = {"meta": {"api-version": "1.0"}, "name": "kern", "files": files}
+    url = f"https://{number}.example/simple/"
+    return Pages({"kern": json.dumps(document)}, kind=JSON, url=url)
+
+
+def show(
+    indexes: Sequence[Pages], target: Target | None, named: Mapping[str, set[str]]
+) -> list[model.File]:
+    """Return the files of all indexes as the installer sees them."""
+    components = select(
+        indexes,
+        selection=Selection(
+            machine=lambda: MACHINE,
+            platform="linux_x86_64",
+            environ={},
+            target=target,
+            named=named,
+        ),
+        reader=Reader(Client()),
+        warn=lambda _: None,
+    )
+    pages = [asyncio.run(each.get_project_page("kern")) for each in components]
+    return [file for page in pages for file in page.files]
+
+
+def pick(
+    files: Iterable[model.File], pin: str, *, pre: bool, sources: bool
+) -> str | None:
+    """Return the URL of the file that pip selects."""
+    candidates = [
+        InstallationCandidate(
+            "kern",
+            file.filename.removesuffix(".tar.gz").split("-")[1],
+            Link(file.url, yanked_reason=str(file.yanked) if file.yanked else None),
+        )
+        for file in files
+        if file.filename.endswith(ENDS if sources else ENDS[1:])
+    ]
+    evaluator = CandidateEvaluator(
+        "kern",
+        [Tag(*tag.split("-")) for tag in TAGS],
+        SpecifierSet(pin),
+        release_control=ReleaseControl(all_releases={":all:"} if pre else set()),
+    )
+    found = evaluator.get_applicable_candidates(candidates)
+    # These two lines are those of the resolver, which has no function for them.
+    pinned = any(
+        part.operator == "===" or (part.operator == "==" and "*" not in part.version)
+        for part in SpecifierSet(pin)
+    )
+    takes_all = pinned and all(each.link.is_yanked for each in found)
+    left = [each for each in found if takes_all or not each.link.is_yanked]
+    return left[-1].link.url if left else None
+
+
+def compare(
+    pages: Sequence[Page],
+    pin: str = "",
+    *,
+    pre: bool = False,
+    sources: bool = True,
+    known: bool = True,
+    user: bool = True,
+) -> tuple[Item | None, Item | None]:
+    """Return the file that pip selects alone, and the one that it selects here.
+
+    :param known: whether the target of the installation is known.
+    :param user: whether the user wrote the pin, instead of another project.
+    """
+    indexes = [index_of(number, page) for number, page in enumerate(pages)]
+    alone = [
+        file
+        for index in indexes
+        for file in asyncio.run(index.get_project_page("kern")).files
+    ]
+    label = pin.partition("+")[2]
+    named = {"kern": {label}} if label and user else {}
+    target = Target(version="3.11.7", tags=dict.fromkeys(TAGS), pre=pre)
+    judged = show(indexes, target if known else None, named)
+    items = {
+        f"https://files.example/{number}/{item.name}": item
+        for number, page in enumerate(pages)
+        for item in page
+    }
+    one, other = (
+        pick(files, pin, pre=pre, sources=sources) for files in (alone, judged)
+    )
+    return items.get(one or ""), items.get((other or "").replace("%2B", "+"))
+
+
+RUNS = wheel("1.0+cu118")
+CANNOT = wheel("2.0+cu130")
+
+
+@pytest.mark.parametrize(
+    ("pages", "pin"),
+    [
+        ([[CANNOT, wheel("2.0+cu131", yanked=True), RUNS]], "==2.0"),
+        ([[CANNOT, wheel("2.0+cu126", yanked=True), RUNS]], "==2.0"),
+        ([[CANNOT, anywhere("2.0+zz", yanked=True), RUNS]], "==2.0"),
+        ([[CANNOT, RUNS], [wheel("2.0+cu131", yanked=True)]], "==2.0"),
+        # No file of this second index says anything about a GPU.
+        ([[wheel("2.0+cu130"), RUNS], [anywhere("2.0.0", yanked=True)]], "==2.0"),
+        ([[wheel("2.0"), RUNS], [anywhere("2.0", yanked=True)]], "===2.0"),
+        ([[source("2.0"), wheel("2.0+cu130", yanked=True), RUNS]], "==2.0"),
+        ([[wheel("2.0+cu130"), source("2.0", yanked=True), RUNS]], "==2.0"),
+    ],
+)
+def test_a_pin_finds_what_the_index_did_not_yank(
+    pages: Sequence[Page], pin: str
+) -> None:
+    for known in (True, False):
+        alone, judged = compare(pages, pin, known=known)
+        assert alone is not None
+        assert judged == alone
+        assert not alone.yanked
+
+
+@pytest.mark.parametrize("other", ["2.0+cu126", "2.0"])
+def test_a_file_that_its_index_yanked_does_not_replace_a_hidden_one(other: str) -> None:
+    page = [wheel("2.0+rocm6.3"), wheel(other, yanked=True), RUNS]
+    alone, judged = compare([page], "==2.0")
+    assert (alone, judged) == (page[0], None)
+
+
+def test_a_user_may_name_a_file_that_its_index_yanked() -> None:
+    yanked = wheel("2.0+cu126", yanked=True)
+    page = [CANNOT, yanked, RUNS]
+    assert compare([page], "==2.0+cu126") == (yanked, yanked)
+    # Beside a file that is shown, the index itself keeps installers from it.
+    page = [wheel("2.0+cu118"), yanked]
+    assert compare([page], "==2.0+cu126", user=False) == (yanked, yanked)
+
+
+def test_a_file_that_its_index_yanked_is_not_the_build_of_a_release() -> None:
+    page = [wheel("2.0+cu118"), wheel("2.0+cu126", yanked=True), RUNS]
+    for pin in ("", "==2.0"):
+        assert compare([page], pin) == (page[0], page[0])
+
+
+@pytest.mark.parametrize(
+    "pages",
+    [
+        [[wheel("1.0+rocm6.3"), anywhere("2.0a1")]],
+        [[wheel("1.0+rocm6.3")], [anywhere("2.0a1")]],
+        [[wheel("1.0+xpu"), wheel("2.0.dev1+cu126")]],
+    ],
+)
+def test_no_pre_release_replaces_a_final_release(pages: Sequence[Page]) -> None:
+    for known in (True, False):
+        for pin in ("", "<3"):
+            alone, judged = compare(pages, pin, known=known)
+            assert (alone, judged) == (pages[0][0], None)
+        # The user may still ask for it.
+        assert compare(pages, pin, known=known, pre=True)[1] == pages[-1][-1]
+
+
+def test_other_hardware_is_hidden_without_a_pre_release() -> None:
+    page = [wheel("2.0+rocm6.3"), wheel("2.0+cu126"), RUNS]
+    (file,) = {file.filename for file in show([index_of(0, page)], None, {})} ^ {
+        item.name for item in page
+    }
+    assert file == page[0].name
+
+
+LABELS = ("", "+cu118", "+cu130", "+rocm6.3")
+VERSIONS = st.sampled_from(("2.0", "2.0", "1.0", "2.1a1"))
+OTHER_TAG = "cp312-cp312-manylinux_2_28_x86_64"
+ITEMS = st.one_of(
+    st.builds(
+        lambda version, label, tag, yanked: wheel(
+            version + label, tag=tag, yanked=yanked
+        ),
+        VERSIONS,
+        st.sampled_from((*LABELS, *LABELS[2:])),
+        st.sampled_from((*TAGS, TAGS[0], OTHER_TAG)),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda version, yanked: source(version, yanked=yanked), VERSIONS, st.booleans()
+    ),
+)
+PAGES = st.lists(
+    st.lists(ITEMS, min_size=1, max_size=4, unique_by=lambda item: item.name),
+    min_size=1,
+    max_size=2,
+)
+PINS = st.one_of(
+    st.sampled_from(("==2.0", "", "<2", ">=2.1a0")),
+    st.builds(
+        "{}2.0{}".format, st.sampled_from(("==", "===")), st.sampled_from(LABELS)
+    ),
+)
+OPTIONS = st.fixed_dictionaries(
+    dict.fromkeys(("pre", "sources", "known", "user"), st.booleans())
+)
+
+
+@settings(max_examples=300)
+@given(pages=PAGES, pin=PINS, options=OPTIONS)
+def test_what_pip_ranks_last_stays_last(
+    pages: Sequence[Page], pin: str, options: Mapping[str, bool]
+) -> None:
+    alone, judged = compare(pages, pin, **options)
+    if judged is not None:
+        assert alone is not None
+        assert alone.yanked or not judged.yanked
+        assert alone.version.is_prerelease or not judged.version.is_prerelease
