@@ -240,7 +240,7 @@ class Distribution:
             with open_regular(path) as file:
                 # A stranger's link may lead to secrets, which notes would quote. The
                 # links that an installer makes lead to files of the same name.
-                if os.path.basename(path_of(file)) != name:
+                if os.path.basename(path_of(file.fileno(), path)) != name:
                     self.defects.append(f"its {name} links to a file of another name")
                     return None
                 if name == "METADATA":
