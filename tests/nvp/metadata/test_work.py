@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from packaging.markers import Marker
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import cpython_tags
 from packaging.version import Version
@@ -260,26 +261,25 @@ def test_tags_of_machines_are_found_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(listed) < 20
 
 
-def test_releases_are_compared_within_limits(steps: list[int]) -> None:
-    """64 releases with 7 requirements of 49 clauses took 44 seconds."""
-    machine = Environment(
-        cuda_driver_version=CudaVersion(12, 8),
-        gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
+def _listed(project: str, versions: Iterable[str], size: int) -> list[model.File]:
+    names = (
+        f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
+        for version in versions
     )
+    return [
+        model.File(filename=x, url=f"https://x.example/{x}", hashes={}, size=size)
+        for x in names
+    ]
 
-    def listed(project: str, versions: Iterable[str], size: int) -> list[model.File]:
-        names = (
-            f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
-            for version in versions
-        )
-        return [
-            model.File(filename=x, url=f"https://x.example/{x}", hashes={}, size=size)
-            for x in names
-        ]
 
-    releases = [f"1.{number}" for number in range(64)]
+def _judge(releases: int, repeated: int) -> tuple[list[Build], list[str]]:
+    """Judge releases that require torch, which runs, and xformers, which does not.
+
+    :param repeated: how often METADATA has each requirement.
+    :returns: the builds, and the names of the wheels whose METADATA was read.
+    """
     pages = {
-        project: listed(project, [f"9.{n}+{label}" for n in range(300)], 1)
+        project: _listed(project, [f"9.{n}+{label}" for n in range(300)], 1)
         for project, label in {"torch": "cu126", "xformers": "cu130"}.items()
     }
     read = []
@@ -288,20 +288,47 @@ def test_releases_are_compared_within_limits(steps: list[int]) -> None:
         read.append(file.filename)
         number = int(file.filename.split("-")[1].partition(".")[2])
         requires = (f"Requires-Dist: {x}{clauses(number)}\n" for x in pages)
-        return f"Name: kern\nVersion: 1.{number}\n{''.join(requires)}".encode()
+        lines = "".join(requires) * repeated
+        return f"Name: kern\nVersion: 1.{number}\n{lines}".encode()
 
     async def read_page(project: str) -> list[model.File]:
         return pages[project]
 
     async def find_environment() -> Environment:
-        return machine
+        return Environment(
+            cuda_driver_version=CudaVersion(12, 8),
+            gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
+        )
 
     judge = PageJudge(find_environment, "linux_x86_64", read_metadata, read_page, print)
-    files = listed("kern", releases, 50_000_000)
+    files = _listed("kern", (f"1.{number}" for number in range(releases)), 50_000_000)
     builds, _ = asyncio.run(judge.judge("kern", files))
+    return builds, read
+
+
+def test_releases_are_compared_within_limits(steps: list[int]) -> None:
+    """64 releases with 7 requirements of 49 clauses took 44 seconds."""
+    builds, read = _judge(64, 1)
     assert builds[0].judgement.verdict == "cannot"
     assert len(read) == 64
     assert 0 < steps[0] < 1_100_000
+
+
+def test_requirements_of_releases_are_parsed_within_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parsing 9,000 requirements of each release took 23 seconds."""
+    parsed = []
+
+    def parse(text: str) -> Requirement:
+        parsed.append(len(text))
+        return Requirement(text)
+
+    monkeypatch.setattr("packaging.requirements.Requirement", parse)
+    builds, read = _judge(9, 500)
+    assert builds[0].judgement.verdict == "cannot"
+    assert len(read) == 9
+    assert 100_000 < sum(parsed) < 1_100_000
 
 
 def test_companions_are_compared_with_each_other_once() -> None:
