@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import stub_wheel
 
 from nvp.index.http.blocking import BlockingClient
-from nvp.index.http.urls import NoRangesError, Settings
+from nvp.index.http.client import Client
+from nvp.index.http.ranges import _get_range
+from nvp.index.http.threads import Turn
+from nvp.index.http.urls import NoRangesError, Settings, TooLargeError
+from nvp.index.selection.shown import Room
 
 PAGE = "/simple/torch/"
 IMPATIENT = Settings(timeout=0.2, deadline=60, trust_env=False)
@@ -152,3 +159,36 @@ def test_another_part_than_the_requested_one_is_refused() -> None:
         file.seek(300_000)
         with pytest.raises(NoRangesError, match="a range that was not requested"):
             file.read(10)
+
+
+class _Reading:
+    """Makes the error of a response, which refers to itself and to the response."""
+
+    async def read(self, *_: object, **__: object) -> None:
+        body = type("Body", (), {})()
+        self.body = weakref.ref(body)
+        error = TooLargeError("larger than 16 MiB", "https://a.example/x")
+        raise error
+
+
+@pytest.mark.parametrize("of_page", [False, True])
+def test_an_error_does_not_keep_the_response(
+    of_page: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 responses took 5 GB, until Python looked for reference cycles."""
+    reading = _Reading()
+
+    async def fail() -> None:
+        if of_page:
+            with Room(Turn(asyncio.Lock())).reading():
+                await reading.read()
+        await _get_range(Client(), "https://a.example/x", "bytes=-9", 9)
+
+    monkeypatch.setattr(Client, "get", reading.read)
+    gc.disable()
+    try:
+        with pytest.raises(TooLargeError if of_page else NoRangesError):
+            asyncio.run(fail())
+        assert reading.body() is None
+    finally:
+        gc.enable()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from traceback import clear_frames
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
@@ -80,7 +81,9 @@ class Room:
         self.check()
         try:
             yield
-        except Exception:
+        except Exception as error:
+            # The error and its frames, which have the response, refer to each other.
+            clear_frames(error.__traceback__)
             self.total += _FAILED
             raise
 
