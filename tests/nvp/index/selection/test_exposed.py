@@ -22,7 +22,7 @@ from pip._internal.models.release_control import ReleaseControl
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.tags import Tag
 from simple_repository import model
-from support.builds import machine
+from support.builds import gpu_build, machine, metadata
 from support.label_index import Pages
 from support.loopback import JSON
 
@@ -80,7 +80,10 @@ def index_of(number: int, page: Page) -> Pages:
 
 
 def show(
-    indexes: Sequence[Pages], target: Target | None, named: Mapping[str, set[str]]
+    indexes: Sequence[Pages],
+    target: Target | None,
+    named: Mapping[str, set[str]],
+    project: str = "kern",
 ) -> list[model.File]:
     """Return the files of all indexes as the installer sees them."""
     components = select(
@@ -95,7 +98,7 @@ def show(
         reader=Reader(Client()),
         warn=lambda _: None,
     )
-    pages = [asyncio.run(each.get_project_page("kern")) for each in components]
+    pages = [asyncio.run(each.get_project_page(project)) for each in components]
     return [file for page in pages for file in page.files]
 
 
@@ -237,6 +240,33 @@ def test_other_hardware_is_hidden_without_a_pre_release() -> None:
         item.name for item in page
     }
     assert file == page[0].name
+
+
+def test_a_variant_that_its_index_yanked_does_not_replace_a_regular_wheel() -> None:
+    plain = f"torch-2.15.0-{TAGS[0]}.whl"
+    variant = f"torch-2.15.0-{TAGS[0]}-cu126.whl"
+    older = plain.replace("2.15.0", "2.10.0")
+    names = [plain, variant, older, "torch-2.15.0-variants.json"]
+    files = [
+        {
+            "filename": name,
+            "url": f"https://files.example/{name}",
+            "hashes": {},
+            "yanked": name == variant,
+        }
+        for name in names
+    ]
+    document = {"meta": {"api-version": "1.0"}, "name": "torch", "files": files}
+    variants = json.dumps(metadata({"cu126": gpu_build("12.6")}))
+    pages = {"torch": json.dumps(document)}
+    index = Pages(pages, {names[-1]: variants}, kind=JSON)
+    found = {f.filename: f for f in show([index], None, {}, "torch")}
+    assert found.keys() == {plain, older, names[-1]}
+    assert found[plain].yanked
+    files[1]["yanked"] = False
+    pages["torch"] = json.dumps(document)
+    found = {f.filename: f for f in show([index], None, {}, "torch")}
+    assert any("cu126" in name for name in found)
 
 
 LABELS = ("", "+cu118", "+cu130", "+rocm6.3")

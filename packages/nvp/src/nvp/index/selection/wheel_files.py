@@ -203,7 +203,7 @@ def find_installable(
 def find_candidates(
     wheels: Iterable[Build], listed: Mapping[str, model.File], target: Target | None
 ) -> Iterator[Build]:
-    """Find the wheels and the sources that an installer may select.
+    """Find the files that an installer may select, and variants that are yanked.
 
     :param wheels: the wheels, all for the platform of the target.
     :param listed: the files of several indexes, keyed like ``wheels``.
@@ -220,11 +220,19 @@ def find_candidates(
         if not expands_too_far(tags):
             yield with_pythons(wheel, tags)
     for key, file in listed.items():
-        release = release_of_sdist(file.filename)
-        if release is not None:
-            sdist = Build(file=key, version=release, backend=None, judgement=UNKNOWN)
-            # Every version of Python supports this tag.
-            yield with_pythons(sdist, "py3-none-any")
+        name = file.filename
+        # Every version of Python supports this tag.
+        version, tags = release_of_sdist(name), "py3-none-any"
+        # An installer alone selects no variants, so these expose no other files.
+        if (
+            file.yanked
+            and find_label(name)
+            and (found := _versions(name.split("-")[1]))
+        ):
+            version, tags = found[0], "-".join(name[:-4].split("-")[-4:-1])
+        if version is not None:
+            one = Build(file=key, version=version, backend=None, judgement=UNKNOWN)
+            yield with_pythons(one, tags)
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
