@@ -161,7 +161,7 @@ class TestPipes:
         code = (
             "import os, sys\nfrom nvidia_variant_provider import strict_json\n"
             "writer = os.open(sys.argv[1], os.O_RDWR)\n"
-            f"{functions} = lambda path: os.lstat(sys.argv[2])\n"
+            f"{functions} = lambda path, **_: os.lstat(sys.argv[2])\n"
             "strict_json.read_bytes(sys.argv[1])\n"
         )
         words = (sys.executable, "-c", code, pipe, empty)
