@@ -302,7 +302,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(pages=PAGES, pin=PINS, options=OPTIONS)
 def test_what_pip_ranks_last_stays_last(
     pages: Sequence[Page], pin: str, options: Mapping[str, bool]
