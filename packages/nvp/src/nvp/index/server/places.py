@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import chain, islice, takewhile
@@ -166,7 +166,7 @@ class FolderUpstream(Upstream):
         shown = filter(is_normalized_name, sorted(names))
         return [name for name in shown if os.path.isdir(folder / name)]
 
-    def _list(self, folder: Path) -> tuple[Path, Collection[str]]:
+    def _list(self, folder: Path) -> tuple[Path, Sequence[str]]:
         """Return a directory without links, and the names in it.
 
         :raises UpstreamError: it cannot be read, or may be a stranger's link to another
@@ -179,7 +179,7 @@ class FolderUpstream(Upstream):
             raise UpstreamError(message, path=str(folder)) from None
         if not (self.is_of_pip or is_of_index(Path(path), self._index, ANY)):
             raise is_outside(folder)
-        return Path(path), set(names)
+        return Path(path), names
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         note(0.0)
@@ -194,11 +194,8 @@ class FolderUpstream(Upstream):
             found = read_page_file(page, project, self.is_of_pip, index)
         elif os.path.isdir(page.parent):
             folder, names = self._list(page.parent)
-            found = list_folder(folder, project)
             # A directory beside the index may also have files with private names.
-            own = (x for x in found.files if x.filename in names)
-            files = tuple(x for x in own if SERVED.fullmatch(x.filename))
-            found = replace(found, files=files)
+            found = list_folder(folder, project, filter(SERVED.fullmatch, names))
         else:
             raise errors.PackageNotFoundError(project)
         if index is None:  # pip opens every file that a page names

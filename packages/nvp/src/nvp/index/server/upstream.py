@@ -361,11 +361,20 @@ def is_outside(path: Path) -> UpstreamError:
     return UpstreamError(message, path=str(path), hint=hint)
 
 
-def list_folder(folder: Path, project: str) -> model.ProjectDetail:
-    """Return a page with the files in a directory, or with one file."""
+def list_folder(
+    folder: Path, project: str, names: Iterable[str] | None = None
+) -> model.ProjectDetail:
+    """Return a page with the files in a directory, or with one file.
+
+    :param names: the names in the directory, if they are known.
+    """
+    if names is not None:
+        paths = sorted(folder / name for name in names)
+    else:
+        paths = items(folder) if folder.is_dir() else [folder]
     files = tuple(
         model.File(path.name, path.as_uri(), hashes={}, size=path.stat().st_size)
-        for path in (items(folder) if folder.is_dir() else [folder])
+        for path in paths
         if path.is_file() and is_text(path.name)
     )
     return model.ProjectDetail(meta=model.Meta("1.0"), name=project, files=files)
