@@ -24,6 +24,7 @@ from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
 from nvp.index.http.urls import REFUSED, Settings
+from nvp.index.server.places import LinksUpstream
 from nvp.index.server.responses import ANY_HOST, LOOPBACK_NAMES
 from nvp.index.server.upstream import refuse_near_files
 
@@ -213,6 +214,17 @@ def test_serve_trusts_pages_of_a_directory_as_little(
         assert ask(files[PLAIN]).status == (403 if remote else 200)
     assert ("torch-2.8.0-1cu128-py3-none-any.whl" in files) is not remote
     assert bool(inner.requests) is not remote
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+def test_a_saved_page_of_links_is_trusted_as_little(
+    trusts: bool, inner: RangeServer, tmp_path: Path
+) -> None:
+    saved = tmp_path / "links.html"
+    saved.write_text(f'<!DOCTYPE html><a href="{inner.url}/{PLAIN}">x</a>')
+    client = Client(Settings(trusts_pages=trusts))
+    (file,) = asyncio.run(LinksUpstream(str(saved), client).read_all()).files
+    assert file.url.startswith(REFUSED) is not trusts
 
 
 @contextmanager
