@@ -257,17 +257,15 @@ class TestJson:
     @pytest.mark.parametrize(
         "body",
         [
-            b"",
-            b"[]",
-            b"{}",
-            b"null",
-            b"{",
+            *(b"", b"[]", b"{}", b"null", b"{"),
             b"\xff\xfe\xff",
             b'{"files": 5, "meta": {"api-version": "1.0"}}',
             b'{"files": [5], "meta": {"api-version": "1.0"}}',
             b'{"files": [{}], "meta": {"api-version": "1.0"}}',
             b'{"files": [], "meta": {"api-version": "2.0"}}',
             b'{"files": [], "meta": {"api-version": "x\x1b"}}',
+            # Such a version took 2.8 GB.
+            b'{"files": [], "meta": {"api-version": "1' + b".1" * 200 + b'"}}',
             b'{"files": [], "meta": 5}',
             b'{"files": [], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
             b'{"files": [], "x": ' + b"9" * 5000 + b"}",

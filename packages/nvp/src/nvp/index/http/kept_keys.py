@@ -37,6 +37,9 @@ _MOST_PYTHON = 100_000
 """The maximum length of all different requirements on Python of a page, each of which
 is compared with every version of Python. Real pages have some hundred characters."""
 
+_LONGEST_VERSION = 200
+"""The maximum length of a version, which takes fifty times its memory when parsed."""
+
 _OWN = (LABEL_KEY, "_nvidia_variant_provider_")
 """The prefixes of this program's own keys, which are ignored on upstream pages."""
 
@@ -161,10 +164,20 @@ def api_version(page: model.ProjectDetail) -> str:
     """Return the API version of a page: the index's own if unknown keys may need it."""
     own = page.meta.api_version
     of_meta = kept_keys(page.meta)
-    wanted = str(of_meta.get("api-version", own))
+    wanted = str(of_meta.get("api-version", own))  # which `parse_version` has read
     needs = bool(of_meta.keys() - {"api-version"} or kept_keys(page))
     needs = needs or any(map(kept_keys, page.files))
     return max(own, wanted, key=Version) if needs else own
+
+
+def parse_version(value: Any) -> Version:
+    """Parse a version that a page gives.
+
+    :raises ValueError: it is invalid, or too long.
+    """
+    if not isinstance(value, str) or len(value) > _LONGEST_VERSION:
+        raise ValueError("a version is not text, or too long")
+    return Version(value)
 
 
 def read_time(value: Any) -> datetime | None:

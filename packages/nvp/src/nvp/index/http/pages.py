@@ -18,7 +18,6 @@ from typing import Any
 from urllib.parse import urldefrag, urljoin
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 from simple_repository import model
 
 from nvidia_variant_provider.errors import InputError, shown
@@ -46,6 +45,7 @@ from .kept_keys import (
     fitting_meta,
     is_plain_entry,
     known_keys,
+    parse_version,
     private_keys,
     read_hashes,
     read_metadata,
@@ -317,7 +317,8 @@ def _read_json(
     files = tuple(_files_of(document["files"]))
     if exact:
         check_distinct(files)
-    version = Version(str(document.get("meta", {}).get("api-version", "1.0")))
+    given = document.get("meta", {}).get("api-version", "1.0")
+    version = parse_version(str(given) if isinstance(given, float | int) else given)
     if version.major != 1:
         raise ValueError(f"version {version} of the API is not supported")
     name = document.get("name")
@@ -381,9 +382,9 @@ def _json_file(item: Mapping[str, Any], url: str) -> model.File | None:
 
 def _is_version(value: Any) -> bool:
     try:
-        return bool(Version(value))
-    except (ValueError, TypeError):
-        return False  # Python rejects numbers of more than 4,300 digits
+        return bool(parse_version(value))
+    except ValueError:
+        return False
 
 
 def _read_html(
