@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +20,7 @@ from support.processes import Pip, installed_labels
 from support.wheels import publish, stub_wheel, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
-from nvp.index.pip.locks import is_lock, parse_toml, read_lock
+from nvp.index.pip.locks import LockCopies, is_lock, parse_toml, read_lock
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
 
@@ -101,6 +104,25 @@ def test_inlined_metadata_is_written_nowhere_else(
     path.write_text(tomli_w.dumps({"lock-version": "1.0", "packages": [table]}))
     with pytest.raises(InputError, match="the name or the version is not valid"):
         read_lock(str(path))
+
+
+def test_a_project_is_judged_once(tmp_path: Path) -> None:
+    """A lock file of 300 KB with a thousand packages of one name took 70 seconds."""
+    judged: list[tuple[int, str]] = []
+    locks = SimpleNamespace(add=lambda _: 0, judge=lambda *asked: judged.append(asked))
+    index: Any = SimpleNamespace(locks=locks, is_reachable=lambda _: True)
+    hashes = {"sha256": "0" * 64}
+    packages = []
+    for version in ("2.1.0+cu118", "2.2.0+cu118", "2.3.0+cu118"):
+        name = f"torch-{version}-cp311-cp311-linux_x86_64.whl"
+        wheel = {"url": f"https://wheels.example/{name}", "hashes": hashes}
+        packages.append({"name": "torch", "version": version, "wheels": [wheel]})
+    path = tmp_path / "pylock.toml"
+    path.write_text(tomli_w.dumps({"lock-version": "1.0", "packages": packages}))
+    copies = LockCopies(local_index=index, folder=tmp_path, paths=(), copied={})
+    copies.add(str(path))
+    copies.fill(sys.executable, os.environ, judges=True)
+    assert judged == [(0, "torch")]
 
 
 def test_a_large_lock_file(pip: Pip, tmp_path: Path) -> None:

@@ -306,13 +306,17 @@ class LockCopies:
         target = PinTarget(variables=interpreter.variables, ranks={})
         for number, lock in enumerate(self.locks):
             chosen = frozenset(self.extras[number]), frozenset(self.groups[number])
+            judged = set()
             for package in lock.packages:
                 if is_ours := number in self.copies and self._is_ours(package):
                     _hide(package)
                 marker = str(package.table.get("marker", ""))
                 if not target.holds(marker, *chosen):
                     continue  # pip skips it too
-                if judges and any(may_be_build(wheel.name) for wheel in package.wheels):
+                may_be = any(may_be_build(wheel.name) for wheel in package.wheels)
+                # A project has one page here, although it may have many packages.
+                if judges and may_be and package.name not in judged:
+                    judged.add(package.name)
                     self.local_index.locks.judge(number, package.name)
                 if is_ours:
                     self._select(number, package, interpreter)
