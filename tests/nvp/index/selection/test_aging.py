@@ -22,8 +22,10 @@ from support.wheels import stub_wheel
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
 from nvp.index.http.ranges import ChangedFileError, Parts
+from nvp.index.http.urls import Settings
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
+from nvp.index.selection.options import trusted_cache
 from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
 
@@ -211,3 +213,35 @@ def test_refused_metadata_is_deleted_whatever_its_signature(
     assert store.is_refused(first)
     assert store.find(first) is None
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(trusted_hosts=["index.example"]),
+        Settings(cert="/other.pem"),
+        Settings(trusts_system=False),
+    ],
+)
+def test_runs_with_other_certificates_have_a_cache_of_their_own(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """What a man in the middle sent must not be used when he is gone."""
+    folders = {trusted_cache(tmp_path, x) for x in (settings, Settings())}
+    assert len(folders) == 2
+    assert tmp_path in folders
+    assert trusted_cache(tmp_path, settings) in folders
+
+
+def test_metadata_of_an_unchecked_server_is_not_used_by_later_runs(
+    tmp_path: Path,
+) -> None:
+    file = model.File(
+        filename="kern-1.0-py3-none-any.whl",
+        url="https://files.example/kern-1.0-py3-none-any.whl",
+        hashes={"sha256": "1" * 64},
+    )
+    unchecked = Client(Settings(trusted_hosts=["files.example"]))
+    Reader(unchecked, tmp_path).metadata.keep(file, Kept(b"Name: kern\n", Parts()))
+    assert Reader(unchecked, tmp_path).metadata.read(file) is not None
+    assert Reader(Client(Settings()), tmp_path).metadata.read(file) is None

@@ -99,7 +99,7 @@ class Client:
         *,
         ask_credentials: AskCredentials | None = None,
     ) -> None:
-        self._settings = settings or Settings()
+        self.settings = settings or Settings()
         self._ask_credentials = ask_credentials
         self._credentials: dict[str, tuple[str, str]] = {}
         # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
@@ -174,12 +174,12 @@ class Client:
 
     def is_allowed(self, url: str) -> bool:
         """Return whether `Settings` allow reading ``url``."""
-        return self._settings.is_allowed(url)
+        return self.settings.is_allowed(url)
 
     @property
     def trusts_pages(self) -> bool:
         """Whether pages and redirects may lead to any server."""
-        return self._settings.trusts_pages
+        return self.settings.trusts_pages
 
     async def find_nearness(self, url: str) -> int:
         """Return the location of the server of ``url``; see `may_lead`."""
@@ -220,7 +220,7 @@ class Client:
 
         After a temporary failure, run it again, as `Settings` allow.
         """
-        attempt, deadline = 0, self._settings.deadline
+        attempt, deadline = 0, self.settings.deadline
         while True:
             try:
                 # asyncio.timeout() requires Python 3.11.
@@ -230,7 +230,7 @@ class Client:
                 raise TooSlowError(message, url, hint="try again") from None
             except PassingError as error:
                 attempt += 1
-                if attempt > self._settings.retries:
+                if attempt > self.settings.retries:
                     raise
                 pause = pause_before(attempt, error)
                 if pause is None:
@@ -311,8 +311,8 @@ class Client:
                 await response.aclose()
                 count_input(url, response.num_bytes_downloaded, is_new=False)
         except httpx.HTTPError as error:
-            proxy = find_proxy(self._settings, str(error.request.url))
-            timeout = self._settings.timeout
+            proxy = find_proxy(self.settings, str(error.request.url))
+            timeout = self.settings.timeout
             failure = translate_error(error, url, timeout, proxy)
             if is_of_tls(error):  # after a `PassingError`, pip uses the next index
                 reply = self._leave_to_installer(url)
@@ -366,7 +366,7 @@ class Client:
         # A user name without a password may be a token, or its password may be in the
         # netrc file or in the keyring. pip without `trust_env` does not read the netrc
         # file after a redirect.
-        reads = identifies and (before is None or self._settings.trust_env)
+        reads = identifies and (before is None or self.settings.trust_env)
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         sent = basic(pair) if pair else sent
@@ -384,7 +384,7 @@ class Client:
         return pair is not None and (bool(pair[1]) or is_given)
 
     def _find_netrc(self, url: str) -> tuple[str, str] | None:
-        pair = find_netrc(self._settings.netrc, url)
+        pair = find_netrc(self.settings.netrc, url)
         if pair is not None:
             self._credentials.setdefault(self._scope(url), pair)
         return pair
@@ -397,7 +397,7 @@ class Client:
         """
         server, scope = server_of(url), self._scope(url)
         pair = self._credentials.get(scope)
-        if self._is_whole(pair, url) and pair != find_netrc(self._settings.netrc, url):
+        if self._is_whole(pair, url) and pair != find_netrc(self.settings.netrc, url):
             return pair
         user = pair[0] if pair and not pair[1] else ""
         url = with_user(url, user) if user else url
@@ -416,13 +416,13 @@ class Client:
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.
         is_plain = urlsplit(url).scheme == "http"
-        verify = None if is_plain else not self._settings.is_trusted(url)
-        proxy = find_proxy(self._settings, url)
+        verify = None if is_plain else not self.settings.is_trusted(url)
+        proxy = find_proxy(self.settings, url)
         kind = verify, self._identifies(url)
         if (kind, proxy) not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:
-                own = self._settings
+                own = self.settings
                 own = own if kind[1] else replace(own, client_cert=None)
                 try:
                     self._contexts[kind] = make_tls_context(own, url, verify=verify)
@@ -430,7 +430,7 @@ class Client:
                     error.reply = self._leave_to_installer(url)
                     raise
             self._clients[kind, proxy] = make_connections(
-                self._settings, self._contexts[kind], proxy, url, finder=self._nearness
+                self.settings, self._contexts[kind], proxy, url, finder=self._nearness
             )
         return self._clients[kind, proxy]
 

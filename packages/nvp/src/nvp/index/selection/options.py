@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import sysconfig
 import threading
@@ -10,10 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
+
+from ..http.urls import Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -220,6 +224,24 @@ class Selection:
         """The target platform of regular wheels."""
         of_target = self.target and self.target.platform
         return self.platform or of_target or default_platform()
+
+
+def trusted_cache(cache: str | Path | None, settings: Settings) -> Path | None:
+    """Return the directory of the cache for data of servers.
+
+    Not all of the data is verified. Without checks of certificates, or with other ones,
+    it may be from anybody, so only runs with the same settings use it.
+    """
+    if cache is None:
+        return None
+    trusts = (
+        (sorted(x.trusted_hosts), x.cert, x.trusts_system)
+        for x in (settings, Settings())
+    )
+    text, usual = map(repr, trusts)
+    if text == usual:
+        return Path(cache)
+    return Path(cache, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16])
 
 
 def default_platform() -> str:

@@ -47,6 +47,7 @@ from ..http.urls import (
     is_http,
 )
 from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
+from .options import trusted_cache
 from .pieces import (
     ComparedWheel,
     CopiedWheel,
@@ -105,6 +106,7 @@ class Reader:
         ranges: bool = True,
     ) -> None:
         self.client = client
+        cache = trusted_cache(cache, client.settings)
         self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
         self._ranges = ranges
         self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
@@ -391,15 +393,12 @@ class Reader:
     def _load_needs(self, file: model.File) -> Needs | None:
         content = load(kept_path(self._inspected, file, "json"), LONGEST, LIFE)
         try:
-            return (
-                None
-                if content is None
-                else _needs(BuildRecord.from_dict(json.loads(content)))
-            )
+            if content is not None:
+                return _needs(BuildRecord.from_dict(json.loads(content)))
         except _DAMAGED as error:
             # An older version may have written the record, or a full disk truncated it.
             logger.info("%s: its record cannot be used: %r", file.filename, error)
-            return None
+        return None
 
 
 def _is_local(file: model.File) -> bool:
