@@ -229,19 +229,13 @@ class Selection:
 def trusted_cache(cache: str | Path | None, settings: Settings) -> Path | None:
     """Return the directory of the cache for data of servers.
 
-    Not all of the data is verified. Without checks of certificates, or with other ones,
-    it may be from anybody, so only runs with the same settings use it.
+    Not all of the data is verified. If the certificates of some hosts are not checked,
+    it may be from anybody, so only runs that trust the same hosts use it.
     """
-    if cache is None:
-        return None
-    trusts = (
-        (sorted(x.trusted_hosts), x.cert, x.trusts_system)
-        for x in (settings, Settings())
-    )
-    text, usual = map(repr, trusts)
-    if text == usual:
-        return Path(cache)
-    return Path(cache, hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16])
+    if not cache or not settings.trusted_hosts:
+        return Path(cache) if cache else None
+    hosts = repr(sorted(settings.trusted_hosts)).encode("utf-8", "replace")
+    return Path(cache, hashlib.sha256(hosts).hexdigest()[:16])
 
 
 def default_platform() -> str:
