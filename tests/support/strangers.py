@@ -33,7 +33,7 @@ _LIST = """
 lines = []
 for number in filter(str.isdigit, os.listdir("/proc")):
     try:
-        with open(f"/proc/{number}/cmdline") as file:
+        with open(f"/proc/{number}/cmdline", errors="replace") as file:
             lines.append(file.read())
     except OSError:
         pass
