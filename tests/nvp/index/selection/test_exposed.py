@@ -234,6 +234,17 @@ def test_no_pre_release_replaces_a_final_release(pages: Sequence[Page]) -> None:
         assert compare(pages, pin, known=known, pre=True)[1] == pages[-1][-1]
 
 
+def test_what_the_user_excludes_replaces_nothing() -> None:
+    """Hashes, or a date, exclude files as this does."""
+    page = [CANNOT, wheel("2.0+cu131", yanked=True), wheel("2.0+cu118")]
+    for pages in ([page], [page[:2], page[2:]]):
+        alone, judged = compare(pages, "==2.0,!=2.0+cu118", user=False)
+        assert alone == judged == CANNOT
+    pages = [[wheel("1.0+rocm6.3"), RUNS], [anywhere("2.0a1")]]
+    assert compare(pages, "")[1] == RUNS
+    assert compare(pages, "!=1.0+cu118", user=False) == (pages[0][0], None)
+
+
 def test_other_hardware_is_hidden_without_a_pre_release() -> None:
     page = [wheel("2.0+rocm6.3"), wheel("2.0+cu126"), RUNS]
     (file,) = {file.filename for file in show([index_of(0, page)], None, {})} ^ {

@@ -361,8 +361,9 @@ def find_exposed(
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
-    hidden beside files that are all hidden or yanked here. pip takes a pre-release only
-    if no final release fits: a final release is yanked instead of hidden.
+    hidden beside files that are hidden or yanked here. pip takes a pre-release only if
+    no final release fits: a final release is yanked instead of hidden. The user may
+    exclude shown files, such as by hashes.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
     :param files: the visibility of these; others are shown.
@@ -391,17 +392,16 @@ def find_exposed(
         others = {one.file for one in group}.difference(withdrawn)
         exposed = {b.file for b in group if not (is_pin and b.version.local in named)}
         exposed.intersection_update(withdrawn)
-        if not others or not others <= unshown:
-            continue
-        if any(file.endswith(".whl") for file in others):
+        if any(file.endswith(".whl") for file in others & unshown):
             changed |= dict.fromkeys(exposed, _WITHDRAWN)
-        elif exposed:  # The others are sources, yanked because of wheels.
+        elif exposed and others and others <= unshown:  # sources, yanked with wheels
             changed |= dict.fromkeys(others, _SHOW)
     for key, group in groups.items():
         left = {one.file for one in group}.difference(changed)
         is_final = len(key) == 3 and not group[0].version.is_prerelease
-        if is_final and key[0] in early and left <= hidden:
-            for file in left.difference(withdrawn) or left:
+        # A pin that fits only yanked files takes the highest: leave out foreign ones.
+        if is_final and key[0] in early and (left <= hidden or left - unshown):
+            for file in (left & hidden).difference(withdrawn) or left & hidden:
                 changed[file] = replace(files[file], action="yank")
     return changed
 
