@@ -382,7 +382,7 @@ def test_few_servers_of_a_page_are_tested() -> None:
     asked = []
 
     class Ranges(RangeSupport):
-        async def has(self, url: str) -> bool:
+        async def has(self, url: str, index: str | None = None) -> bool:  # noqa: ARG002
             asked.append(url)
             return True
 

@@ -73,8 +73,7 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 _REDIRECTS = 10
 
 _AT_ONCE = 64
-"""The maximum number of complete responses, such as pages, that are read from a server
-at the same time, because installers request many pages at once."""
+"""The maximum number of complete responses, such as pages, at a time from a server."""
 
 _IN_ALL = 96
 """The same for all servers: a page can name many, and each needs a file descriptor."""
@@ -108,10 +107,9 @@ class Client:
         # For each URL given with a user: whether it has a password, perhaps empty.
         self._named: dict[str, bool] = {}
         self._nearness = NearnessFinder()
-        # The only index that gets the user's credentials and certificate; see `only`.
+        # The only index that gets credentials; its pages may name any server.
         self._only: str | None = None
-        # TLS contexts, created on demand; the key is whether they verify certificates,
-        # or ``None`` for plain HTTP, and whether they have the client's certificate.
+        # The key: whether it verifies (``None``: plain HTTP), and has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
@@ -144,8 +142,6 @@ class Client:
     def only(self, index: str | None) -> Client:
         """Return a client that identifies the user to one index, and shares all else.
 
-        Others may read what is behind its pages, which may name any server.
-
         :param index: the URL of the index; ``None`` for all servers, as for pip.
         """
         other = copy(self)
@@ -154,10 +150,7 @@ class Client:
 
     def _identifies(self, url: str) -> bool:
         """Return whether requests for ``url`` may identify the user."""
-        return self._only is None or (
-            server_of(url) == server_of(self._only)
-            and self._scope(url) == self._scope(self._only)
-        )
+        return self._only is None or server_of(url) == server_of(self._only)
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials."""
@@ -165,6 +158,8 @@ class Client:
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
+        if self._only is not None and self._identifies(url):
+            url = self._only  # pages and files of an index have one login
         return nearest_url(url, self._credentials) or f"{server_of(url)}/"
 
     @property
@@ -341,14 +336,18 @@ class Client:
             url = find_target(response)
             moved = replace(make_reply(response), headers={"location": url})
             logger.debug("redirected to %s", redacted(url))
+            if not self._identifies(url) and (known := self._find_known(url)):
+                # Without a login, the answer would be another than for the user.
+                message = "redirects to a server to which only you can log in"
+                reply = moved if known == find_netrc(self.settings.netrc, url) else None
+                raise UpstreamError(message, start, hint="serve that URL", reply=reply)
             # A public server may be between two servers that are not.
             if not all([await self.may_lead(place, url) for place in places]):
                 message = "redirects to a server that only this machine can reach"
                 hint = "tell the owner of the server"
                 raise UpstreamError(message, start, hint=hint, reply=moved)
             places.append(url)
-        message = f"more than {_REDIRECTS} redirects"
-        raise UpstreamError(message, start, reply=moved)
+        raise UpstreamError(f"more than {_REDIRECTS} redirects", start, reply=moved)
 
     async def _send(
         self, url: str, headers: dict[str, str], before: httpx.Response | None
@@ -382,6 +381,10 @@ class Client:
         """Return whether a pair for ``url`` has a password, perhaps an empty one."""
         is_given = self._named.get(self._scope(url), False)
         return pair is not None and (bool(pair[1]) or is_given)
+
+    def _find_known(self, url: str) -> tuple[str, str] | None:
+        nearest = nearest_url(url, self._credentials) or ""
+        return self._credentials.get(nearest) or find_netrc(self.settings.netrc, url)
 
     def _find_netrc(self, url: str) -> tuple[str, str] | None:
         pair = find_netrc(self.settings.netrc, url)

@@ -373,44 +373,49 @@ class RangeSupport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        # The test result for each server, and the time at which it expires.
-        self._asked: dict[str, tuple[asyncio.Future[bool], float]] = {}
+        # The test result for each server and index, and the time at which it expires.
+        self._asked: dict[
+            tuple[str, str | None], tuple[asyncio.Future[bool], float]
+        ] = {}
 
-    async def has(self, url: str) -> bool:
+    async def has(self, url: str, index: str | None = None) -> bool:
         """Return whether the server of a file supports range requests.
 
         :param url: the URL of the file, whose last byte is requested.
+        :param index: the only index that may get credentials; see `Client.only`.
         """
-        server, now = server_of(url), asyncio.get_running_loop().time()
-        if server not in self._asked or now > self._asked[server][1]:
-            reply = asyncio.ensure_future(self._ask(url))
-            self._asked[server] = reply, now + _FRESH
+        key, now = (server_of(url), index), asyncio.get_running_loop().time()
+        if key not in self._asked or now > self._asked[key][1]:
+            reply = asyncio.ensure_future(self._ask(url, self._client.only(index)))
+            self._asked[key] = reply, now + _FRESH
         # Several pages may wait for the same test, so none of them may cancel it.
-        return await asyncio.shield(self._asked[server][0])
+        return await asyncio.shield(self._asked[key][0])
 
     def deny(self, url: str) -> None:
         """Record that the server of a file does not support range requests."""
         loop = asyncio.get_running_loop()
         denied: asyncio.Future[bool] = loop.create_future()
         denied.set_result(False)
-        self._asked[server_of(url)] = denied, loop.time() + _FRESH
+        server = server_of(url)
+        for key in {(server, None), *(key for key in self._asked if key[0] == server)}:
+            self._asked[key] = denied, loop.time() + _FRESH
 
-    async def _ask(self, url: str) -> bool:
+    async def _ask(self, url: str, client: Client) -> bool:
         try:
             # asyncio.timeout() requires Python 3.11.
-            sends = await asyncio.wait_for(self._sends_part(url), _PATIENCE)
+            sends = await asyncio.wait_for(self._sends_part(url, client), _PATIENCE)
         except (InputError, asyncio.TimeoutError) as error:
             logger.info("%s: no part of it could be read: %s", redacted(url), error)
             return False
         logger.info("%s: parts are %s", server_of(url), "sent" if sends else "not sent")
         return sends
 
-    async def _sends_part(self, url: str) -> bool:
+    async def _sends_part(self, url: str, client: Client) -> bool:
         # Test a suffix range (RFC 9110, section 14.1.2): `RangeFile` begins with one,
         # and some servers support only other ranges.
         wanted = {"Range": "bytes=-1", "Accept-Encoding": "identity"}
         # If the server sends a large file as a whole, the limit ends the request.
-        response = await self._client.get(url, wanted, limit=_MOST)
+        response = await client.get(url, wanted, limit=_MOST)
         given = _content_range(response.headers)
         if response.status != 206 or len(response.body) != 1 or given is None:
             return False

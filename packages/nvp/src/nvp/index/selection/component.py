@@ -396,7 +396,8 @@ class VariantRepository(RepositoryContainer):
         files = tuple(judged.apply(files))
         if announcer is None:
             return files, judged, {}
-        shown, announced = await announcer.announce(files)
+        index = getattr(self.source, "identifies", None)
+        shown, announced = await announcer.announce(files, index)
         return tuple(shown), judged, announced
 
     async def _find_label(

@@ -80,10 +80,11 @@ class Announcer:
         self._reading: dict[str, asyncio.Task[bytes]] = {}
 
     async def announce(
-        self, files: Sequence[model.File]
+        self, files: Sequence[model.File], index: str | None = None
     ) -> tuple[list[model.File], dict[str, model.File]]:
         """Announce METADATA of wheels that lack it on the page, if it can be read.
 
+        :param index: the only index that may get credentials; see `Client.only`.
         :returns: all files, and the files with METADATA announced here, now or on an
             earlier page, keyed by name.
         """
@@ -97,7 +98,8 @@ class Announcer:
         # A page could name thousands of servers, each of which gets a request.
         urls = {server_of(file.url): file.url for file in reversed(large.values())}
         servers = dict(islice(urls.items(), _MOST_SERVERS))
-        replies = await asyncio.gather(*map(self._ranges.has, servers.values()))
+        tests = (self._ranges.has(url, index) for url in servers.values())
+        replies = await asyncio.gather(*tests)
         sends = dict(zip(servers, replies, strict=True))
         shown = []
         announced = {}
