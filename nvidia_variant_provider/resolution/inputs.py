@@ -260,19 +260,22 @@ class Priorities(Frozen):
     properties: Mapping[str, Mapping[str, Sequence[str]]] = EMPTY
 
 
-def _folders() -> Iterator[str]:
+def _folders() -> Iterator[tuple[str, bool]]:
     """Yield the directories of ``variants.toml``; the first file is read.
 
-    They are the current directory, the Python environment, and the configuration
-    directories of the user and of the site.
+    They are the current directory, which may be shared with other users, the Python
+    environment, and the configuration directories of the user and of the site.
+
+    :returns: each directory, and whether it may be shared.
     """
     with suppress(OSError):  # the current directory may have been removed
-        yield os.getcwd()
-    yield sys.prefix
+        yield os.getcwd(), sys.platform != "win32"
+    yield sys.prefix, False
     import platformdirs  # late, because the import takes longer than reading a file
 
-    yield platformdirs.user_config_dir("variantlib", appauthor=False, roaming=True)
-    yield platformdirs.site_config_dir("variantlib", appauthor=False)
+    own = platformdirs.user_config_dir("variantlib", appauthor=False, roaming=True)
+    yield own, False
+    yield platformdirs.site_config_dir("variantlib", appauthor=False), False
 
 
 def load_priorities() -> Priorities:
@@ -280,9 +283,9 @@ def load_priorities() -> Priorities:
 
     :raises ConfigurationError: the file cannot be read or is not valid.
     """
-    for folder in _folders():
+    for folder, is_shared in _folders():
         path = os.path.join(folder, FILE_NAME)
-        if os.path.isfile(path) and (found := _read(path)) is not None:
+        if os.path.isfile(path) and (found := _read(path, is_shared)) is not None:
             return found
     return Priorities()
 
@@ -292,17 +295,15 @@ def _is_trusted(path: str, opened: os.stat_result) -> bool:
 
     All users can create files and links in a current directory such as ``/tmp``.
     """
-    folder, here = os.path.dirname(path), ""
-    with suppress(OSError):
-        here = os.getcwd()
-    if sys.platform == "win32" or folder == sys.prefix or folder != here:
-        return True
     owners = {opened.st_uid, os.lstat(path).st_uid}
     return owners <= {0, os.geteuid()} and not opened.st_mode & 0o002
 
 
-def _read(path: str) -> Priorities | None:
-    """Read a file; return ``None`` for one that is not trusted."""
+def _read(path: str, is_shared: bool) -> Priorities | None:
+    """Read a file; return ``None`` for one that is not trusted.
+
+    :param is_shared: whether other users may have put the file there, at any moment.
+    """
     hint = "correct the file or remove it"
     try:
         from ..strict_toml import parse_toml
@@ -315,12 +316,12 @@ def _read(path: str) -> Priorities | None:
     try:
         try:
             with open_regular(path) as file:
-                if not _is_trusted(path, os.fstat(file.fileno())):
+                if is_shared and not _is_trusted(path, os.fstat(file.fileno())):
                     return None
                 data = read_stream(file, path)
         except OSError as error:
             with suppress(OSError):
-                if not _is_trusted(path, os.stat(path)):
+                if is_shared and not _is_trusted(path, os.stat(path)):
                     return None
             raise unreadable(error, path) from None
         return _priorities(parse_toml(data))

@@ -94,6 +94,16 @@ class TestVariantsToml:
         assert self.order() == ("cu128", "cu126", "mkl")
 
     @needs_root
+    def test_a_directory_that_another_user_renames_meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path("variants.toml").write_text('namespace_priorities = ["blas"]')
+        os.chown("variants.toml", STRANGER, STRANGER)
+        places = iter([os.getcwd()])
+        monkeypatch.setattr(os, "getcwd", lambda: next(places, "/renamed"))
+        assert self.order() == ("cu128", "cu126", "mkl")
+
+    @needs_root
     def test_a_file_of_another_user_that_cannot_be_read(self) -> None:
         Path("variants.toml").symlink_to("/proc/self/mem")
         with pytest.raises(ConfigurationError, match="cannot be read"):
