@@ -24,7 +24,7 @@ from nvidia_variant_provider.machine.environment import (
 from nvp.builds.needs import Backend, parse_backend
 from nvp.builds.page import Build, PageVisibility, Visibility
 from nvp.builds.stepping_back import Limits, follow
-from nvp.builds.verdicts import Judgement
+from nvp.builds.verdicts import Judgement, Verdict
 from nvp.doctor.checks.replacing import find_companions
 from nvp.index.pip.explain import explain_builds, find_requirements
 from nvp.index.pip.installed import Installed
@@ -45,7 +45,7 @@ def clauses(number: int) -> str:
     return ",".join(f"!=3.{number}.{minor}" for minor in range(49))
 
 
-def build(version: str, verdict: str = "cannot") -> Build:
+def build(version: str, verdict: Verdict = "cannot") -> Build:
     parsed = Version(version)
     return Build(
         file=f"kern-{version}-py3-none-linux_x86_64.whl",

@@ -64,7 +64,7 @@ def source(version: str, *, yanked: bool = False) -> Item:
 
 
 def index_of(number: int, page: Page) -> Pages:
-    files = [
+    files: list[dict[str, object]] = [
         {
             "filename": name,
             "url": f"https://files.example/{number}/{name}",

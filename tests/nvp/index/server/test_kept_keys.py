@@ -106,9 +106,9 @@ def test_a_page_of_links_stays_json() -> None:
     page = Answer(body=json.dumps(DOCUMENT).encode(), kind=JSON, accept=JSON)
     with serve_answers({PAGE: page}) as server:
         with start(f"{server.url}{PAGE}", links=True, local=True) as running:
-            page = f"{running.urls[0]}torch/"
-            assert json.loads(ask(page, Accept=JSON).body) == DOCUMENT
-            assert "<a " in ask(page, Accept=HTML).text
+            url = f"{running.urls[0]}torch/"
+            assert json.loads(ask(url, Accept=JSON).body) == DOCUMENT
+            assert "<a " in ask(url, Accept=HTML).text
         with start(f"{server.url}{PAGE}", links=True) as running:
             assert ask(f"{running.urls[0]}torch/", Accept=JSON).status == 406
 
