@@ -324,6 +324,7 @@ ODD = [
     f'<a href="{NAME}" data-yanked>', f'<a href="{NAME}" data-core-metadata="">',
     f'<a href="{NAME}" data-core-metadata="0">', f'<a href="{NAME}" data-size="x">',
     f'<a href="{NAME}" data-core-metadata="false">',
+    f'<a href="{NAME}" data-core-metadata="true" data-dist-info-metadata="md5=1">',
     f'<a href="{NAME}" data-upload-time="x">',
     f'<a href="{NAME}" data-requires-python="&gt3">', "< a>",
     f'<a href="{NAME}" data-requires-python="&gt=3">',

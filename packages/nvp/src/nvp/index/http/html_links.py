@@ -335,13 +335,14 @@ def is_plain_link(link: Link, base: str) -> bool:
     """Return whether all installers read a link in the same way."""
     get = link.attributes.get
     href, url = _places(link, base)
-    is_announced = not link.attributes.keys().isdisjoint(_ANNOUNCING)
+    announced = {link.attributes[x] for x in _ANNOUNCING if x in link.attributes}
     return (
         url is not None
         and _is_for_all(link.attributes["href"])
         and is_file_name(file_name(url))
         and bool(href or not file_name(base))  # only for pip, "#" is the base
-        and (not is_announced or bool(_announced(link)))  # pip reads "false" as true
+        # pip reads "false" as true, and each pip only some of the attributes.
+        and (not announced or (len(announced) == 1 and bool(_announced(link))))
         and bool(_SIZE.fullmatch(get("data-size") or "0"))
         and _is_time(get("data-upload-time", "2000-01-01T00:00:00Z"))
     )
