@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import sys
@@ -21,6 +22,7 @@ from support.wheels import publish, stub_wheel, variants_json_name
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.pip.locks import LockCopies, is_lock, parse_toml, read_lock
+from nvp.index.server import served_locks
 
 KEYS = ("name", "version", "wheels", "url", "path", "hashes", "variants-json")
 
@@ -123,6 +125,24 @@ def test_a_project_is_judged_once(tmp_path: Path) -> None:
     copies.add(str(path))
     copies.fill(sys.executable, os.environ, judges=True)
     assert judged == [(0, "torch")]
+
+
+def test_the_files_of_a_project_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lock file with 450 packages of one name took 93 seconds."""
+    asked: list[str] = []
+
+    async def read(_: object, project: str, __: str) -> served_locks.LockedPage:
+        asked.append(project)
+        return served_locks.LockedPage(files={}, releases={})
+
+    monkeypatch.setattr(served_locks, "_read_locked", read)
+    server: Any = SimpleNamespace(url="", call=asyncio.run)
+    locks = served_locks.LockFiles(server, "", print)
+    source: Any = SimpleNamespace(path="/0")
+    locks._sources.append(source)
+    assert locks.read(0, "torch") is locks.read(0, "torch")
+    locks.read(0, "kern")
+    assert asked == ["torch", "kern"]
 
 
 def test_a_large_lock_file(pip: Pip, tmp_path: Path) -> None:

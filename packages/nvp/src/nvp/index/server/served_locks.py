@@ -112,6 +112,7 @@ class LockFiles:
         self._upstreams: list[ListedUpstream] = []
         self._sources: list[Source] = []
         self._judges: list[BuildJudge] = []
+        self._pages: dict[tuple[int, str], LockedPage] = {}
         self.judged: list[PageVerdicts] = []
         """The results of `judge`."""
 
@@ -164,9 +165,13 @@ class LockFiles:
 
     def read(self, number: int, project: str) -> LockedPage:
         """Return the files of a project in a lock file for this machine."""
-        source = self._sources[number]
-        url = f"{self._server.url}{self._prefix}{source.path}/"
-        return self._server.call(_read_locked(source, project, url))
+        key = number, project
+        if key not in self._pages:  # a lock file may have many packages of one name
+            source = self._sources[number]
+            url = f"{self._server.url}{self._prefix}{source.path}/"
+            work = _read_locked(source, project, url)
+            self._pages[key] = self._server.call(work)
+        return self._pages[key]
 
     def judge(self, number: int, project: str) -> None:
         """Judge the builds of a project in a lock file."""
