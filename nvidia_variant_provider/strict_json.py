@@ -137,7 +137,8 @@ def open_regular(
     _check_regular(os.stat(name, dir_fd=folder, follow_symlinks=place is None).st_mode)
 
     def open_at_once(_: str, flags: int) -> int:
-        flags |= getattr(os, "O_NONBLOCK", 0) | (os.O_NOFOLLOW if place else 0)
+        flags |= getattr(os, "O_NONBLOCK", 0)
+        flags |= getattr(os, "O_NOFOLLOW", 0) if place else 0
         return os.open(name, flags, dir_fd=folder)
 
     file = open(path, "rb", opener=open_at_once)  # noqa: SIM115  # the caller closes it

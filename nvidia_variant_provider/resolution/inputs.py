@@ -269,7 +269,7 @@ def _folders() -> Iterator[tuple[str, bool]]:
     :returns: each directory, and whether it may be shared.
     """
     with suppress(OSError):  # the current directory may have been removed
-        yield os.getcwd(), sys.platform != "win32"
+        yield os.getcwd(), True
     yield sys.prefix, False
     import platformdirs  # late, because the import takes longer than reading a file
 
@@ -295,6 +295,8 @@ def _is_trusted(path: str, opened: os.stat_result) -> bool:
 
     All users can create files and links in a current directory such as ``/tmp``.
     """
+    if sys.platform == "win32":
+        return True
     owners = {opened.st_uid, os.lstat(path).st_uid}
     return owners <= {0, os.geteuid()} and not opened.st_mode & 0o002
 

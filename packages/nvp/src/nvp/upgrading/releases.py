@@ -49,8 +49,9 @@ from .upgrade import find_unread, upgrade
 
 logger = logging.getLogger(__name__)
 
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
-"""The flags for directories, which must be searchable, but need not be readable."""
+_FOLDER: int = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+_AS_IT_IS: int = getattr(os, "O_NOFOLLOW", 0)
+"""The flags for directories, which need not be readable, and for no links."""
 
 
 class Root:
@@ -94,12 +95,11 @@ class Root:
         :raises OSError: the directory cannot be opened, or is not below this one.
         """
         real, start = os.path.join(folder, ""), os.path.join(self.path, "")
-        place = self.dir_fd
-        if place is None and makes:
+        if (place := self.dir_fd) is None and makes:
             os.makedirs(folder, exist_ok=True)
         elif not real.startswith(start):
-            reason = f"it is a link to a {kind} outside of the index"
-            raise OSError(errno.ENOTDIR, reason)
+            why = f"it is a link to a {kind} outside of the index"
+            raise OSError(errno.ENOTDIR, why)
         parts = real[len(start) :].split(os.sep)[:-1]
         with ExitStack() as stack:
             for part in parts if place is not None else ():
@@ -107,7 +107,7 @@ class Root:
                     with suppress(FileExistsError):
                         os.mkdir(part, dir_fd=place)
                 # No part was a link, so one that is a link now was exchanged.
-                place = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)
+                place = os.open(part, _FOLDER | _AS_IT_IS, dir_fd=place)
                 stack.callback(os.close, place)
             yield place
 
