@@ -388,7 +388,8 @@ def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[s
 def list_opened(folder: str | os.PathLike[str]) -> tuple[str, list[str]]:
     """Return the path of a directory without links, and the names in it.
 
-    A stranger may exchange it for a link at any time, so the opened one counts.
+    A stranger may exchange the directory for a link at any time, so the opened one
+    counts.
 
     :raises OSError: the directory cannot be read.
     """

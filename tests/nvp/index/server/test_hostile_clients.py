@@ -398,7 +398,7 @@ def test_pages_read_no_other_server_with_the_users_password(
     assert not any(SECRET in reply.body for reply in replies)
     assert private.sent["/keys"] == 0
     if way == "redirect" and known == "another index":
-        # An installer, which lacks the password, would use another index.
+        # An installer lacks the password, so it would use another index.
         assert replies[0].text.startswith("error: ")
     elif way == "redirect":  # the installer may have the password
         assert (replies[0].status, replies[0].headers["location"]) == (302, url)

@@ -394,12 +394,12 @@ def find_exposed(
         exposed.intersection_update(withdrawn)
         if any(file.endswith(".whl") for file in others & unshown):
             changed |= dict.fromkeys(exposed, _WITHDRAWN)
-        elif exposed and others and others <= unshown:  # sources, yanked with wheels
+        elif exposed and others and others <= unshown:  # they are yanked sources
             changed |= dict.fromkeys(others, _SHOW)
     for key, group in groups.items():
         left = {one.file for one in group}.difference(changed)
         is_final = len(key) == 3 and not group[0].version.is_prerelease
-        # A pin that fits only yanked files takes the highest: leave out foreign ones.
+        # If a pin fits only yanked files, pip takes the highest, perhaps a foreign one.
         if is_final and key[0] in early and (left <= hidden or left - unshown):
             for file in (left & hidden).difference(withdrawn) or left & hidden:
                 changed[file] = replace(files[file], action="yank")

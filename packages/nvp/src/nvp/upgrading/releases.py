@@ -76,7 +76,7 @@ class Root:
                 place = os.pardir if below is not None else path
                 start = below.dir_fd if below is not None else None
                 self.dir_fd = os.open(place, _FOLDER, dir_fd=start)
-                # A thread may write after the end of the call that has opened this.
+                # A thread may write after the end of the call that has made the root.
                 finalizer = weakref.finalize(self, os.close, self.dir_fd)
                 finalizer.atexit = False
                 self.path = path_of(self.dir_fd, path)
@@ -90,7 +90,7 @@ class Root:
         """Open a directory; yield its descriptor.
 
         :param folder: the directory, without links.
-        :param kind: what the user has named, for errors.
+        :param kind: what ``folder`` was opened for, such as ``file``, for errors.
         :param makes: whether to make a missing directory.
         :raises OSError: the directory cannot be opened, or is not below this one.
         """

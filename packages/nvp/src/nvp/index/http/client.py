@@ -109,7 +109,7 @@ class Client:
         self._nearness = NearnessFinder()
         # The only index that gets credentials; its pages may name any server.
         self._only: str | None = None
-        # The key: whether it verifies (``None``: plain HTTP), and has `client_cert`.
+        # The key tells whether a context verifies, and whether it has `client_cert`.
         self._contexts: dict[tuple[bool | None, bool], ssl.SSLContext] = {}
         self._clients: dict[Hashable, httpx.AsyncClient] = {}
         self._turns = Turns(_AT_ONCE, _IN_ALL)
@@ -145,7 +145,7 @@ class Client:
         :param index: the URL of the index; ``None`` for all servers, as for pip.
         """
         other = copy(self)
-        other._only = index  # the same class
+        other._only = index
         return other
 
     def _identifies(self, url: str) -> bool:
@@ -425,8 +425,8 @@ class Client:
         if (kind, proxy) not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:
-                own = self.settings
-                own = own if kind[1] else replace(own, client_cert=None)
+                cert = self.settings.client_cert if kind[1] else None
+                own = replace(self.settings, client_cert=cert)
                 try:
                     self._contexts[kind] = make_tls_context(own, url, verify=verify)
                 except UpstreamError as error:

@@ -164,7 +164,7 @@ def api_version(page: model.ProjectDetail) -> str:
     """Return the API version of a page: the index's own if unknown keys may need it."""
     own = page.meta.api_version
     of_meta = kept_keys(page.meta)
-    wanted = str(of_meta.get("api-version", own))  # which `parse_version` has read
+    wanted = str(of_meta.get("api-version", own))  # `parse_version` limits its length
     needs = bool(of_meta.keys() - {"api-version"} or kept_keys(page))
     needs = needs or any(map(kept_keys, page.files))
     return max(own, wanted, key=Version) if needs else own

@@ -87,8 +87,8 @@ def replace_places(collector: Any, told: dict[str, Any]) -> None:
         # pip prefers the files of all pages to those of directories: the last counts.
         joined = [url for url in told["joined"] if told["joined"][0] in links]
         links = [*joined, *(url for url in links if url not in joined)]
-        # A page of links for this project only: verdicts on builds of others would
-        # tell the other indexes which projects are there.
+        # Ask for the links of this project only: verdicts on the builds of others would
+        # tell the other indexes which projects these links have.
         local, own = f"{told['local']}/", f"{canonical(project_name)}/"
         self.search_scope = type(scope)(
             find_links=[x + own if x.startswith(local) else x for x in links],

@@ -240,7 +240,7 @@ SentWheel = EvaluatedWheel | ComparedWheel | CopiedWheel
 """Resources that installers must get from here, and not by a redirect."""
 
 
-Make = Callable[[], "SelectedVariant"]
+MakeVariant = Callable[[], "SelectedVariant"]
 """Returns the variant of a wheel; called only if markers may depend on it."""
 
 
@@ -258,7 +258,7 @@ class Evaluator:
         self,
         project: str,
         file: model.File,
-        variant: Make,
+        variant: MakeVariant,
         room: Room | None = None,
     ) -> bytes | None:
         """Return METADATA with variant markers resolved; ``None`` without markers.
@@ -299,7 +299,7 @@ class Evaluator:
         self,
         project: str,
         file: model.File,
-        variant: Make,
+        variant: MakeVariant,
     ) -> EvaluatedWheel | None:
         """Return the wheel with variant markers resolved; ``None`` without markers.
 
@@ -333,7 +333,7 @@ class Evaluator:
         self,
         project: str,
         file: model.File,
-        variant: Make,
+        variant: MakeVariant,
         refusal: str | None,
     ) -> HeldWheel | None:
         """Return a wheel to rewrite after its download; ``None`` if it is a local file.
@@ -366,7 +366,7 @@ class Evaluator:
         )
 
     async def depends_on_variant(
-        self, project: str, file: model.File, variant: Make, room: Room
+        self, project: str, file: model.File, variant: MakeVariant, room: Room
     ) -> bool | str | None:
         """Return whether a wheel will be rewritten, or why that is unknown.
 

@@ -230,7 +230,7 @@ def trusted_cache(cache: str | Path | None, settings: Settings) -> Path | None:
     """Return the directory of the cache for data of servers.
 
     Not all of the data is verified. If the certificates of some hosts are not checked,
-    it may be from anybody, so only runs that trust the same hosts use it.
+    the data may be from anybody, so only runs that trust the same hosts use it.
     """
     if not cache or not settings.trusted_hosts:
         return Path(cache) if cache else None

@@ -31,10 +31,10 @@ numbers of its releases and METADATA at a time. Real releases have some kilobyte
 
 _REQUEST, _CORE, _PART = 4096, 8, 128
 """The number of bytes of METADATA that take as much time as a request, and the numbers
-of bytes of METADATA and of parts of wheels that count as one of variant metadata."""
+of bytes of METADATA and of parts of wheels that count as one byte of a document."""
 
 _FAILED = 16 * 1024
-"""The number of bytes as which something counts that cannot be read."""
+"""The number of bytes that a document or METADATA counts if it cannot be read."""
 
 _LARGE = 512 * 1024
 """The size in bytes of variant metadata from which pages are made one at a time."""
@@ -46,7 +46,8 @@ class Room:
     A document counts for each release that has it, because each is resolved. METADATA
     and parts of wheels, which take less time and memory, count less than their size.
 
-    :param turn: taken before much of it is parsed, which takes ten times its size.
+    :param turn: taken before large documents are parsed, which takes ten times their
+        size in memory.
     :param total: the size in bytes of all documents.
     """
 
@@ -59,7 +60,7 @@ class Room:
     def add(self, size: int) -> None:
         """Count a document.
 
-        :raises InputError: there is no room for the document, and for no further one.
+        :raises InputError: there is no room for the document, nor for further ones.
         """
         self.total += size
         self.check()

@@ -48,9 +48,9 @@ from .upstream import (
     UnjudgedError,
     Upstream,
     is_distribution,
-    is_outside,
     list_folder,
     local_path,
+    outside_of_index,
     read_page_file,
     refuse_near_files,
 )
@@ -178,7 +178,7 @@ class FolderUpstream(Upstream):
             message = f"cannot be read: {error.strerror}"
             raise UpstreamError(message, path=str(folder)) from None
         if not (self.is_of_pip or is_of_index(Path(path), self._index, ANY)):
-            raise is_outside(folder)
+            raise outside_of_index(folder)
         return Path(path), names
 
     async def _read_page(self, project: str) -> model.ProjectDetail:

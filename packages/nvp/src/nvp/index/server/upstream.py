@@ -344,7 +344,7 @@ def read_page_file(
     try:
         body, url = read_local(file, LARGE_BYTES), path.absolute().as_uri()
     except errors.ResourceUnavailable:
-        raise is_outside(path) from None
+        raise outside_of_index(path) from None
     head = {"content-type": "text/html"}
     reply = CompleteResponse(status=200, url=url, headers=head, body=body, raw=body)
     try:
@@ -354,7 +354,7 @@ def read_page_file(
         raise
 
 
-def is_outside(path: Path) -> UpstreamError:
+def outside_of_index(path: Path) -> UpstreamError:
     """Return an error for a page or a directory that a stranger may have linked."""
     message = "it is a link to a place outside of the index"
     hint = "move that below the directory that contains the index"
