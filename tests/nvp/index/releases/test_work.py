@@ -7,7 +7,7 @@ import gc
 import json
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.builds.releases import ReleaseTable
 from nvp.index.releases import reading
-from nvp.index.selection import options, variants
+from nvp.index.selection import options, renaming, variants
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.reader import Reader
 from nvp.index.selection.renaming import group, make_offers
@@ -83,14 +83,14 @@ def test_each_version_is_parsed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     assert made() < 6 * 300
 
 
-def test_the_files_of_a_page_are_described_once_for_all_releases(
+def test_the_releases_of_a_page_share_the_conditions_of_files_and_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given: list[object] = []
+    given: list[tuple[object, object]] = []
 
-    def make(*args: Any, conditions: Mapping[str, object], **more: Any) -> Any:
-        given.append(conditions)
-        return make_offers(*args, conditions=conditions, **more)
+    def make(*args: Any, conditions: object, work: object, **more: Any) -> Any:
+        given.append((conditions, work))
+        return make_offers(*args, conditions=conditions, work=work, **more)
 
     monkeypatch.setattr(variants, "make_offers", make)
     document = {
@@ -107,7 +107,7 @@ def test_the_files_of_a_page_are_described_once_for_all_releases(
         table = read(server)
     assert len(table.releases) == 20
     assert len(given) >= 20
-    assert all(item is given[0] for item in given)
+    assert len({tuple(map(id, pair)) for pair in given}) == 1
 
 
 def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
@@ -132,7 +132,7 @@ def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
     """A page may have 60,000 names, and each name a hundred tags."""
     parts = (".".join(f"{x}{i}" for i in range(5)) for x in ("p", "a"))
     tags = "-".join((*parts, "l1.l2.l3.l4"))
-    names = [f"demo-1-{tags}_{i}-{x}.whl" for i in range(250) for x in "ab"]
+    names = [f"demo-1-{tags}_{i}-{x}.whl" for i in range(600) for x in "ab"]
     before = sum(isinstance(item, Tag) for item in gc.get_objects())
     release = group(names, "demo")["1"]
     kept = sum(isinstance(item, Tag) for item in gc.get_objects()) - before
@@ -140,6 +140,31 @@ def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
     made = count(Tag, monkeypatch)
     offers, hidden = make_offers(release, ["a", "b"], conditions={})
     assert (len(offers), hidden, made()) == (len(names), [], 0)
+
+
+def test_the_conditions_of_a_release_share_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each two wheels of a page may have their own requires-python."""
+    compared = []
+    machines = renaming._machines
+
+    def find(platforms: set[str]) -> set[tuple[str, ...]]:
+        compared.append(platforms)
+        return machines(platforms)
+
+    monkeypatch.setattr(renaming, "_machines", find)
+    python = ".".join(f"cp3{minor}" for minor in range(7, 30, 3))
+    names = [
+        f"demo-1-{i}-{python}-none-{platform}-{label}.whl"
+        for i in range(1000)
+        for label, platform in (("a", "p1.p2"), ("b", "p1.p3"))
+    ]
+    conditions = {name: name.split("-")[2] for name in names}
+    release = group(names, "demo")["1"]
+    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    assert len(offers) + len(hidden) == len(names)
+    assert 50 < len(compared) < 500
 
 
 def test_unreadable_metadata_is_read_once_for_all_machines(

@@ -9,7 +9,7 @@ from packaging.tags import Tag, mac_platforms, parse_tag
 from support.clients import CLIENTS, MINORS
 
 from nvp.index.selection import renaming
-from nvp.index.selection.renaming import find_outranking
+from nvp.metadata.requirements import Work
 
 _PLATFORMS = (
     "any",
@@ -44,6 +44,10 @@ _PYTHONS = (
 
 def tags(text: str) -> frozenset[Tag]:
     return parse_tag(text)
+
+
+def find_outranking(groups: list[list[frozenset[Tag]]]) -> list[tuple[int, int]]:
+    return renaming.find_outranking(groups, Work())
 
 
 _TAGS = st.builds(
@@ -188,7 +192,7 @@ def test_too_many_kinds_of_machines_are_not_compared() -> None:
         [f"py3-none-manylinux_2_{n}_x86_64" for n in range(10_000)],
         [
             f"{python}-{'.'.join(f'p{n}' for n in range(60))}"
-            for python in ("py3-none", *["cp314-cp314"] * 300)
+            for python in ("py3-none", *["cp314-cp314"] * 3000)
         ],
         ["py3-none-macosx_1000000_0_arm64", "py3-none-any"],
     ],

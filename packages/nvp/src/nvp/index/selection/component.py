@@ -198,7 +198,8 @@ class VariantRepository(RepositoryContainer):
         )
         # Few pages have much variant metadata; several at once would take gigabytes.
         async with Turn(self.reader.large) as turn:
-            return await self._show(canonicalize_name(project_name), page, Room(turn))
+            room = Room(turn, len(page.files))
+            return await self._show(canonicalize_name(project_name), page, room)
 
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room

@@ -29,6 +29,7 @@ from packaging.utils import canonicalize_name, canonicalize_version
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import parse_metadata_name
 
+from ...metadata.requirements import Work
 from ...wheels.archive import WheelName, count_tags, parse_wheel_name
 
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
@@ -43,12 +44,9 @@ _NEWEST = 14
 _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
 
-_MOST_TAGS = 20_000
-"""The maximum number of tags of the wheels of a release."""
-
-_MOST_RANKS = 100_000
-"""The maximum number of wheels and tags of a release, times that of machines; torch 2.9
-needs 10,000. Each of a thousand releases of a page may have other tags."""
+_FOR_TAG = 20
+"""The steps of `Work` to make a tag. A rank of a tag or of a wheel on a machine is one
+step; torch 2.9 needs 10,000 ranks."""
 
 _OTHER_PLATFORM = "unnamed"
 """A placeholder for the platform."""
@@ -195,6 +193,7 @@ def make_offers(
     *,
     base: int = 0,
     conditions: Mapping[str, object] | None = None,
+    work: Work | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """Return the variant wheels to show, best first, and the file names to hide.
 
@@ -202,12 +201,13 @@ def make_offers(
     :param base: the number above which the ranks start, to order several indexes.
     :param conditions: for each file name, other properties that installers check; a
         wheel hides only wheels with the same properties.
+    :param work: limits the comparisons of the page; no wheel is hidden without them.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
-    hidden = _find_hidden(groups, conditions or {})
+    hidden = _find_hidden(groups, conditions or {}, work or Work())
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
@@ -245,7 +245,7 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 
 
 def _find_hidden(
-    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object]
+    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object], work: Work
 ) -> set[str]:
     """Find the wheels whose tags make installers prefer them to better variants."""
     alike: dict[object, dict[int, list[Wheel]]] = {}
@@ -257,30 +257,33 @@ def _find_hidden(
     for same in alike.values():
         found = [*same.values()]
         texts = {wheel.parts.supports for wheels in found for wheel in wheels}
-        if sum(map(count_tags, texts)) > _MOST_TAGS:
+        if len(found) < 2 or not work.take(_FOR_TAG * sum(map(count_tags, texts))):
             continue
         for group_, place in find_outranking(
-            [[wheel.parts.tags for wheel in wheels] for wheels in found]
+            [[wheel.parts.tags for wheel in wheels] for wheels in found], work
         ):
             hidden.add(found[group_][place].file_name)
     return hidden
 
 
-def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
+def find_outranking(
+    groups: Sequence[Sequence[Tags]], work: Work
+) -> list[tuple[int, int]]:
     """Find the wheels that some machine would prefer to wheels of a better variant.
 
     Only CPython is considered, with and without the GIL.
 
     :param groups: the tags of the wheels of each variant, best variant first.
+    :param work: limits the comparisons; without them, no wheel is found.
     :returns: for each wheel, the position of its group, and its position in the group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:
         # Shortcut for the usual case: all variants are built for the same platforms.
         return []
     wheels = {tags for group in groups for tags in group}
-    clients = _clients(frozenset().union(*wheels))
+    clients = _clients(frozenset().union(*wheels), work)
     count = sum(map(len, wheels)) + sum(map(len, groups))
-    if clients is None or count * len(clients) > _MOST_RANKS:
+    if not work.take(count * len(clients)):
         return []
     ranks = {
         tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
@@ -301,13 +304,13 @@ def find_outranking(groups: Sequence[Sequence[Tags]]) -> list[tuple[int, int]]:
     return outranking
 
 
-def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
+def _clients(tags: Tags, work: Work) -> list[dict[Tag, int]]:
     """Return the machines to compare, each as a mapping of its tags to ranks.
 
     There is one machine for each relevant platform and version of Python: a newer
     machine may support a wheel of the best group that an older machine does not.
 
-    :returns: ``None`` if there are unrealistically many machines.
+    :returns: empty if no work is left.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
     # Add the neighbors of each named version: they cannot use wheels for only that one.
@@ -319,15 +322,14 @@ def _clients(tags: Tags) -> list[dict[Tag, int]] | None:
         for abi in (f"cp3{minor}", f"cp3{minor}t")
         if minor >= _FREE_THREADED or not abi.endswith("t")
     ]
-    # There is a machine for each platform, with up to as many platforms.
-    if len(orders) * len(named_platforms) * len(tags) > _MOST_RANKS:
-        return None
+    # There are at most two machines for each platform, and one for no platform.
+    most = 1 + 2 * len(named_platforms)
+    if not work.take(len(orders) * most * len(tags)):
+        return []
     machines = [
         {"any": 0} | {name: place for place, name in enumerate(names)}
         for names in sorted(_machines(named_platforms))
     ]
-    if len(orders) * len(machines) * len(tags) > _MOST_RANKS:
-        return None
     keys = {tag: (tag.interpreter, tag.abi, tag.platform == "any") for tag in tags}
     # Ranks are compared only with each other: the platform decides last.
     return [

@@ -16,6 +16,7 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...builds.needs import parse_backend
+from ...metadata.requirements import Work
 from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from ..http.threads import Turn
 from .renaming import Offer, Release
@@ -48,10 +49,13 @@ class Room:
 
     :param turn: taken before large documents are parsed, which takes ten times their
         size in memory.
+    :param files: the number of files on the page.
     :param total: the size in bytes of all documents.
+    :param work: limits the comparisons of tags.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, files: int = 0) -> None:
+        self.work = Work(files)
         self.releases = asyncio.Semaphore(_RELEASES)
         self.requests = asyncio.Semaphore(_REQUESTS)
         self._turn = turn

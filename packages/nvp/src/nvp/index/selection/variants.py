@@ -248,20 +248,21 @@ class VariantSelector:
             name: (file.requires_python, bool(file.yanked))
             for name, file in files.items()
         }
+        make = functools.partial(make_offers, conditions=conditions, work=room.work)
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
             COUNTS.set(room.add_part)
+            base = bases.get(canonicalize_version(version), 0)
             async with room.releases:
                 return await self._choose(
                     project,
                     releases[version],
                     files,
-                    conditions,
+                    functools.partial(make, releases[version], base=base),
                     pinned=pinned,
                     named=named,
                     room=room if number < _REMEMBERED else None,
-                    base=bases.get(canonicalize_version(version), 0),
                 )
 
         found = await asyncio.gather(*map(choose, count(), newest))
@@ -304,12 +305,11 @@ class VariantSelector:
         project: str,
         release: Release,
         files: Mapping[str, model.File],
-        conditions: Mapping[str, object],
+        make: Callable[[Sequence[str]], tuple[list[Offer], list[str]]],
         *,
         pinned: str | None,
         named: Collection[str],
         room: Room | None,
-        base: int,
     ) -> ShownRelease:
         shown = ShownRelease(
             project=project,
@@ -348,7 +348,6 @@ class VariantSelector:
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         fitting = (label for label in resolution.compatible if pinned in (None, label))
         labels = [*islice(fitting, _MOST_LABELS)]
-        make = functools.partial(make_offers, release, base=base, conditions=conditions)
         offers, hidden = await asyncio.to_thread(make, labels)
         markers = await self._find_markers(project, offers, resolution, files, room)
         unread = {label: why for label, why in markers.items() if isinstance(why, str)}
