@@ -2,98 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from packaging.version import Version
 from simple_repository import model
+from support.judged_pages import LARGE, NONE, OLD, Index, linux, wheel
 
-from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.machine.environment import (
-    ComputeCapability,
     CudaVersion,
     Environment,
-    Gpu,
 )
-from nvp.builds.page import Build
-from nvp.index.selection.judging import PageJudge
-
-OLD = Environment(
-    cuda_driver_version=CudaVersion(12, 8),
-    gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
-)
-NONE = Environment(reason="no-device")
-LARGE = 50_000_000
-
-
-def wheel(name: str, size: int | None = LARGE) -> model.File:
-    return model.File(
-        filename=name, url=f"https://wheels.example/{name}", hashes={}, size=size
-    )
-
-
-def linux(project: str, version: str, size: int | None = LARGE) -> model.File:
-    name = f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
-    return wheel(name, size)
-
-
-@dataclass
-class Index:
-    """Pages and METADATA in memory, and the requests for them."""
-
-    pages: Mapping[str, Sequence[model.File]]
-    requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    stalled: frozenset[str] = frozenset()
-    asked: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    detected: int = 0
-
-    async def read_metadata(self, project: str, file: model.File) -> bytes:
-        assert project in self.pages
-        self.asked.append(file.filename)
-        key = "-".join(file.filename.split("-")[:2])
-        if key in self.stalled:
-            await asyncio.Event().wait()
-        if key not in self.requires:
-            raise InputError("the server hangs up", path=file.filename)
-        lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
-        head = ["Metadata-Version: 2.1", f"Name: {project}"]
-        version = f"Version: {key.partition('-')[2]}"
-        return "\n".join([*head, version, *lines, ""]).encode()
-
-    async def read_page(self, project: str) -> Sequence[model.File]:
-        return self.pages.get(project, ())
-
-    def judge(
-        self, project: str, environment: Environment = OLD, patience: float = 60
-    ) -> list[Build]:
-        async def find_environment() -> Environment:
-            self.detected += 1
-            return environment
-
-        async def work() -> list[Build]:
-            judge = PageJudge(
-                find_environment,
-                "linux_x86_64",
-                self.read_metadata,
-                self.read_page,
-                self.warnings.append,
-                patience=patience,
-            )
-            builds, _ = await judge.judge(project, self.pages[project])
-            return builds
-
-        return asyncio.run(work())
-
-    def verdicts(self, project: str, environment: Environment = OLD) -> dict[str, str]:
-        return {
-            str(build.version): build.judgement.verdict
-            for build in self.judge(project, environment)
-        }
-
 
 TORCH = [linux("torch", v) for v in ("2.9.1", "2.10.0", "2.11.0", "2.15.0")]
 
@@ -146,6 +65,49 @@ def test_the_machine_is_asked_for_pages_that_may_hold_builds_alone(
         file.filename for file in files if file.filename.endswith(".whl")
     ]
     assert detected or all(b.judgement.verdict == "unknown" for b in builds)
+
+
+def test_a_required_project_is_judged_once_for_all_builds_of_a_release() -> None:
+    """The page of torch has 6,000 files, and twelve builds may ask at once."""
+    builds = [f"1.0+b{n}" for n in range(12)]
+    index = Index(
+        {
+            "engine": [linux("engine", build) for build in builds],
+            "torchvision": [linux("torchvision", "0.30+b")],
+            "torch": [linux("torch", "2.15.0")],
+        },
+        {f"engine-{build}": ["torchvision", "torch"] for build in builds}
+        | {"torchvision-0.30+b": ["torch", "torchvision"]},
+    )
+    assert set(index.verdicts("engine").values()) == {"cannot"}
+    assert sorted(index.read) == ["torch", "torchvision"]
+
+
+def test_projects_that_require_each_other_do_not_wait_for_each_other() -> None:
+    names = ["torchvision", "torchaudio", "xformers"]
+    versions = [f"1.0+b{n}" for n in range(3)]
+    index = Index(
+        {name: [linux(name, version) for version in versions] for name in names},
+        {
+            # Each build asks for the others in its own order.
+            f"{name}-{version}": [*names[n:], *names[:n], "torch"]
+            for name in names
+            for n, version in enumerate(versions)
+        },
+    )
+    for name in names:
+        assert len(index.verdicts(name)) == 3
+    assert index.read.count("torch") == len(names)
+
+
+def test_required_projects_are_not_read_when_the_time_is_over() -> None:
+    index = Index(
+        {"engine": [linux("engine", "1.0")]},
+        {"engine-1.0": ["torch", "torchvision", "xformers"]},
+        pages_take=0.5,
+    )
+    index.judge("engine", patience=0.4)
+    assert index.read == ["torch"]
 
 
 def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:

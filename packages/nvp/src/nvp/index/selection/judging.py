@@ -49,6 +49,7 @@ from ...metadata.requirements import Work, parse_requirement
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
+    DEEPEST,
     NeedsReader,
     OrdinaryWheel,
     Reading,
@@ -68,9 +69,6 @@ consecutive releases that require a newer torch than drivers for CUDA 12 can run
 PATIENCE = 20.0
 """The time limit for all METADATA of a page in seconds, because an installer is
 waiting."""
-
-_DEEPEST = 2
-"""The maximum depth of requirements: vllm needs torchvision, which needs torch."""
 
 _FILTERS = 4
 """How often a requirement is compared with each release of its project."""
@@ -146,7 +144,9 @@ class PageJudge:
         self._patience = patience
         # Verdicts expire, because new releases appear while a server runs for weeks.
         self._judged: Aging[str, Mapping[Version, list[Judgement]]] = Aging(
-            _REMEMBERED, clock=clock, weigh=lambda known: 1 + len(known) // 100
+            _REMEMBERED,
+            clock=clock,
+            weigh=lambda known: 1 + sum(map(len, known.values())) // 100,
         )
 
     async def judge(
@@ -381,8 +381,10 @@ class PageJudge:
         by_pin = refused = None
         fits: list[bool] = []
         for name, text in required.items():
-            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
+            if name == project or name in asked_by or len(asked_by) >= DEEPEST:
                 continue
+            if reading.seconds <= 0:
+                break
             judged = await self._judge_required(name, (*asked_by, project), reading)
             parsed = parse_requirement(text)
             if parsed and not work.parses(parsed.specifier, _FILTERS * len(judged)):
@@ -409,25 +411,32 @@ class PageJudge:
     async def _judge_required(
         self, project: str, asked_by: tuple[str, ...], reading: Reading
     ) -> Mapping[Version, list[Judgement]]:
-        # Cache only results, not work in progress: two projects that require each other
-        # would wait for each other forever.
-        known = self._judged.get(project)
-        if known is None:
-            judged: dict[Version, list[Judgement]] = {}
-            files = await self._read_page(project)
-            builds = await self._judge_all(project, files, asked_by, reading)
-            shown = self._find_visible(project, builds).files
-            for build in builds:
-                foreign = build.backend is not None and build.backend.is_foreign
-                ours = build.platform == self._platform and build.installable
-                if ours and not foreign:
-                    judgement, each = build.judgement, shown[build.file]
-                    if judgement.verdict == "cpu" and each.action != "show":
-                        # Refuse hidden builds, which an exact pin would allow.
-                        judgement = replace(
-                            judgement, verdict="cannot", reasons=(each.reason,)
-                        )
-                    judged.setdefault(build.release, []).append(judgement)
-            known = judged
-            self._judged.put(project, known)
+        # The builds of a release ask at the same time. Projects may require each other,
+        # but only a project that is asked for at a lower depth waits for another one.
+        async with reading.turns[len(asked_by) - 1]:
+            known = self._judged.get(project)
+            if known is None:
+                files = await self._read_page(project)
+                builds = await self._judge_all(project, files, asked_by, reading)
+                known = self._of_builds(project, builds)
+                self._judged.put(project, known)
         return known
+
+    def _of_builds(
+        self, project: str, builds: Sequence[Build]
+    ) -> Mapping[Version, list[Judgement]]:
+        """Return the verdicts on the builds that an installer may take, by release."""
+        judged: dict[Version, list[Judgement]] = {}
+        shown = self._find_visible(project, builds).files
+        for build in builds:
+            foreign = build.backend is not None and build.backend.is_foreign
+            ours = build.platform == self._platform and build.installable
+            if ours and not foreign:
+                judgement, each = build.judgement, shown[build.file]
+                if judgement.verdict == "cpu" and each.action != "show":
+                    # Refuse hidden builds, which an exact pin would allow.
+                    judgement = replace(
+                        judgement, verdict="cannot", reasons=(each.reason,)
+                    )
+                judged.setdefault(build.release, []).append(judgement)
+        return judged

@@ -60,6 +60,9 @@ _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
 servers, at the same time."""
 
+DEEPEST = 2
+"""The maximum depth of requirements: vllm needs torchvision, which needs torch."""
+
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
 
@@ -354,12 +357,16 @@ class Reading:
     :param until: the deadline, by the clock of the event loop.
     :param environment: the machine; empty until it is needed.
     :param required: the requirements that were read, for each project and release.
+    :param turns: held while a required project is judged, one for each depth.
     """
 
     wheels: int
     until: float
     environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
+    turns: Sequence[asyncio.Lock] = field(
+        default_factory=lambda: [asyncio.Lock() for _ in range(DEEPEST)]
+    )
 
     @property
     def seconds(self) -> float:

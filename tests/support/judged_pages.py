@@ -1,0 +1,96 @@
+"""Pages and METADATA in memory for the judge of pages, and its requests for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from simple_repository import model
+
+from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.machine.environment import (
+    ComputeCapability,
+    CudaVersion,
+    Environment,
+    Gpu,
+)
+from nvp.builds.page import Build
+from nvp.index.selection.judging import PageJudge
+
+OLD = Environment(
+    cuda_driver_version=CudaVersion(12, 8),
+    gpus=(Gpu(index=0, compute_capability=ComputeCapability(8, 0)),),
+)
+NONE = Environment(reason="no-device")
+LARGE = 50_000_000
+
+
+def wheel(name: str, size: int | None = LARGE) -> model.File:
+    return model.File(
+        filename=name, url=f"https://wheels.example/{name}", hashes={}, size=size
+    )
+
+
+def linux(project: str, version: str, size: int | None = LARGE) -> model.File:
+    name = f"{project}-{version}-cp311-cp311-manylinux_2_28_x86_64.whl"
+    return wheel(name, size)
+
+
+@dataclass
+class Index:
+    """Pages and METADATA in memory, and the requests for them."""
+
+    pages: Mapping[str, Sequence[model.File]]
+    requires: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    stalled: frozenset[str] = frozenset()
+    asked: list[str] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    pages_take: float = 0
+    warnings: list[str] = field(default_factory=list)
+    detected: int = 0
+
+    async def read_metadata(self, project: str, file: model.File) -> bytes:
+        assert project in self.pages
+        self.asked.append(file.filename)
+        key = "-".join(file.filename.split("-")[:2])
+        if key in self.stalled:
+            await asyncio.Event().wait()
+        if key not in self.requires:
+            raise InputError("the server hangs up", path=file.filename)
+        lines = [f"Requires-Dist: {text}" for text in self.requires[key]]
+        head = ["Metadata-Version: 2.1", f"Name: {project}"]
+        version = f"Version: {key.partition('-')[2]}"
+        return "\n".join([*head, version, *lines, ""]).encode()
+
+    async def read_page(self, project: str) -> Sequence[model.File]:
+        self.read.append(project)
+        await asyncio.sleep(self.pages_take)
+        return self.pages.get(project, ())
+
+    def judge(
+        self, project: str, environment: Environment = OLD, patience: float = 60
+    ) -> list[Build]:
+        async def find_environment() -> Environment:
+            self.detected += 1
+            return environment
+
+        async def work() -> list[Build]:
+            judge = PageJudge(
+                find_environment,
+                "linux_x86_64",
+                self.read_metadata,
+                self.read_page,
+                self.warnings.append,
+                patience=patience,
+            )
+            builds, _ = await judge.judge(project, self.pages[project])
+            return builds
+
+        return asyncio.run(work())
+
+    def verdicts(self, project: str, environment: Environment = OLD) -> dict[str, str]:
+        return {
+            str(build.version): build.judgement.verdict
+            for build in self.judge(project, environment)
+        }
