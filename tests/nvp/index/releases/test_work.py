@@ -88,7 +88,7 @@ def test_the_releases_of_a_page_share_the_conditions_of_files_and_the_work(
 ) -> None:
     given: list[tuple[object, object]] = []
 
-    def make(*args: Any, conditions: object, work: object, **more: Any) -> Any:
+    def make(*args: Any, conditions: Any, work: Any, **more: Any) -> Any:
         given.append((conditions, work))
         return make_offers(*args, conditions=conditions, work=work, **more)
 

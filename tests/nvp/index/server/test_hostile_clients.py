@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
+import random
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +26,7 @@ from support.loopback import (
     start,
 )
 from support.range_server import Answer, RangeServer, serve_answers
+from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import printable
 from nvp.index.http.client import Client
@@ -402,3 +405,37 @@ def test_pages_read_no_other_server_with_the_users_password(
         assert replies[0].text.startswith("error: ")
     elif way == "redirect":  # the installer may have the password
         assert (replies[0].status, replies[0].headers["location"]) == (302, url)
+
+
+def test_metadata_that_the_user_has_read_with_a_password_is_not_for_others(
+    tmp_path: Path,
+) -> None:
+    """A page may give the URL and the hash of a wheel of a private index."""
+    wheel = stub_wheel(
+        tmp_path,
+        "torch",
+        "99+cu126",
+        tag="py3-none-manylinux_2_17_x86_64",
+        requires=["secret-engine"],
+        members={"torch/lib.so": random.Random(0).randbytes(300_000)},
+    )
+    content = wheel.read_bytes()
+    file: dict[str, Any] = {
+        "filename": wheel.name,
+        "url": f"/files/{wheel.name}",
+        "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+    }
+    answers = {**page_of(file), f"/files/{wheel.name}": Answer(body=content)}
+
+    def metadata_of(index: str, **options: Any) -> Reply:
+        with start(index, cache=str(tmp_path / "cache"), **options) as running:
+            page = running.page(User_Agent="pip/26.3")
+            return ask(f"{page.files[wheel.name]}.metadata")
+
+    with serve_answers(answers, credentials="a:b") as private:
+        theirs = page_of({**file, "url": f"{private.url}/files/{wheel.name}"})
+        index = private.url.replace("//", "//a:b@") + "/simple/"
+        assert b"secret-engine" in metadata_of(index, local=True).body
+        with serve_answers(theirs) as hostile:
+            reply = metadata_of(f"{hostile.url}/simple/")
+        assert (reply.status, b"secret-engine" in reply.body) == (401, False)

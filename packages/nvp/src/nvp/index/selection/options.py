@@ -232,10 +232,15 @@ def trusted_cache(cache: str | Path | None, settings: Settings) -> Path | None:
     Not all of the data is verified. If the certificates of some hosts are not checked,
     the data may be from anybody, so only runs that trust the same hosts use it.
     """
-    if not cache or not settings.trusted_hosts:
-        return Path(cache) if cache else None
-    hosts = repr(sorted(settings.trusted_hosts)).encode("utf-8", "replace")
-    return Path(cache, hashlib.sha256(hosts).hexdigest()[:16])
+    return part_of(Path(cache), settings.trusted_hosts) if cache else None
+
+
+def part_of(folder: Path, names: Collection[str]) -> Path:
+    """Return the part of a cache that only runs with the same names use, if any."""
+    if not names:
+        return folder
+    text = repr(sorted(names)).encode("utf-8", "replace")
+    return folder / hashlib.sha256(text).hexdigest()[:16]
 
 
 def default_platform() -> str:

@@ -13,7 +13,7 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
@@ -47,7 +47,7 @@ from ..http.urls import (
     is_http,
 )
 from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
-from .options import trusted_cache
+from .options import part_of, trusted_cache
 from .pieces import (
     ComparedWheel,
     CopiedWheel,
@@ -95,6 +95,7 @@ class Reader:
         in memory.
     :param clock: returns the time in seconds, for the age of cached METADATA.
     :param ranges: whether to read METADATA by range requests.
+    :param served: the indexes that other users may read; no other METADATA is for them.
     """
 
     def __init__(
@@ -104,17 +105,19 @@ class Reader:
         clock: Callable[[], float] = time.monotonic,
         *,
         ranges: bool = True,
+        served: Collection[str] = (),
     ) -> None:
         self.client = client
         cache = trusted_cache(cache, client.settings)
-        self.metadata = MetadataStore(Path(cache, "metadata") if cache else None, clock)
+        folder = part_of(Path(cache, "metadata"), served) if cache else None
+        self.metadata = MetadataStore(folder, clock)
         self._ranges = ranges
         self._turns = Turns(_MOST_AT_ONCE, _IN_ALL)
         self.large = asyncio.Lock()
         """Held while a page with much variant metadata is made; see `Room`."""
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[str, tuple[Needs | None]] = Aging(_INSPECTED)
-        # The keys are URLs: of wheels without range requests, and of downloaded wheels.
+        # Wheels without range requests and downloaded wheels, by URL.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 
@@ -386,8 +389,7 @@ class Reader:
         store(path, text.encode(), LIFE)
         needs = _needs(record)
         self._needs.put(key, (needs,))
-        pieces = len(needs.pieces or ())
-        logger.info("%s: inspected, %d pieces of GPU code", name, pieces)
+        logger.info("%s: inspected, %d pieces", name, len(needs.pieces or ()))
         return needs
 
     def _load_needs(self, file: model.File) -> Needs | None:

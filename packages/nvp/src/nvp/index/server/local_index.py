@@ -254,7 +254,8 @@ class LocalIndex:
         """Serve the indexes while the block lasts."""
         by_ranges = self._selection.range_metadata
         selection = replace(self._selection, rewrites=True, announces=by_ranges)
-        reader = Reader(self._client, selection.cache, ranges=by_ranges)
+        served = () if self._access.local else [place.url for place in self._places]
+        reader = Reader(self._client, selection.cache, ranges=by_ranges, served=served)
         self.refusals = reader.metadata.refusals
         self._repositories = select(
             self._find_upstreams(),
