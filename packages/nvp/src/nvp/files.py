@@ -1,4 +1,4 @@
-"""Data files of nvp, files that are written atomically, and the names in directories.
+"""Data files of nvp, and files that are written atomically.
 
 `read_resource` reads the data files of this package. `replacing` writes a file for the
 user; a failure is an error. `load` and `store` use the user's cache in `cache_folder`,
@@ -327,7 +327,7 @@ def replacing(
 
     :param follows: whether the target of a symbolic link is replaced, not the link.
         The links in a directory may be those of a stranger, and lead to any file.
-    :param dir_fd: a descriptor of the directory of ``path``; see `Root` of `upgrading`.
+    :param dir_fd: a descriptor of the directory of ``path``; see `Root`.
     :raises InputError: the file cannot be written; the old file has not changed.
     """
     name = str(path)
@@ -362,73 +362,3 @@ def replacing(
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot be written: {reason}"
         raise InputError(message, path=name, hint="check the path") from None
-
-
-def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[str]:
-    """Return the sorted names in a directory.
-
-    :param name: the name of the directory below ``dir_fd``, if that is given.
-    :raises InputError: the directory cannot be read.
-    """
-    place: str | int = folder
-    try:
-        if dir_fd is not None:
-            # Without this flag, a pipe would wait for its writer.
-            flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-            place = os.open(name or os.curdir, flags, dir_fd=dir_fd)
-        return sorted(os.listdir(place))
-    except OSError as error:
-        message = f"cannot be read: {error.strerror}"
-        raise InputError(message, path=folder, hint="check the directory") from None
-    finally:
-        if isinstance(place, int):
-            os.close(place)
-
-
-def list_opened(folder: str | os.PathLike[str]) -> tuple[str, list[str]]:
-    """Return the path of a directory without links, and the names in it.
-
-    A stranger may exchange the directory for a link at any time, so the opened one
-    counts.
-
-    :raises OSError: the directory cannot be read.
-    """
-    if sys.platform == "win32":
-        return real_path(folder), os.listdir(folder)
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        return path_of(place, folder), os.listdir(place)
-    finally:
-        os.close(place)
-
-
-def list_folders(
-    root: str, dir_fd: int | None = None
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the root, as "", and its directories, each with the names in it.
-
-    Hidden names are left out: archives made on macOS have a ``._`` file for each file.
-
-    :param dir_fd: a descriptor of the root, which a stranger may exchange for a link.
-    """
-
-    def list_shown(name: str) -> list[str]:
-        names = list_names(os.path.join(root, name), name, dir_fd)
-        return [name for name in names if not name.startswith(".")]
-
-    def find(name: str) -> tuple[int, int] | None:
-        place = os.path.join(root, name) if dir_fd is None else name or os.curdir
-        with contextlib.suppress(OSError, ValueError):
-            status = os.stat(place, dir_fd=dir_fd)
-            if stat.S_ISDIR(status.st_mode):
-                return status.st_dev, status.st_ino
-        return None
-
-    names = list_shown("")
-    yield "", names
-    seen = {find("")}
-    for name in names:
-        # A link to a directory that was already listed would list its files twice.
-        if (folder := find(name)) is not None and folder not in seen:
-            seen.add(folder)
-            yield name, list_shown(name)

@@ -21,10 +21,10 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.errors import InputError
 from nvp import api
+from nvp.directories import Root
 from nvp.index.server import static_files
 from nvp.index.server.static_files import read_file
 from nvp.signals import map_in_threads
-from nvp.upgrading.releases import Root
 
 INFO = "kern-1.0/PKG-INFO"
 BLANK = bytes(1 << 20)

@@ -21,7 +21,8 @@ from packaging.version import InvalidVersion, Version
 from nvidia_variant_provider.errors import InputError, UsageError, redacted, shown
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_bytes
 
-from ..files import list_names, real_path
+from ..directories import list_names
+from ..files import real_path
 from ..index.http.urls import (
     HTML_PAGE,
     IndexFile,

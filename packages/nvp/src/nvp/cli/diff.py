@@ -17,7 +17,7 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
-from ..files import list_folders
+from ..directories import list_folders
 from .arguments import (
     add_options,
     choice,

@@ -14,7 +14,7 @@ from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import read_bytes, read_stdin
 
 from .. import signals
-from ..files import list_names
+from ..directories import list_names
 from ..index.http.urls import IndexFile, is_http, local_file
 from ..wheels.archive import parse_wheel_name
 from .documents import check_text

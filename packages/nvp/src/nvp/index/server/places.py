@@ -23,7 +23,8 @@ from simple_repository.components.core import RepositoryContainer, SimpleReposit
 
 from nvidia_variant_provider.errors import InputError
 
-from ...files import list_opened, real_path
+from ...directories import list_opened
+from ...files import real_path
 from ...wheels.archive import parse_wheel_name
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page

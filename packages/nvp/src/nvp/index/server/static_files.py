@@ -31,9 +31,9 @@ from nvidia_variant_provider.metadata.document import (
 )
 from nvidia_variant_provider.strict_json import LARGE_BYTES, open_regular, read_bytes
 
-from ...files import list_folders, real_path
+from ...directories import Root, list_folders
+from ...files import real_path
 from ...signals import count_input, go_on
-from ...upgrading.releases import Root
 from ...wheels.archive import (
     MAX_MEMBER,
     explained,

@@ -22,10 +22,10 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import SUFFIX
 from nvidia_variant_provider.strict_json import LARGE_BYTES, read_stream
 
-from ...files import list_folders
+from ...directories import Root, list_folders
 from ...findings import Reported
 from ...signals import map_in_threads
-from ...upgrading.releases import Root, UpgradedFile, upgrade_files
+from ...upgrading.releases import UpgradedFile, upgrade_files
 from ...upgrading.remarks import Remark
 from ..http.pages import parse_page
 from ..http.urls import METADATA
