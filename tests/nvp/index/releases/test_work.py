@@ -111,19 +111,19 @@ def test_the_releases_of_a_page_share_the_conditions_of_files_and_the_work(
 
 
 def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
-    class Conditions(dict[str, object]):
+    class Conditions(dict[str, Any]):
         reads = 0
 
-        def get(self, name: str, default: object = None) -> object:
+        def get(self, name: str, default: Any = None) -> Any:
             self.reads += 1
             return super().get(name, default)
 
     names = [f"demo-1-{i}-py3-none-any-{x}.whl" for i in range(300) for x in "ab"]
-    conditions = Conditions({name: (f">=3.{i}",) for i, name in enumerate(names)})
+    conditions = Conditions({name: (f">=3.{i}", False) for i, name in enumerate(names)})
     release = group(names, "demo")["1"]
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert (len(offers), hidden) == (len(names), [])
-    assert conditions.reads == len(names)
+    assert conditions.reads == 2 * len(names)
 
 
 def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
@@ -160,7 +160,7 @@ def test_the_conditions_of_a_release_share_the_work(
         for i in range(1000)
         for label, platform in (("a", "p1.p2"), ("b", "p1.p3"))
     ]
-    conditions = {name: name.split("-")[2] for name in names}
+    conditions = {name: (name.split("-")[2], False) for name in names}
     release = group(names, "demo")["1"]
     offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
     assert len(offers) + len(hidden) == len(names)

@@ -56,6 +56,10 @@ _UNUSABLE = sys.maxsize
 
 Tags = frozenset[Tag]
 
+Conditions = Mapping[str, tuple["str | None", bool]]
+
+_SHOWN = None, False
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
@@ -192,22 +196,23 @@ def make_offers(
     labels: Sequence[str],
     *,
     base: int = 0,
-    conditions: Mapping[str, object] | None = None,
+    conditions: Conditions | None = None,
     work: Work | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """Return the variant wheels to show, best first, and the file names to hide.
 
     :param labels: the labels that fit the machine, best first.
     :param base: the number above which the ranks start, to order several indexes.
-    :param conditions: for each file name, other properties that installers check; a
-        wheel hides only wheels with the same properties.
+    :param conditions: for each file name, its requires-python, and whether its index
+        yanked it. A wheel hides wheels with the same conditions, and yanked ones.
     :param work: limits the comparisons of the page; no wheel is hidden without them.
     """
+    conditions = conditions or {}
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
-    hidden = _find_hidden(groups, conditions or {}, work or Work())
+    hidden = _find_hidden(groups, conditions, work or Work())
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
@@ -227,7 +232,14 @@ def make_offers(
         for wheel in fitting
         if wheel.file_name not in hidden
     ]
-    return offers, sorted(hidden)
+    names = (wheel.file_name for wheel in (*release.labelled, *release.plain))
+    withdrawn = {name for name in names if conditions.get(name, _SHOWN)[1]}
+    shown = [offer for offer in offers if offer.wheel.file_name not in withdrawn]
+    if shown:
+        # For a pin, uv selects by tags even a yanked wheel, and pip selects one if the
+        # user excludes all others that are shown.
+        hidden |= withdrawn
+    return shown or offers, sorted(hidden)
 
 
 def _highest_build(release: Release) -> int:
@@ -245,13 +257,13 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 
 
 def _find_hidden(
-    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object], work: Work
+    groups: Sequence[Sequence[Wheel]], conditions: Conditions, work: Work
 ) -> set[str]:
     """Find the wheels whose tags make installers prefer them to better variants."""
     alike: dict[object, dict[int, list[Wheel]]] = {}
     for number, group in enumerate(groups):
         for wheel in group:
-            same = alike.setdefault(conditions.get(wheel.file_name), {})
+            same = alike.setdefault(conditions.get(wheel.file_name, _SHOWN), {})
             same.setdefault(number, []).append(wheel)
     hidden = set()
     for same in alike.values():
