@@ -12,12 +12,14 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from support.authority import Authority
+from support.index_server import serve
 from support.loopback import JSON, ask, start, start_with_limits
 from support.pages import URL, links_of_pip
 from support.range_server import Answer, serve_answers
 
 from nvp.index.http.pages import with_absolute_links
-from nvp.index.http.urls import CompleteResponse
+from nvp.index.http.urls import CompleteResponse, Settings
 from nvp.index.selection.component import VariantRepository
 from nvp.index.server import app
 
@@ -354,3 +356,50 @@ def test_a_page_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(app, "_SILENCE", 0.0)
         running.page()
         assert running.waits == ["torch"]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+def test_what_another_server_hides_from_strangers_is_not_missing(status: int) -> None:
+    """The installer may have a login, or a certificate, that this program lacks."""
+    with serve_answers({PAGE: Answer(status=status)}) as other:
+        moved = Answer(status=302, headers={"Location": f"{other.url}{PAGE}"})
+        with serve_answers({PAGE: moved}) as server:
+            index = f"{server.url}/simple/"
+            with start(index) as running:
+                reply = running.page()
+    assert (reply.status, reply.headers["location"]) == (302, f"{other.url}{PAGE}")
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_a_page_may_be_another_for_a_client_certificate(
+    certified: bool, tmp_path: Path
+) -> None:
+    """Only the servers of indexes get the certificate, but it is the installer's."""
+    authority = Authority(tmp_path)
+    folder = tmp_path / "simple" / "torch"
+    folder.mkdir(parents=True)
+    (folder / "index.html").write_text("<!DOCTYPE html><html><body></body></html>")
+    settings = Settings(
+        cert=authority.bundle,
+        client_cert=authority.client if certified else None,
+        trust_env=False,
+    )
+    with serve(tmp_path, tls=authority.context) as url:
+        target = f"{url}simple/torch/"
+        moved = Answer(status=302, headers={"Location": target})
+        with (
+            serve_answers({PAGE: moved}) as server,
+            start(f"{server.url}/simple/", settings=settings) as running,
+        ):
+            reply = running.page()
+    assert (reply.status, reply.headers.get("location")) == (
+        (302, target) if certified else (200, None)
+    )
+
+
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_a_redirect_on_one_server_keeps_the_status(status: int) -> None:
+    moved = Answer(status=302, headers={"Location": "/there/torch/"})
+    answers = {PAGE: moved, "/there/torch/": Answer(status=status)}
+    with serve_answers(answers) as server, start(f"{server.url}/simple/") as running:
+        assert running.page().status == status

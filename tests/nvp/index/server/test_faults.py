@@ -102,7 +102,8 @@ class TestPages:
                 url = server.url.replace("//", "//user:pass@")
                 with start(f"{url}/simple/") as running:
                     reply = running.page()
-                    assert (reply.status, "pass" in reply.text) == (404, False)
+                    assert (reply.status, "pass" in reply.text) == (302, False)
+                    assert reply.headers["location"] == f"{other}x/"
         assert len(seen) == 1
         assert "authorization" not in seen[0]
 

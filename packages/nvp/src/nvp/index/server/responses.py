@@ -413,9 +413,10 @@ class Source:
         reply = error.reply
         is_page = False
         if reply and is_http(reply.url):
-            # An installer may have a password for a server to which the index leads.
+            # An installer may have a login for a server to which the index leads, which
+            # may hide pages from all others.
             leads = server_of(reply.url) != server_of(self.url)
-            is_page = reply.status < 300 or (leads and reply.status == 401)
+            is_page = reply.status < 300 or (leads and reply.status >= 400)
         if reply and is_page and reply.is_whole and self.is_reachable(reply.url):
             reply = replace(reply, status=302, headers={"location": reply.url})
             error.reply = reply
