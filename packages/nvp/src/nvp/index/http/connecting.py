@@ -25,6 +25,7 @@ import httpx
 
 from nvidia_variant_provider.errors import redacted
 
+from .threads import call_in_daemon
 from .urls import Settings, UpstreamError
 
 logger = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ _CLOUD = frozenset(map(ipaddress.IPv4Address, ("168.63.129.16", "192.0.0.192")))
 """Addresses that are local to each Azure and Oracle machine. To Python, the first is
 global, and before Python 3.13 also the second."""
 
-_RESOLVED = 60.0
-"""The number of seconds for which the addresses of a name are cached."""
+_RESOLVED, _NAMED = 60.0, 5.0
+"""The number of seconds for which the addresses of a name are cached, and that a page
+waits for those of a name that it names."""
 
 
 class Nearness(IntEnum):
@@ -94,10 +96,13 @@ class NearnessFinder:
         host = _connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
             return Nearness.MACHINE
-        try:
-            addresses = await self._resolve(host)
-        except (OSError, UnicodeError):
-            addresses = ()
+        since, addresses = self._addresses.get(host, (-_RESOLVED, ()))
+        if time.monotonic() - since >= _RESOLVED:
+            # A page may give many names that nobody resolves.
+            try:
+                addresses = await asyncio.wait_for(self._resolve(host), _NAMED)
+            except (OSError, UnicodeError, asyncio.TimeoutError):
+                self._addresses[host] = time.monotonic(), ()
         return max(map(_of_address, addresses), default=Nearness.ELSEWHERE)
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
@@ -125,8 +130,9 @@ class NearnessFinder:
         since, addresses = self._addresses.get(host, (0.0, ()))
         if not addresses or time.monotonic() - since > _RESOLVED:
             # getaddrinfo() also reads short forms of addresses, such as 127.1.
-            entries = await asyncio.get_running_loop().getaddrinfo(
-                host, None, type=socket.SOCK_STREAM
+            entries = await call_in_daemon(
+                lambda name: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM),
+                host,
             )
             addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
             self._addresses[host] = time.monotonic(), addresses

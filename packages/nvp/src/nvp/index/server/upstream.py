@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
-from itertools import islice
+from itertools import compress, islice
 from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -321,11 +321,10 @@ async def refuse_near_files(
     allowed = dict.fromkeys(map(server_of, urls))
     if not client.trusts_pages:
         some = list(islice(allowed, _MOST_SERVERS))
-        for place in places:
-            some = [x for x in some if await client.may_lead(place, x)]
-        if not places:
-            far = Nearness.ELSEWHERE
-            some = [x for x in some if await client.may_lead(x, x, far)]
+        near = Nearness.MACHINE if places else Nearness.ELSEWHERE
+        for place in places or ("",):
+            leads = (client.may_lead(place or x, x, near) for x in some)
+            some = list(compress(some, await asyncio.gather(*leads)))
         allowed = dict.fromkeys(some)
     files = tuple(
         file
