@@ -11,6 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,8 +23,13 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.wheels import publish
 
 from nvidia_variant_provider.errors import InputError
+from nvp.index.http import threads
 from nvp.index.http.urls import Settings
-from nvp.index.server import server
+from nvp.index.server import app, server
+
+needs_ipv6 = pytest.mark.skipif(
+    not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6, or no Linux"
+)
 
 HALF = b"GET / HTTP/1.1\r\nHost: local"
 WHEEL = "torch-2.8.0-py3-none-any.whl"
@@ -187,9 +193,9 @@ def test_a_closed_connection_gets_no_further_pieces() -> None:
     sizes: list[int] = []
     seen: list[int] = []
 
-    async def app(_: Scope, __: Receive, send: Send) -> None:
+    async def sends(_: Scope, __: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": bytes(3 * server._PIECE + 1)})
+        await send({"type": "http.response.body", "body": bytes(3 * app._PIECE + 1)})
 
     async def send(message: Message) -> None:
         seen.append(len(sizes))
@@ -200,11 +206,11 @@ def test_a_closed_connection_gets_no_further_pieces() -> None:
         return {"type": "http.disconnect"}
 
     async def main() -> None:
-        await server._in_pieces(app)({"type": "http"}, receive, send)
+        await app.in_pieces(sends)({"type": "http"}, receive, send)
         await asyncio.sleep(0)
 
     asyncio.run(main())
-    assert sizes == [0, *3 * [server._PIECE], 1]
+    assert sizes == [0, *3 * [app._PIECE], 1]
     assert seen == [0, 0, 2, 3, 4]
 
 
@@ -279,7 +285,7 @@ def test_a_loop_that_is_out_of_descriptors_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(server._Reports())
+    loop.set_exception_handler(threads.Reports())
     context = {
         "message": "socket.accept() out of system resource",
         "exception": OSError(24, "Too many open files"),
@@ -319,8 +325,37 @@ def test_a_host_that_is_no_name(host: str) -> None:
         server.Server(host)
 
 
+@pytest.mark.parametrize(
+    ("host", "other"), [("localhost", "::1"), ("0.0.0.0", "::"), ("::", "0.0.0.0")]
+)
+@needs_ipv6
+def test_no_other_program_gets_the_port(host: str, other: str) -> None:
+    """Another user could send packages to installers that look there first."""
+    family = socket.AF_INET6 if ":" in other else socket.AF_INET
+    one = server.Server(host)
+    port = one._socket.getsockname()[1]
+    try:
+        with socket.socket(family) as theirs:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                theirs.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            with pytest.raises(OSError, match="in use"):
+                theirs.bind((other, port))
+    finally:
+        one.close()
+
+
+@needs_ipv6
+def test_another_program_has_the_port_at_another_address() -> None:
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as theirs,
+        pytest.raises(InputError, match="in use"),
+    ):
+        server.Server("localhost", theirs.getsockname()[1])
+
+
 def test_no_other_program_gets_the_socket() -> None:
     """A process that hangs, such as that of the driver, would hold the port."""
-    one = server.Server()
-    assert not one._socket.get_inheritable()
+    one = server.Server("localhost")
+    assert not any(each.get_inheritable() for each in (one._socket, *one._occupied))
     one.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -171,3 +171,26 @@ async def call_in_daemon(function: Callable[[S], T], argument: S) -> T:
 
     threading.Thread(target=work, daemon=True).start()
     return await asyncio.wrap_future(future)
+
+
+class Reports:
+    """Logs the errors of the event loop, each once and without a traceback.
+
+    Otherwise a loop that cannot accept connections would print many tracebacks.
+    """
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+
+    def __call__(
+        self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]
+    ) -> None:
+        """Log the error that asyncio describes in ``context``."""
+        error = context.get("exception")
+        message = str(context.get("message"))
+        # Do not warn of tasks that the shutdown has cancelled.
+        if message in self._logged or loop.is_closed() or "shutdown" in message:
+            logger.debug("%s: %r", message, error)
+            return
+        self._logged.add(message)
+        logger.warning("%s: %r; it will not be reported again", message, error)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from functools import partial
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from urllib.parse import quote
 
 from packaging.utils import canonicalize_name
@@ -67,12 +67,18 @@ from .responses import (
 )
 from .upstream import GoneError, UnjudgedError
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 _AS_IT_IS = {"Accept-Encoding": "identity"}
 """Headers that request raw bytes. If a server encodes them anyway, uv decodes them."""
+
+_PIECE = 256 * 1024
+"""The size in bytes of the pieces in which large bodies are sent."""
 
 _OF_BODIES = ("content-length", "content-encoding")
 _PASSED_ON = (*_OF_BODIES, "content-range", "etag", "last-modified")
@@ -103,7 +109,7 @@ def make_app(
     on_page: OnPage | None = None,
     on_wait: OnWait | None = None,
     warn: Callable[[str], None] | None = None,
-) -> Starlette:
+) -> ASGIApp:
     """Make the ASGI application that serves ``sources``.
 
     :param prefix: the prefix of all paths, such as ``/secret``.
@@ -150,7 +156,28 @@ def make_app(
         },
     )
     app.router.redirect_slashes = False
-    return app
+    return in_pieces(app)
+
+
+def in_pieces(app: ASGIApp) -> ASGIApp:
+    """Return ``app``, with large bodies in pieces, each sent after the client has read.
+
+    A connection copies what its client has not read yet.
+    """
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_pieces(message: Message) -> None:
+            body, start = message.get("body", b""), 0
+            while len(body) - start > _PIECE:
+                piece = body[start : start + _PIECE]
+                await send({**message, "body": piece, "more_body": True})
+                await asyncio.sleep(0)  # lets the loop notice a closed connection
+                start += _PIECE
+            await send({**message, "body": body[start:]} if start else message)
+
+        await app(scope, receive, send_pieces)
+
+    return call
 
 
 class _Handlers:

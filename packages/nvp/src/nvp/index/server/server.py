@@ -9,11 +9,18 @@ for a new one.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import struct
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+)
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -25,10 +32,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nvidia_variant_provider.errors import InputError, UsageError
 
-from ..http.threads import LoopThread
+from ..http.threads import LoopThread, Reports
+from ..http.urls import is_loopback
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp
 
 T = TypeVar("T")
 
@@ -38,8 +46,7 @@ _BACKLOG = 1024
 """The maximum number of waiting connections; installers open dozens at once."""
 
 _THREADS = 64
-"""The number of worker threads. Wheels from a slow index wait in threads, and must not
-block pages."""
+"""The number of worker threads. Wheels of a slow index wait in some; pages must not."""
 
 _STOP = 2
 """Seconds for responses to end after the server is stopped."""
@@ -55,7 +62,6 @@ _WRITE = 30.0
 
 _LEAST = 64 * 1024
 
-_PIECE = 256 * 1024
 """The maximum size of the part of a response that a connection copies, in bytes."""
 
 _STALLED = 1.0
@@ -81,29 +87,6 @@ def reachable_url(url: str) -> str:
     if parts.hostname not in ("0.0.0.0", "::"):  # noqa: S104  # a comparison
         return url
     return url.replace(parts.netloc, f"{socket.gethostname()}:{parts.port}", 1)
-
-
-class _Reports:
-    """Logs the errors of the event loop, each once and without a traceback.
-
-    Otherwise a loop that cannot accept connections would print many tracebacks.
-    """
-
-    def __init__(self) -> None:
-        self._logged: set[str] = set()
-
-    def __call__(
-        self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]
-    ) -> None:
-        """Log the error that asyncio describes in ``context``."""
-        error = context.get("exception")
-        message = str(context.get("message"))
-        # Do not warn of tasks that the shutdown has cancelled.
-        if message in self._logged or loop.is_closed() or "shutdown" in message:
-            logger.debug("%s: %r", message, error)
-            return
-        self._logged.add(message)
-        logger.warning("%s: %r; it will not be reported again", message, error)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -150,7 +133,7 @@ class Server:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._socket = _bind(host, port)
+        self._socket, *self._occupied = _bind(host, port)
         self._thread: LoopThread | None = None
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
@@ -165,7 +148,7 @@ class Server:
         :param patient: whether responses in progress may end.
         """
         config = uvicorn.Config(
-            _in_pieces(app),
+            app,
             access_log=False,
             # The application reports its errors itself.
             log_level="critical",
@@ -186,7 +169,7 @@ class Server:
 
         async def work() -> None:
             loop = asyncio.get_running_loop()
-            loop.set_exception_handler(_Reports())
+            loop.set_exception_handler(Reports())
             loop.set_default_executor(ThreadPoolExecutor(_THREADS))
             server = _Uvicorn(config)
             started.set_result(server)
@@ -202,38 +185,17 @@ class Server:
             server.stop(patient=patient)
             wait([served], _STOP + 1)
             self._thread.close()
-            self._socket.close()
+            self.close()
 
     def close(self) -> None:
-        """Release the address of a server that will not be used."""
-        self._socket.close()
+        """Release the addresses of the server."""
+        _close([self._socket, *self._occupied])
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run ``work`` in the thread that serves, and return its result."""
         if self._thread is None:
             raise RuntimeError("not serving")
         return self._thread.call(work)
-
-
-def _in_pieces(app: ASGIApp) -> ASGIApp:
-    """Return ``app``, with large bodies in pieces, each sent after the client has read.
-
-    A connection copies what its client has not read yet.
-    """
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_pieces(message: Message) -> None:
-            body, start = message.get("body", b""), 0
-            while len(body) - start > _PIECE:
-                piece = body[start : start + _PIECE]
-                await send({**message, "body": piece, "more_body": True})
-                await asyncio.sleep(0)  # lets the loop notice a closed connection
-                start += _PIECE
-            await send({**message, "body": body[start:]} if start else message)
-
-        await app(scope, receive, send_pieces)
-
-    return call
 
 
 def _most_connections() -> int:
@@ -420,25 +382,69 @@ class _BoundedProtocol(H11Protocol):
         self.transport.abort()
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio disables delays (Nagle) only for sockets with this protocol.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+def _bind(host: str, port: int) -> list[socket.socket]:
+    """Listen on an address, and occupy the others to which the host's name may lead.
+
+    Otherwise another user could listen there, and send packages to installers.
+
+    :returns: the socket that listens, and then those that do not.
+    """
+    sockets: list[socket.socket] = []
     try:
+        sockets.append(_socket(host, is_only=host != "::"))
         if port and hasattr(socket, "SO_REUSEADDR"):
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(_BACKLOG)
+            sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sockets[0].bind((host, port))
+        sockets[0].listen(_BACKLOG)
+        own, used = sockets[0].getsockname()[:2]
+        for address in _others(host, own):
+            _occupy(address, used, sockets)
     except OverflowError:
-        bound.close()
+        _close(sockets)
         message = f"{port} is not a port number"
         raise UsageError(message, hint="give 0 to 65535") from None
     except (OSError, TypeError) as error:  # TypeError: no name of a host
-        bound.close()
+        _close(sockets)
         reason = getattr(error, "strerror", None) or str(error)
         message = f"cannot listen on {host} port {port}: {reason}"
         known = isinstance(error, socket.gaierror | TypeError)
         hint = "check --host" if known else "choose another --port"
         raise InputError(message, hint=hint) from None
-    logger.info("listening on %s port %d", host, bound.getsockname()[1])
-    return bound
+    logger.info("listening on %s port %d", host, used)
+    return sockets
+
+
+def _socket(host: str, *, is_only: bool = True) -> socket.socket:
+    """Return a socket; for IPv6, ``is_only`` tells whether it is not also for IPv4."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio disables delays (Nagle) only for sockets with this protocol.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    if family == socket.AF_INET6:
+        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, is_only)
+    return made
+
+
+def _occupy(address: str, port: int, sockets: list[socket.socket]) -> None:
+    """Add a socket that does not listen, unless this machine has no such address."""
+    try:
+        sockets.append(_socket(address))
+        sockets[-1].bind((address, port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise
+
+
+def _others(host: str, own: str) -> list[str]:
+    """Return the other addresses at which installers may look for ``host``."""
+    if host == "0.0.0.0":  # noqa: S104  # shown as the name of this machine
+        return ["::"]
+    if host == own or ":" in host:
+        return []
+    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    found = {str(entry[4][0]) for entry in entries}
+    return sorted(found.union({"::1"} if is_loopback(host) else ()) - {own})
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
