@@ -362,8 +362,7 @@ def find_exposed(
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
     hidden beside files that are hidden or yanked here. pip takes a pre-release only if
-    no final release fits: a final release is yanked instead of hidden. The user may
-    exclude shown files, such as by hashes.
+    no final one fits, so that is yanked, not hidden. Users may exclude shown files.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
     :param files: the visibility of these; others are shown.
@@ -376,33 +375,34 @@ def find_exposed(
         return {}
     candidates = [*candidates]
     early = {p for one in candidates if one.version.is_prerelease for p in one.pythons}
-    at_stake = hidden.union(withdrawn) if early else withdrawn
-    releases = {one.release for one in candidates if one.file in at_stake}
-    # A pin is "==1.0", "==1.0+cu126" or "===1.0", and --only-binary ignores sources.
-    groups: dict[tuple[object, ...], list[Build]] = {}
-    for one in candidates if releases else ():
-        release = one.release
-        pythons = one.pythons if release in releases else ()
-        for python, wheels in product(pythons, {False, one.file.endswith(".whl")}):
-            for pin in ((release,), ("===", one.version)):
-                groups.setdefault((python, wheels, *pin), []).append(one)
+    at_stake = hidden.union(withdrawn) if early else {*withdrawn}
+    releases: dict[Version, list[Build]] = {}
+    for one in candidates if at_stake else ():
+        releases.setdefault(one.release, []).append(one)
     changed: dict[str, Visibility] = {}
-    for key, group in groups.items():
-        is_pin = len(key) == 3
-        others = {one.file for one in group}.difference(withdrawn)
-        exposed = {b.file for b in group if not (is_pin and b.version.local in named)}
-        exposed.intersection_update(withdrawn)
-        if any(file.endswith(".whl") for file in others & unshown):
-            changed |= dict.fromkeys(exposed, _WITHDRAWN)
-        elif exposed and others and others <= unshown:  # they are yanked sources
-            changed |= dict.fromkeys(others, _SHOW)
-    for key, group in groups.items():
-        left = {one.file for one in group}.difference(changed)
-        is_final = len(key) == 3 and not group[0].version.is_prerelease
-        # If a pin fits only yanked files, pip takes the highest, perhaps a foreign one.
-        if is_final and key[0] in early and (left <= hidden or left - unshown):
-            for file in (left & hidden).difference(withdrawn) or left & hidden:
-                changed[file] = replace(files[file], action="yank")
+    for its in releases.values():
+        # A pin is "==1", "==1+cu126" or "===1", and --only-binary ignores sources.
+        groups: dict[tuple[int, bool, object], list[Build]] = {}
+        for one in its if not at_stake.isdisjoint(one.file for one in its) else ():
+            is_wheel = one.file.endswith(".whl")
+            for key in product(one.pythons, {False, is_wheel}, (None, one.version)):
+                groups.setdefault(key, []).append(one)
+        for (*_, version), group in groups.items():
+            others = {one.file for one in group}.difference(withdrawn)
+            kept = () if version else named
+            exposed = {one.file for one in group if one.version.local not in kept}
+            exposed.intersection_update(withdrawn)
+            if any(file.endswith(".whl") for file in others & unshown):
+                changed |= dict.fromkeys(exposed, _WITHDRAWN)
+            elif exposed and others and others <= unshown:  # they are yanked sources
+                changed |= dict.fromkeys(others, _SHOW)
+        for (python, _, version), group in groups.items():
+            left = {one.file for one in group}.difference(changed)
+            # If a pin fits only yanked files, pip takes the highest, even if foreign.
+            is_final = not version and not group[0].version.is_prerelease
+            if is_final and python in early and (left <= hidden or left - unshown):
+                for file in (left & hidden).difference(withdrawn) or left & hidden:
+                    changed[file] = replace(files[file], action="yank")
     return changed
 
 
