@@ -21,6 +21,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
     Gpu,
 )
+from nvp.builds import stepping_back
 from nvp.builds.needs import Backend, parse_backend
 from nvp.builds.page import Build, PageVisibility, Visibility
 from nvp.builds.stepping_back import Limits, follow
@@ -108,6 +109,23 @@ def test_the_limits_of_a_run_are_bounded() -> None:
     known = limits._known
     assert sum(len(each) for limit in known.values() for each in limit) < 50_000
     assert "own0" in known
+
+
+def test_requirements_without_limits_are_work_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """METADATA of 4 MB may have 100,000 names of projects."""
+    parsed = []
+
+    def parse(text: str) -> Requirement:
+        parsed.append(text)
+        return Requirement(text)
+
+    monkeypatch.setattr(stepping_back, "parse_requirement", parse)
+    limits = Limits()
+    limits.note(f"project-with-a-long-name-{number}" for number in range(60_000))
+    limits.note(["own==1"])
+    assert 20_000 < len(parsed) < 50_000
 
 
 def test_a_companion_is_compared_with_a_part_of_the_leader(steps: list[int]) -> None:

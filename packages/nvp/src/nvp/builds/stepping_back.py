@@ -351,8 +351,8 @@ class Limits:
         """
         # Few extras are requested, so note them last.
         for text in sorted(requires, key=lambda text: "extra" in text):
-            requirement = parse_requirement(text)
-            if requirement is None or not (limit := requirement.specifier):
+            requirement = self._work.take(len(text)) and parse_requirement(text)
+            if not requirement or not (limit := requirement.specifier):
                 continue
             name = canonicalize_name(requirement.name)
             if not self._work.parses(limit, len(name)):
