@@ -17,7 +17,6 @@ from nvidia_variant_provider.strict_json import (
     read_bytes,
 )
 
-from ..directories import list_folders
 from .arguments import (
     add_options,
     choice,
@@ -148,6 +147,8 @@ def _is_index(path: str) -> bool:
     For an unreadable path, return ``False``: the reader of the path reports the error.
     """
     from nvidia_variant_provider.metadata.document import SUFFIX
+
+    from ..directories import list_folders
 
     try:
         if os.path.isdir(path):
