@@ -69,8 +69,14 @@ class Index:
         return self.pages.get(project, ())
 
     def judge(
-        self, project: str, environment: Environment = OLD, patience: float = 60
+        self,
+        project: str,
+        *later: str,
+        environment: Environment = OLD,
+        patience: float = 60,
     ) -> list[Build]:
+        """Return the builds of a project, or of the last one of several pages."""
+
         async def find_environment() -> Environment:
             self.detected += 1
             return environment
@@ -84,7 +90,8 @@ class Index:
                 self.warnings.append,
                 patience=patience,
             )
-            builds, _ = await judge.judge(project, self.pages[project])
+            for name in (project, *later):
+                builds, _ = await judge.judge(name, self.pages[name])
             return builds
 
         return asyncio.run(work())
@@ -92,5 +99,5 @@ class Index:
     def verdicts(self, project: str, environment: Environment = OLD) -> dict[str, str]:
         return {
             str(build.version): build.judgement.verdict
-            for build in self.judge(project, environment)
+            for build in self.judge(project, environment=environment)
         }

@@ -110,6 +110,23 @@ def test_required_projects_are_not_read_when_the_time_is_over() -> None:
     assert index.read == ["torch"]
 
 
+def test_verdicts_without_time_are_not_for_other_pages() -> None:
+    wheels = {f"engine-1.0+b{n}": ["vllm"] for n in range(64)}
+    versions = [key.partition("-")[2] for key in wheels]
+    index = Index(
+        {
+            "engine": [linux("engine", version) for version in versions],
+            "other": [linux("other", "1.0")],
+            "vllm": [linux("vllm", "99.0")],
+            "torch": [linux("torch", "2.15.0")],
+        },
+        {**wheels, "other-1.0": ["vllm"], "vllm-99.0": ["torch==2.15.0"]},
+    )
+    (build,) = index.judge("engine", "other")
+    assert build.judgement.verdict == "cannot"
+    assert index.read == ["vllm", "vllm", "torch"]
+
+
 def test_metadata_is_read_down_to_the_first_release_that_runs() -> None:
     versions = ["0.18.0", "0.19.1", "0.20.0", "0.21.0"]
     index = Index(

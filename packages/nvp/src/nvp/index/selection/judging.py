@@ -49,7 +49,6 @@ from ...metadata.requirements import Work, parse_requirement
 from .kept import Aging
 from .options import Target
 from .wheel_files import (
-    DEEPEST,
     NeedsReader,
     OrdinaryWheel,
     Reading,
@@ -69,6 +68,9 @@ consecutive releases that require a newer torch than drivers for CUDA 12 can run
 PATIENCE = 20.0
 """The time limit for all METADATA of a page in seconds, because an installer is
 waiting."""
+
+_DEEPEST = 2
+"""The maximum depth of requirements: vllm needs torchvision, which needs torch."""
 
 _FILTERS = 4
 """How often a requirement is compared with each release of its project."""
@@ -165,7 +167,9 @@ class PageJudge:
             whose METADATA was read.
         """
         until = asyncio.get_running_loop().time() + self._patience
-        reading = Reading(wheels=_MOST_READ if asks else 0, until=until)
+        turns = [asyncio.Lock() for _ in range(_DEEPEST)]
+        wheels = _MOST_READ if asks else 0
+        reading = Reading(wheels=wheels, until=until, turns=turns)
         builds = await self._judge_all(project, files, asked_by, reading)
         gpus = reading.environment.compute_capabilities
         if self._every_gpu and len(gpus) > 1:
@@ -381,7 +385,7 @@ class PageJudge:
         by_pin = refused = None
         fits: list[bool] = []
         for name, text in required.items():
-            if name == project or name in asked_by or len(asked_by) >= DEEPEST:
+            if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
             if reading.seconds <= 0:
                 break
@@ -414,12 +418,14 @@ class PageJudge:
         # The builds of a release ask at the same time. Projects may require each other,
         # but only a project that is asked for at a lower depth waits for another one.
         async with reading.turns[len(asked_by) - 1]:
-            known = self._judged.get(project)
+            known = reading.judged.get(project, self._judged.get(project))
             if known is None:
                 files = await self._read_page(project)
                 builds = await self._judge_all(project, files, asked_by, reading)
-                known = self._of_builds(project, builds)
-                self._judged.put(project, known)
+                known = reading.judged[project] = self._of_builds(project, builds)
+                # Other pages must not get verdicts for which this one had no time.
+                if not reading.is_over:
+                    self._judged.put(project, known)
         return known
 
     def _of_builds(

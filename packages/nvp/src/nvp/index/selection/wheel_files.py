@@ -60,9 +60,6 @@ _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
 servers, at the same time."""
 
-DEEPEST = 2
-"""The maximum depth of requirements: vllm needs torchvision, which needs torch."""
-
 ReadMetadata = Callable[[str, model.File], Awaitable[bytes]]
 
 
@@ -357,6 +354,7 @@ class Reading:
     :param until: the deadline, by the clock of the event loop.
     :param environment: the machine; empty until it is needed.
     :param required: the requirements that were read, for each project and release.
+    :param judged: the verdicts on the required projects, by release.
     :param turns: held while a required project is judged, one for each depth.
     """
 
@@ -364,9 +362,8 @@ class Reading:
     until: float
     environment: Environment = field(default_factory=Environment)
     required: dict[str, dict[Version, dict[str, str]]] = field(default_factory=dict)
-    turns: Sequence[asyncio.Lock] = field(
-        default_factory=lambda: [asyncio.Lock() for _ in range(DEEPEST)]
-    )
+    judged: dict[str, Mapping[Version, list[Judgement]]] = field(default_factory=dict)
+    turns: Sequence[asyncio.Lock] = ()
 
     @property
     def seconds(self) -> float:
