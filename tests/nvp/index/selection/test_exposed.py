@@ -30,6 +30,7 @@ from nvp.index.http.client import Client
 from nvp.index.selection.component import select
 from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.reader import Reader
+from nvp.index.selection.shown import without_withdrawn
 
 TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
 ENDS = (".tar.gz", *(f"-{tag}.whl" for tag in TAGS))
@@ -323,3 +324,31 @@ def test_what_pip_ranks_last_stays_last(
         assert alone is not None
         assert alone.yanked or not judged.yanked
         assert alone.version.is_prerelease or not judged.version.is_prerelease
+
+
+VARIANT = "kern-1.0-py3-none-any-cu126.whl"
+
+
+@pytest.mark.parametrize(
+    ("left", "is_kept"),
+    [
+        (None, True),
+        ("kern-1.0-py3-none-any.whl", False),
+        ("kern-1.0+cu118-cp311-cp311-win_amd64.whl", False),
+        ("kern-1.0-cp311-cp311-win_amd64-cu118.whl", False),
+        ("kern-1.0.tar.bz2", False),
+        ("kern-1.1-py3-none-any.whl", True),
+        ("kern-1.0-variants.json", True),
+        ("kern.whl", True),
+    ],
+)
+def test_a_yanked_variant_is_left_out_beside_other_files_of_its_release(
+    left: str | None, is_kept: bool
+) -> None:
+    """For a pin, uv takes the wheel with the best tags, even a yanked one."""
+    names = [VARIANT, "kern-1.0-cp311-cp311-win_amd64.whl"]
+    files = [model.File(name, name, {}, yanked="CVE") for name in names]
+    files += [model.File(left, left, {})] if left else []
+    shown = [file.filename for file in without_withdrawn(files)]
+    kept = [name for name in [*names, left] if name and (name != VARIANT or is_kept)]
+    assert shown == kept

@@ -44,6 +44,7 @@ from .shown import (
     keep_label,
     select_files,
     with_files,
+    without_withdrawn,
 )
 from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
@@ -204,7 +205,9 @@ class VariantRepository(RepositoryContainer):
     async def _show(
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
-        files, judged, announced = await self._select_builds(project, page.files)
+        files, judged, announced = await self._select_builds(
+            project, without_withdrawn(page.files)
+        )
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)
         shown_releases: dict[str, ShownRelease] = {}

@@ -204,7 +204,7 @@ def make_offers(
     :param labels: the labels that fit the machine, best first.
     :param base: the number above which the ranks start, to order several indexes.
     :param conditions: for each file name, its requires-python, and whether its index
-        yanked it. A wheel hides wheels with the same conditions, and yanked ones.
+        yanked it. A wheel hides only wheels with the same conditions.
     :param work: limits the comparisons of the page; no wheel is hidden without them.
     """
     conditions = conditions or {}
@@ -213,6 +213,11 @@ def make_offers(
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
     hidden = _find_hidden(groups, conditions, work or Work())
+    plain = {wheel.file_name for wheel in release.plain}
+    if hidden & plain and any(conditions.get(x, _SHOWN)[1] for x in plain):
+        # Installers would take a yanked wheel instead of a hidden one, such as uv for a
+        # pin. So they get no variants of this release.
+        return [], []
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
@@ -232,14 +237,7 @@ def make_offers(
         for wheel in fitting
         if wheel.file_name not in hidden
     ]
-    names = (wheel.file_name for wheel in (*release.labelled, *release.plain))
-    withdrawn = {name for name in names if conditions.get(name, _SHOWN)[1]}
-    shown = [offer for offer in offers if offer.wheel.file_name not in withdrawn]
-    if shown:
-        # For a pin, uv selects by tags even a yanked wheel, and pip selects one if the
-        # user excludes all others that are shown.
-        hidden |= withdrawn
-    return shown or offers, sorted(hidden)
+    return offers, sorted(hidden)
 
 
 def _highest_build(release: Release) -> int:

@@ -19,9 +19,9 @@ from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
 from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from ..http.threads import Turn
-from .renaming import Offer, Release
+from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
-from .wheel_files import find_labels, has_label
+from .wheel_files import find_labels, has_label, release_of
 
 if TYPE_CHECKING:
     from nvidia_variant_provider.resolution.resolver import Resolution
@@ -260,6 +260,24 @@ def with_files(
     # Adapt the API version, because the size of a rewritten wheel is unknown.
     meta = fitting_meta(page.meta, shown, page.versions)
     return replace(page, meta=meta, files=shown)
+
+
+def without_withdrawn(files: Sequence[model.File]) -> tuple[model.File, ...]:
+    """Leave out variants that their index yanked, unlike other files of the release.
+
+    An installer alone takes no variants. For a pin, uv would take a yanked one instead
+    of the other files, because of its tags.
+    """
+    yanked = {file.filename for file in files if file.yanked}
+    if not any(map(find_label, yanked)):
+        return tuple(files)
+    left = {release_of(file.filename) for file in files if not file.yanked}
+    return tuple(
+        file
+        for file in files
+        if not (file.yanked and find_label(file.filename))
+        or release_of(file.filename) not in left
+    )
 
 
 def select_files(

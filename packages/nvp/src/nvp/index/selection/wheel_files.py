@@ -203,7 +203,7 @@ def find_installable(
 def find_candidates(
     wheels: Iterable[Build], listed: Mapping[str, model.File], target: Target | None
 ) -> Iterator[Build]:
-    """Find the files that an installer may select, and variants that are yanked.
+    """Find the files that an installer may select, except for variants.
 
     :param wheels: the wheels, all for the platform of the target.
     :param listed: the files of several indexes, keyed like ``wheels``.
@@ -220,19 +220,9 @@ def find_candidates(
         if not expands_too_far(tags):
             yield with_pythons(wheel, tags)
     for key, file in listed.items():
-        name = file.filename
-        # Every version of Python supports this tag.
-        version, tags = release_of_sdist(name), "py3-none-any"
-        # An installer alone selects no variants, so these expose no other files.
-        if (
-            file.yanked
-            and find_label(name)
-            and (found := _versions(name.split("-")[1]))
-        ):
-            version, tags = found[0], "-".join(name[:-4].split("-")[-4:-1])
-        if version is not None:
+        if (version := release_of_sdist(file.filename)) is not None:
             one = Build(file=key, version=version, backend=None, judgement=UNKNOWN)
-            yield with_pythons(one, tags)
+            yield with_pythons(one, "py3-none-any")  # every version of Python
 
 
 def find_pythons(tags: str, requires_python: str | None) -> frozenset[int]:
@@ -266,6 +256,15 @@ def release_of_sdist(file_name: str) -> Version | None:
     """Return the release of a source distribution; ``None`` for any other file."""
     match = _SDIST.fullmatch(file_name)
     versions = _versions(match[1]) if match else None
+    return versions[1] if versions else None
+
+
+def release_of(file_name: str) -> Version | None:
+    """Return the release of a wheel or a source distribution, without a local label."""
+    if not file_name.endswith(".whl"):
+        return release_of_sdist(file_name)
+    _, _, rest = file_name.partition("-")
+    versions = _versions(rest.partition("-")[0])
     return versions[1] if versions else None
 
 
