@@ -1,15 +1,17 @@
-"""A host name with other addresses when it is resolved again (DNS rebinding)."""
+"""Lookups of host names, such as with other addresses later (DNS rebinding)."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpcore
 import httpx
 import pytest
+from simple_repository import model
 from support.range_server import Answer, RangeServer, serve_answers
 
 from nvp.census.model import Wheel
@@ -17,8 +19,9 @@ from nvp.census.worker import Task, read_wheel
 from nvp.index.http import connecting, replies
 from nvp.index.http.blocking import BlockingClient, RemotePage
 from nvp.index.http.client import Client
-from nvp.index.http.connecting import Nearness
+from nvp.index.http.connecting import Nearness, NearnessFinder
 from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.server.upstream import refuse_near_files
 
 FAR = "203.0.113.7"
 """An address for documentation, which no server has (RFC 5737)."""
@@ -261,3 +264,104 @@ def test_an_index_of_this_machine_has_a_name(
     for page in (f"{url}/", inner.url):
         assert read(f"{url}/secret", page=page) == b"secret"
     assert resolver.asked == ["here.example"] * 2
+
+
+def page_of_servers(*names: str) -> model.ProjectDetail:
+    urls = (f"https://{name}/kern-1.tar.gz" for name in names)
+    files = tuple(model.File("kern-1.tar.gz", url, {}) for url in urls)
+    return model.ProjectDetail(meta=model.Meta("1.0"), name="kern", files=files)
+
+
+def test_all_servers_of_a_page_are_looked_up_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = threading.Barrier(40, timeout=10)
+
+    def find(name: str, *_: object, **__: object) -> list[object]:
+        if name != "index.example":
+            together.wait()  # an error, if there are never forty lookups
+        return [(0, 0, 0, "", ("93.184.216.34", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    page = page_of_servers(*(f"h{n}.example" for n in range(40)))
+    work = refuse_near_files(page, Client(), "https://index.example/")
+    assert asyncio.run(work) == page
+    assert not together.broken
+
+
+def test_a_name_that_nobody_resolves_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is public for a page, as every name that only a proxy may resolve."""
+    looked_up, over = [], threading.Event()
+
+    def find(name: str, *_: object, **__: object) -> list[object]:
+        looked_up.append(name)
+        over.wait(30)
+        raise socket.gaierror("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    monkeypatch.setattr(connecting, "_NAMED", 0.05)
+    page = page_of_servers("dead.example")
+    places = "https://93.184.216.34/", "https://93.184.216.35/"
+    try:
+        assert asyncio.run(refuse_near_files(page, Client(), *places)) == page
+    finally:
+        over.set()
+    assert looked_up == ["dead.example"]
+
+
+def test_few_names_are_looked_up_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lookup lasts when nobody waits for it any more; each has a thread."""
+    looked_up, over = [], threading.Event()
+
+    def find(name: str, *_: object, **__: object) -> list[object]:
+        looked_up.append(name)
+        over.wait(30)
+        raise socket.gaierror("no answer")
+
+    lookups = threading.BoundedSemaphore(5)
+    monkeypatch.setattr(connecting, "_LOOKUPS", lookups)
+    monkeypatch.setattr(connecting, "_NAMED", 0.05)
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    place = "https://93.184.216.34/"
+
+    async def read() -> None:
+        for number in range(3):
+            page = page_of_servers(*(f"h{n}.p{number}.example" for n in range(20)))
+            assert await refuse_near_files(page, Client(), place) == page
+
+    asyncio.run(read())
+    assert len(looked_up) == 5
+    over.set()
+    for _ in range(5):
+        assert lookups.acquire(timeout=10)
+
+
+def test_a_name_that_cannot_be_resolved_now_is_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finder = NearnessFinder()
+    found: list[object] = [(0, 0, 0, "", ("10.0.0.1", 0))]
+
+    def find(*_: object, **__: object) -> list[object]:
+        if not found:
+            raise socket.gaierror("no answer")
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", find)
+    public, inner = "https://93.184.216.34/", "http://index.corp.example/"
+
+    async def lead() -> bool:
+        return await finder.may_lead(public, inner)
+
+    async def use() -> None:
+        assert await finder.addresses_of("index.corp.example") == ("10.0.0.1",)
+        assert not await lead()
+        finder._addresses.clear()
+        found.clear()
+        assert not await lead()
+
+    asyncio.run(use())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 from support.wheels import stub_wheel
 
-from nvp.index.http import connecting
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.connecting import Nearness, NearnessFinder
@@ -259,51 +257,6 @@ def test_few_servers_of_a_page_are_looked_up(monkeypatch: pytest.MonkeyPatch) ->
     assert len({*looked_up}) == 65  # with the index
     assert shown[:64] == files[:64]
     assert all(file.url.startswith(REFUSED) for file in shown[64:])
-
-
-def page_of_servers(*names: str) -> model.ProjectDetail:
-    urls = (f"https://{name}/kern-1.tar.gz" for name in names)
-    files = tuple(model.File("kern-1.tar.gz", url, {}) for url in urls)
-    return model.ProjectDetail(meta=model.Meta("1.0"), name="kern", files=files)
-
-
-def test_all_servers_of_a_page_are_looked_up_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    together = threading.Barrier(40, timeout=10)
-
-    def find(name: str, *_: object, **__: object) -> list[object]:
-        if name != "index.example":
-            together.wait()  # an error, if there are never forty lookups
-        return [(0, 0, 0, "", ("93.184.216.34", 0))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", find)
-    page = page_of_servers(*(f"h{n}.example" for n in range(40)))
-    work = refuse_near_files(page, Client(), "https://index.example/")
-    assert asyncio.run(work) == page
-    assert not together.broken
-
-
-def test_a_name_that_nobody_resolves_is_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is public for a page, as every name that only a proxy may resolve."""
-    looked_up, over = [], threading.Event()
-
-    def find(name: str, *_: object, **__: object) -> list[object]:
-        looked_up.append(name)
-        over.wait(30)
-        raise socket.gaierror("no answer")
-
-    monkeypatch.setattr(socket, "getaddrinfo", find)
-    monkeypatch.setattr(connecting, "_NAMED", 0.05)
-    page = page_of_servers("dead.example")
-    places = "https://93.184.216.34/", "https://93.184.216.35/"
-    try:
-        assert asyncio.run(refuse_near_files(page, Client(), *places)) == page
-    finally:
-        over.set()
-    assert looked_up == ["dead.example"]
 
 
 def test_an_index_of_this_machine_may_name_them(inner: RangeServer) -> None:

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -55,6 +56,9 @@ _RESOLVED, _NAMED = 60.0, 5.0
 """The number of seconds for which the addresses of a name are cached, and that a page
 waits for those of a name that it names."""
 
+_LOOKUPS = threading.BoundedSemaphore(128)
+"""The lookups of names of pages, which cannot be ended if nobody resolves the names."""
+
 
 class Nearness(IntEnum):
     """The location of a server, from local to public."""
@@ -90,8 +94,8 @@ class NearnessFinder:
 
         For a name with several addresses, return the most public location, because
         `addresses_of` has only the most public addresses: a public index could give its
-        name a local address too. A name that cannot be resolved is treated as public,
-        because a proxy may resolve it.
+        name a local address too. A name that cannot be resolved now has its last
+        location, or is public, because a proxy may resolve it.
         """
         host = _connected_host(url)
         if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761, section 6.3
@@ -100,10 +104,12 @@ class NearnessFinder:
         if time.monotonic() - since >= _RESOLVED:
             # A page may give many names that nobody resolves.
             try:
-                addresses = await asyncio.wait_for(self._resolve(host), _NAMED)
+                looking = self._resolve(host, _LOOKUPS)
+                addresses = await asyncio.wait_for(looking, _NAMED)
             except (OSError, UnicodeError, asyncio.TimeoutError):
                 self._addresses[host] = time.monotonic(), ()
-        return max(map(_of_address, addresses), default=Nearness.ELSEWHERE)
+        unknown = self._accepted.get(host, Nearness.ELSEWHERE)
+        return max(map(_of_address, addresses), default=unknown)
 
     async def addresses_of(self, host: str) -> tuple[str, ...]:
         """Return the most public addresses of a host.
@@ -123,7 +129,9 @@ class NearnessFinder:
         self._accepted[host] = max(near, self._accepted.get(host, near))
         return self._accepted[host]
 
-    async def _resolve(self, host: str) -> tuple[str, ...]:
+    async def _resolve(
+        self, host: str, most: threading.Semaphore | None = None
+    ) -> tuple[str, ...]:
         """Return the addresses of a host, which are cached for a minute."""
         if _is_address(host):
             return (host,)
@@ -133,6 +141,7 @@ class NearnessFinder:
             entries = await call_in_daemon(
                 lambda name: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM),
                 host,
+                most,
             )
             addresses = tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
             self._addresses[host] = time.monotonic(), addresses

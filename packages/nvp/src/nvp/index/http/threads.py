@@ -154,12 +154,20 @@ def is_running() -> bool:
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 
-async def call_in_daemon(function: Callable[[S], T], argument: S) -> T:
+async def call_in_daemon(
+    function: Callable[[S], T], argument: S, most: threading.Semaphore | None = None
+) -> T:
     """Return ``function(argument)``, called in a thread of its own.
 
     Neither the end of the event loop nor that of the process waits for this thread, as
     they do for `asyncio.to_thread`. So a keyring that waits does not delay Ctrl-C.
+
+    :param most: counts the threads that may run at the same time, also if nobody waits
+        for them any more.
+    :raises OSError: there are too many threads.
     """
+    if most is not None and not most.acquire(blocking=False):
+        raise OSError("too many threads")
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # so that only the thread sets the result
 
@@ -168,8 +176,16 @@ async def call_in_daemon(function: Callable[[S], T], argument: S) -> T:
             future.set_result(function(argument))
         except BaseException as error:  # noqa: BLE001  # the caller gets it
             future.set_exception(error)
+        finally:
+            if most is not None:
+                most.release()
 
-    threading.Thread(target=work, daemon=True).start()
+    try:
+        threading.Thread(target=work, daemon=True).start()
+    except RuntimeError as error:  # the system allows no further thread
+        if most is not None:
+            most.release()
+        raise OSError(str(error)) from None
     return await asyncio.wrap_future(future)
 
 
