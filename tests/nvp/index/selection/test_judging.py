@@ -101,10 +101,12 @@ def test_projects_that_require_each_other_do_not_wait_for_each_other() -> None:
 
 
 def test_required_projects_are_not_read_when_the_time_is_over() -> None:
+    """The builds of a release wait for each other, and each for its own project."""
+    names = ["torch", "torchvision", "xformers", "vllm"]
     index = Index(
-        {"engine": [linux("engine", "1.0")]},
-        {"engine-1.0": ["torch", "torchvision", "xformers"]},
-        pages_take=0.5,
+        {"engine": [linux("engine", f"1.0+{name}") for name in names]},
+        {f"engine-1.0+{name}": [name, *names] for name in names},
+        pages_take=60,
     )
     index.judge("engine", patience=0.4)
     assert index.read == ["torch"]

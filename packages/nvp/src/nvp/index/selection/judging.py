@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from packaging.utils import canonicalize_name
@@ -387,8 +388,6 @@ class PageJudge:
         for name, text in required.items():
             if name == project or name in asked_by or len(asked_by) >= _DEEPEST:
                 continue
-            if reading.seconds <= 0:
-                break
             judged = await self._judge_required(name, (*asked_by, project), reading)
             parsed = parse_requirement(text)
             if parsed and not work.parses(parsed.specifier, _FILTERS * len(judged)):
@@ -420,7 +419,10 @@ class PageJudge:
         async with reading.turns[len(asked_by) - 1]:
             known = reading.judged.get(project, self._judged.get(project))
             if known is None:
-                files = await self._read_page(project)
+                files: Sequence[model.File] = ()
+                with suppress(asyncio.TimeoutError):
+                    reads = self._read_page(project)
+                    files = await asyncio.wait_for(reads, reading.seconds)
                 builds = await self._judge_all(project, files, asked_by, reading)
                 known = reading.judged[project] = self._of_builds(project, builds)
                 # Other pages must not get verdicts for which this one had no time.
