@@ -184,7 +184,7 @@ def test_an_error_does_not_keep_the_response(
                 await reading.read()
         await _get_range(Client(), "https://a.example/x", "bytes=-9", 9)
 
-    monkeypatch.setattr(Client, "get", reading.read)
+    monkeypatch.setattr(Client, "_read_whole", reading.read)
     gc.disable()
     try:
         with pytest.raises(TooLargeError if of_page else NoRangesError):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
+import http.client
+import json
 import os
 import re
 import signal
 import socket
 import sys
+import tracemalloc
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -19,6 +24,8 @@ from support.processes import clean_environ, provider
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import stub_wheel
+
+from nvp.index.server.kept_pages import KeptPages
 
 PAGES = {
     "quotes": Answer(body=b"<a x='" * 300_000, kind="text/html"),
@@ -201,3 +208,70 @@ def test_an_index_that_becomes_a_link(own: bool, shared: Path, tmp_path: Path) -
             assert re.match("error: .*outside of the index", reply.text)
         if own:
             assert ask(url).status in (403, 404)
+
+
+_SIZE = 1024 * 1024
+_UNREADABLE = {
+    "a bad entry": Answer(
+        body=b'{"files":[{"filename":"p-1.zip","url":5,"x":"%s"}]}' % (b"x" * _SIZE),
+        kind=JSON,
+    ),
+    "many files": Answer(
+        body=json.dumps(
+            {"files": [{"filename": f"p-{n}.zip", "url": "/f"} for n in range(9000)]}
+        ).encode()[:-2]
+        + b',{"filename":"p-1.zip","url":5}]}',
+        kind=JSON,
+    ),
+    "too large": Answer(
+        body=gzip.compress(b"x" * (9 * _SIZE)),
+        kind=JSON,
+        headers={"Content-Encoding": "gzip"},
+    ),
+    "broken": Answer(body=b"<p>" + b"x" * 3 * _SIZE, kind="text/html", fault="cut"),
+    "broken tags": Answer(body=b"<a>" * _SIZE, kind="text/html", fault="cut"),
+    "broken link": Answer(
+        body=b"<a href=a href=b>p</a>" + b"x" * 3 * _SIZE, kind="text/html", fault="cut"
+    ),
+    "of no type": Answer(body=b"x" * _SIZE, kind="image/png"),
+    "readable": Answer(body=b'{"files":[],"x":"%s"}' % (b"x" * _SIZE), kind=JSON),
+}
+
+
+@pytest.mark.parametrize("kind", _UNREADABLE)
+@pytest.mark.parametrize("way", ["page", "file", "another index"])
+def test_pages_that_cannot_be_read_are_not_kept(way: str, kind: str) -> None:
+    """20 requests for one page took 4 GB, until Python looked for cycles.
+
+    Errors have the responses of their frames, and most frames refer to their errors.
+    """
+    build = b'<!DOCTYPE html><a href="p-1-py3-none-any-cu118.whl">p</a>'
+    path = "/b/p/" if way == "another index" else "/a/p/"
+    pages = {"/a/p/": Answer(body=build, kind="text/html"), path: _UNREADABLE[kind]}
+    kept = KeptPages(lambda _: None, clock=lambda: next(times))
+    times = iter(range(0, 10**9, 1000))
+    asked = "f/p/-/0/p-1.zip" if way == "file" else "simple/p/"
+    with (
+        serve_answers(pages) as server,
+        start(f"{server.url}/a/", f"{server.url}/b/", kept=kept) as running,
+    ):
+        url = running.urls[0].removesuffix("simple/") + asked
+
+        def once() -> None:
+            with suppress(http.client.IncompleteRead):  # of a broken page
+                ask(url, Accept=JSON)
+
+        once()
+        gc.collect()
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(12):
+                once()
+            ask(f"{running.urls[0]}%00/")  # answered after the end of the others
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+        assert len([item for item in server.requests if item.startswith(path)]) > 12
+    assert taken < 6 * _SIZE, f"{taken / _SIZE:.1f} MiB"

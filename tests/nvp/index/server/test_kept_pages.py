@@ -192,6 +192,20 @@ def test_large_pages_leave_no_room_for_others(
         assert it.asked() == (2 if values == 800 else 3)
 
 
+def test_long_headers_leave_no_room_for_other_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kept_pages, "PAGES", 100_000)
+    monkeypatch.setattr(kept_pages, "_MADE", 1)
+    with case() as it:
+        for length, asked in ((10, 2), (60_000, 3)):
+            for project in "pqp":
+                it.answers[f"/simple/{project}/"] = page(ETag='"' + "x" * length + '"')
+                assert it.versions(project) == ["1.0"]
+            assert it.asked() == asked
+            it.time[0] += 10
+
+
 def test_the_pages_behind_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "PAGES", 1_000_000)
     monkeypatch.setattr(component, "PAGES", 1_000_000)

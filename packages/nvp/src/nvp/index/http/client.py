@@ -9,13 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Hashable,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
@@ -49,6 +43,7 @@ from .replies import (
     send,
     too_large,
     translate_error,
+    without_frames,
 )
 from .threads import Turn, Turns, call_in_daemon
 from .urls import (
@@ -208,7 +203,10 @@ class Client:
             async with self._turns.of(url):
                 return await self._read_whole(url, headers or {}, limit, turn)
 
-        return await self._attempt(attempt, url)
+        try:
+            return await self._attempt(attempt, url)
+        except UpstreamError as error:
+            raise without_frames(error) from None
 
     async def _attempt(self, work: Callable[[], Awaitable[T]], url: str) -> T:
         """Run ``work`` with a deadline.

@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from traceback import clear_frames
 from typing import Any, TypeVar
 
 from nvidia_variant_provider.errors import InputError, redacted
@@ -354,8 +353,6 @@ async def _get_range(
     try:
         return await client.get(url, {"Range": wanted}, limit=limit)
     except TooLargeError as error:
-        # The error and its frames, which have the response, refer to each other.
-        clear_frames(error.__traceback__)
         message = f"{error.message}, and the server does not serve parts"
     except UpstreamError as error:
         # Some servers reject ranges, such as suffix ranges, instead of ignoring them.

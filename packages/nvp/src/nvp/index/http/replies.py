@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -28,6 +28,8 @@ from .urls import (
     is_plain,
     split_credentials,
 )
+
+E = TypeVar("E", bound=BaseException)
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses after which a repeated request may succeed (RFC 9110, section 15; RFC
@@ -255,6 +257,19 @@ def is_of_tls(error: httpx.HTTPError) -> bool:
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__
     return cause is not None
+
+
+def without_frames(error: E) -> E:
+    """Return an error without the frames through which it and its causes have passed.
+
+    Frames have whole responses, and some refer to their error. Python looks for such
+    cycles after many new objects, and a few large responses take gigabytes before.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        last, cause = cause, cause.__context__
+        last.__traceback__ = last.__context__ = None
+    return error
 
 
 def pause_before(attempt: int, error: PassingError) -> float | None:

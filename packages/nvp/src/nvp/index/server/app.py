@@ -29,6 +29,7 @@ from starlette.routing import Mount, Route, Router
 
 from nvidia_variant_provider.errors import InputError, redacted
 
+from ..http.replies import without_frames
 from ..http.urls import (
     METADATA,
     CompleteResponse,
@@ -92,6 +93,9 @@ OnWait = Callable[[str], None]
 
 _SILENCE = 2.0
 
+OnError = Callable[[Request, Exception], Awaitable[Response]]
+"""Returns the response to a request that raised an error."""
+
 LinkUp = Callable[[model.File, str], model.File]
 """Returns a file of a project with the URL for installers."""
 
@@ -140,23 +144,36 @@ def make_app(
     checks = [Middleware(HostCheck, hosts=frozenset(hosts))]
     if token is not None:
         checks.append(Middleware(TokenCheck, token=token))
+    handlers: dict[type[Exception], OnError] = {
+        UnjudgedError: failures.respond_without,
+        UpstreamError: failures.respond,
+        InputError: failures.respond,
+        GoneError: make_handler(410),
+        errors.PackageNotFoundError: make_handler(404),
+        errors.ResourceUnavailable: make_handler(404),
+        errors.InvalidPackageError: make_handler(403),
+        errors.UnsupportedSerialization: make_handler(406),
+        Exception: failures.respond_to_defect,
+    }
     app = Starlette(
         routes=mounts,
         middleware=checks,
-        exception_handlers={
-            UnjudgedError: failures.respond_without,
-            UpstreamError: failures.respond,
-            InputError: failures.respond,
-            GoneError: make_handler(410),
-            errors.PackageNotFoundError: make_handler(404),
-            errors.ResourceUnavailable: make_handler(404),
-            errors.InvalidPackageError: make_handler(403),
-            errors.UnsupportedSerialization: make_handler(406),
-            Exception: failures.respond_to_defect,
-        },
+        exception_handlers={x: _forgetting(y) for x, y in handlers.items()},
     )
     app.router.redirect_slashes = False
     return in_pieces(app)
+
+
+def _forgetting(handler: OnError) -> OnError:
+    """Return a handler after which an error has no frames; see `without_frames`."""
+
+    async def respond(request: Request, error: Exception) -> Response:
+        try:
+            return await handler(request, error)
+        finally:
+            without_frames(error)
+
+    return respond
 
 
 def in_pieces(app: ASGIApp) -> ASGIApp:

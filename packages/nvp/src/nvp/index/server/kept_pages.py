@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
+from traceback import clear_frames
 from typing import Any, TypeVar
 
 from simple_repository import model
@@ -21,7 +22,8 @@ from simple_repository.content_negotiation import Format
 
 from nvidia_variant_provider.errors import redacted
 
-from ..http.urls import CompleteResponse, PassingError, server_of
+from ..http.replies import without_frames
+from ..http.urls import CompleteResponse, PassingError, UpstreamError, server_of
 from ..selection.kept import FOREVER, PAGES, SIZE_KEY, Aging, memory_of, weigh
 
 T = TypeVar("T")
@@ -81,6 +83,11 @@ class KeptPage:
     usable: float
 
     @property
+    def weight(self) -> int:
+        """The estimated memory in bytes."""
+        return weigh(self.page) + sum(map(len, (self.url, *self.headers.values())))
+
+    @property
     def validators(self) -> dict[str, str]:
         """The headers of a conditional request for the page."""
         found = ((name, self.headers.get(own, "")) for own, name in _VALIDATORS.items())
@@ -105,7 +112,7 @@ class KeptPages:
         self._keeps = not fresh
         self._clock = clock
         self._pages: Aging[Hashable, KeptPage] = Aging(
-            PAGES, FOREVER, weigh=lambda kept: weigh(kept.page)
+            PAGES, FOREVER, weigh=lambda kept: kept.weight
         )
         self._made: Aging[Hashable, tuple[float, Any]] = Aging(
             _MADE, _PERIOD, clock, lambda made: _RESULT + len(made[1].body)
@@ -131,6 +138,8 @@ class KeptPages:
                 kept = await self._wait(url, key, kept, work)
             until = kept.fresh
             return kept.page
+        except UpstreamError as error:
+            raise without_frames(error) from None
         finally:
             note(until)
 
@@ -219,6 +228,8 @@ class KeptPages:
         try:
             reply, page = await ask(last)
         except Exception as error:
+            # A frame of ``ask`` may refer to another error, which refers to it.
+            clear_frames(error.__traceback__)
             if not isinstance(error, PassingError):
                 self._pages.drop(key)
             raise
@@ -262,7 +273,9 @@ def mark(
         own[HTML_KEY] = True
     if broken is not None:
         has_length = "content-length" in reply.headers
-        own[CUT_KEY] = {"why": str(broken), "has_length": has_length}
+        # The error came through a frame that refers to it and has the reply.
+        why = str(without_frames(broken))
+        own[CUT_KEY] = {"why": why, "has_length": has_length}
     return replace(page, private_metadata=page.private_metadata | own)
 
 

@@ -309,16 +309,26 @@ def break_off(
     :param headers: the headers, with the announced length, if any.
     :param warn: called with the text of the error when the response breaks off.
     """
-
-    class Pieces:
-        # An iterable, not an iterator: several clients may get this response.
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            yield body
-            raise InputError(str(error))
-
+    reason = str(error)
     return UpstreamResponse(
-        Pieces(), AsyncExitStack(), lambda _: warn(str(error)), headers=dict(headers)
+        _Broken(body, reason),
+        AsyncExitStack(),
+        lambda _: warn(reason),
+        headers=dict(headers),
     )
+
+
+class _Broken:
+    """The pieces of a broken body; several clients may get them."""
+
+    def __init__(self, body: bytes, reason: str) -> None:
+        self._body = body
+        self._reason = reason
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Send the body, and break off."""
+        yield self._body
+        raise InputError(self._reason)
 
 
 def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
