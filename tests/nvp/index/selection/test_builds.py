@@ -28,6 +28,7 @@ from nvidia_variant_provider.machine.environment import (
     Environment,
 )
 from nvp.index.http.client import Client
+from nvp.index.selection import judging, visibility
 from nvp.index.selection.component import VariantRepository, select
 from nvp.index.selection.options import Pins, Selection
 from nvp.index.selection.reader import Reader
@@ -366,6 +367,36 @@ class TestCompanions:
         assert pick(show(found, "torchvision")) == "0.29.1+cu126"
         page = found.last("torchvision").judged
         assert (page.follows, page.strays) == ("torch", {})
+
+    def test_the_page_of_a_required_project_that_does_not_arrive(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A page may require thirty projects, and each page of them may be slow."""
+        monkeypatch.setattr(visibility, "PATIENCE", 0.3)
+        defaults = judging.PageJudge.__init__.__kwdefaults__
+        monkeypatch.setitem(defaults, "patience", 0.3)
+        name = wheel_file("torchvision", "0.29.1+cu126")
+        contents = {
+            f"{name}.metadata": "Metadata-Version: 2.1\nName: torchvision\n"
+            "Version: 0.29.1+cu126\nRequires-Dist: torch==2.14.1\n"
+        }
+        pages = _Stalled({"torchvision": html_page([name])}, contents)
+        found = repository(pages, environment=machine("13.0", "7.0"), warn=ignore)
+        assert pick(show(found, "torchvision")) == "0.29.1+cu126"
+        assert found.last("torchvision").judged.follows is None
+
+
+class _Stalled(Pages):
+    """An index that never sends the page of torch."""
+
+    async def get_project_page(
+        self, project_name: str, *, request_context: model.RequestContext | None = None
+    ) -> model.ProjectDetail:
+        if project_name == "torch":
+            await asyncio.Event().wait()
+        return await super().get_project_page(
+            project_name, request_context=request_context
+        )
 
 
 class TestOtherPlatforms:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from urllib.parse import unquote, urlsplit
@@ -151,7 +152,11 @@ class BuildJudge:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
         driver = environment.cuda_driver_version is not None
-        follows, followed = await self._find_backends(project, ours, required, driver)
+        follows: str | None = None
+        followed: Mapping[Version, Backend] = {}
+        with suppress(asyncio.TimeoutError):
+            finding = self._find_backends(project, ours, required, driver)
+            follows, followed = await asyncio.wait_for(finding, PATIENCE)
         named = self._selection.named.get(project, ())
         listed = {file.filename: file for file in files}
         others = await self._judge_others(index, project, ours, listed)
@@ -205,8 +210,7 @@ class BuildJudge:
         for name, each in visibility.files.items():
             if each.action != "show":
                 logger.debug("%s: %s: %s", name, each.action, each.reason)
-        known = project, len(ours), visibility.newest
-        logger.info("%s: %d builds, the newest release that runs is %s", *known)
+        logger.info("%s: %d builds, %s runs", project, len(ours), visibility.newest)
         return PageVerdicts(
             project=project,
             environment=environment,
@@ -422,9 +426,7 @@ class BuildJudge:
         for name in sorted({name for texts in required.values() for name in texts}):
             files = await self._read_everywhere(name)
             judged, _ = await self._judge.judge(name, files, (project,))
-            pins = {
-                text.partition("+")[0] for text in self._selection.pinned.get(name, ())
-            }
+            pins = {x.partition("+")[0] for x in self._selection.pinned.get(name, ())}
             leader = [
                 build
                 for build in self._for_here(judged)
@@ -433,9 +435,7 @@ class BuildJudge:
             label = self._selection.pins.get(name)
             visibility = find_visibility(leader, driver=driver, label=label)
             requirements = {
-                release: texts[name]
-                for release, texts in required.items()
-                if name in texts
+                r: each[name] for r, each in required.items() if name in each
             }
             if followed := follow(ours, requirements, leader, visibility):
                 return name, followed
