@@ -374,6 +374,7 @@ class TestCompanions:
         """A page may require thirty projects, and each page of them may be slow."""
         monkeypatch.setattr(visibility, "PATIENCE", 0.3)
         defaults = judging.PageJudge.__init__.__kwdefaults__
+        assert defaults is not None
         monkeypatch.setitem(defaults, "patience", 0.3)
         name = wheel_file("torchvision", "0.29.1+cu126")
         contents = {

@@ -22,6 +22,7 @@ from nvp.index.http.pages import with_absolute_links
 from nvp.index.http.urls import CompleteResponse, Settings
 from nvp.index.selection.component import VariantRepository
 from nvp.index.server import app
+from nvp.index.server.responses import ANY_HOST
 
 PAGE = "/simple/torch/"
 
@@ -370,6 +371,27 @@ def test_what_another_server_hides_from_strangers_is_not_missing(status: int) ->
     assert (reply.status, reply.headers["location"]) == (302, f"{other.url}{PAGE}")
 
 
+@pytest.mark.parametrize("end", ["back", "elsewhere", "loop", "closed"])
+def test_installers_begin_where_redirects_leave_the_index(end: str) -> None:
+    """The server there may know the installer, and send all others on."""
+    denied, target = "/denied/torch/", "http://127.0.0.1:9/"
+    answers = {denied: Answer(status=404)}
+    with (
+        serve_answers(answers) as server,
+        serve_answers({denied: Answer(status=404)}) as third,
+        serve_answers(others := {}) as other,
+    ):
+        if end != "closed":
+            places = {"back": server.url, "elsewhere": third.url, "loop": other.url}
+            target = places[end] + (PAGE if end == "loop" else denied)
+        others[PAGE] = Answer(status=302, headers={"Location": target})
+        away = f"{other.url}{PAGE}"
+        answers[PAGE] = Answer(status=302, headers={"Location": away})
+        with start(f"{server.url}/simple/") as running:
+            reply = running.page()
+    assert (reply.status, reply.headers["location"]) == (302, away)
+
+
 @pytest.mark.parametrize("certified", [True, False])
 def test_a_page_may_be_another_for_a_client_certificate(
     certified: bool, tmp_path: Path
@@ -395,6 +417,17 @@ def test_a_page_may_be_another_for_a_client_certificate(
     assert (reply.status, reply.headers.get("location")) == (
         (302, target) if certified else (200, None)
     )
+
+
+def test_an_installer_elsewhere_gets_no_page_of_this_machine() -> None:
+    """It cannot read the page, so it must not take that of its next index."""
+    with serve_answers({PAGE: Answer(status=404)}) as other:
+        moved = Answer(status=302, headers={"Location": f"{other.url}{PAGE}"})
+        with (
+            serve_answers({PAGE: moved}) as server,
+            start(f"{server.url}/simple/", hosts=ANY_HOST) as running,
+        ):
+            assert running.page().text.startswith("error: ")
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])

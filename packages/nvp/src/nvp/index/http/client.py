@@ -66,7 +66,6 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 """Returns user name and password for a URL from the keyring, if any."""
 
 _REDIRECTS = 10
-
 _AT_ONCE = 64
 """The maximum number of complete responses, such as pages, at a time from a server."""
 
@@ -305,8 +304,7 @@ class Client:
                 count_input(url, response.num_bytes_downloaded, is_new=False)
         except httpx.HTTPError as error:
             proxy = find_proxy(self.settings, str(error.request.url))
-            timeout = self.settings.timeout
-            failure = translate_error(error, url, timeout, proxy)
+            failure = translate_error(error, url, self.settings.timeout, proxy)
             if is_of_tls(error):  # after a `PassingError`, pip uses the next index
                 reply = self._leave_to_installer(url)
                 failure = UpstreamError(failure.message, url, reply=reply)
@@ -320,30 +318,34 @@ class Client:
             raise UpstreamError(f"cannot be read: {reason}", url) from None
 
     async def _follow(self, url: str, headers: dict[str, str]) -> httpx.Response:
-        start, places, moved = url, [url], None
+        start, places, moved, away = url, [url], None, ""
         response: httpx.Response | None = None
         for _ in range(_REDIRECTS):
             try:
                 response = await self._send(url, headers, response)
-            except UpstreamError as error:
-                error.reply = moved or error.reply
+            except (UpstreamError, httpx.HTTPError) as error:
+                if isinstance(error, UpstreamError):
+                    error.reply = moved or error.reply
+                elif away:
+                    failure = translate_error(error, start, self.settings.timeout, None)
+                    raise UpstreamError(failure.message, start, reply=moved) from None
                 raise
+            response.extensions["away"] = away
             if not response.has_redirect_location:
                 return response
             await response.aclose()
             url = find_target(response)
-            moved = replace(make_reply(response), headers={"location": url})
+            away = away or ("" if self._identifies(url) else url)
+            moved = replace(make_reply(response), headers={"location": away or url})
             logger.debug("redirected to %s", redacted(url))
             if not self._identifies(url) and (known := self._find_known(url)):
-                # Without a login, the answer would be another than for the user.
                 message = "redirects to a server to which only you can log in"
                 reply = moved if known == find_netrc(self.settings.netrc, url) else None
                 raise UpstreamError(message, start, hint="serve that URL", reply=reply)
             # A public server may be between two servers that are not.
             if not all([await self.may_lead(place, url) for place in places]):
                 message = "redirects to a server that only this machine can reach"
-                hint = "tell the owner of the server"
-                raise UpstreamError(message, start, hint=hint, reply=moved)
+                raise UpstreamError(message, start, hint="tell its owner", reply=moved)
             places.append(url)
         raise UpstreamError(f"more than {_REDIRECTS} redirects", start, reply=moved)
 

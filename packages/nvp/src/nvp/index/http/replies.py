@@ -122,6 +122,7 @@ def make_reply(response: httpx.Response) -> CompleteResponse:
         url=str(response.url),
         headers=headers,
         body=b"",
+        away=response.extensions.get("away", ""),
     )
 
 

@@ -67,6 +67,7 @@ class CompleteResponse:
     :param headers: the headers, with names in lower case.
     :param raw: the body as sent; ``body`` is decompressed.
     :param is_whole: whether the end of the body was received.
+    :param away: the first URL of the redirects whose server gets no credentials.
     """
 
     status: int
@@ -75,6 +76,7 @@ class CompleteResponse:
     body: bytes = field(repr=False)
     raw: bytes = field(default=b"", repr=False)
     is_whole: bool = True
+    away: str = ""
 
 
 class UpstreamError(InputError):

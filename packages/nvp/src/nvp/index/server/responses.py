@@ -422,14 +422,18 @@ class Source:
         """
         reply = error.reply
         is_page = False
-        if reply and is_http(reply.url):
-            # An installer may have a login for a server to which the index leads, which
-            # may hide pages from all others.
-            leads = server_of(reply.url) != server_of(self.url)
+        place = (reply.away or reply.url) if reply else ""
+        if reply and is_http(place):
+            # An installer may have a login for a server to which the index leads, and
+            # which may hide pages from all others.
+            leads = server_of(place) != server_of(self.url)
             is_page = reply.status < 300 or (leads and reply.status >= 400)
-        if reply and is_page and reply.is_whole and self.is_reachable(reply.url):
-            reply = replace(reply, status=302, headers={"location": reply.url})
-            error.reply = reply
+        if reply and is_page and (reply.is_whole or reply.away):
+            if self.is_reachable(place):
+                reply = replace(reply, status=302, headers={"location": place})
+                error.reply = reply
+            elif reply.away:
+                return UpstreamError(error.message, reply.url)
         with suppress(KeyError, ValueError):  # no redirect, or to no URL
             if reply and self.client.has_credentials(reply.headers["location"]):
                 return UpstreamError(error.message, reply.url)

@@ -199,21 +199,13 @@ class Upstream(SimpleRepository):
                 return reply, last.page
             # Read the page again, because the validators belong to another URL.
             return await self._ask(client, url, accept, project, turn=turn)
-        if client.settings.client_cert and self._leads_away(reply):
+        if client.settings.client_cert and reply.away:
             message = "redirects to a server that may know you by your certificate"
             raise UpstreamError(message, url, reply=reply, hint="serve that URL")
         # Parsed pages take many times their size, until their responses are made.
         async with client.parsing if len(reply.body) > _LARGE else nullcontext():
             page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await refuse_near_files(page, client, url, reply.url)
-
-    def _leads_away(self, reply: CompleteResponse | None) -> bool:
-        """Return whether a server has replied that may have other pages for the user.
-
-        It was reached by a redirect, and gets no credentials.
-        """
-        own = self.identifies
-        return bool(reply and own and server_of(reply.url) != server_of(own))
 
     def miss(self, name: str) -> None:
         """Do not read a page in this run of pip, because pip uses none."""
@@ -277,7 +269,7 @@ class HttpUpstream(Upstream):
             if status == 403 and (urlsplit(url).hostname or "").endswith(_FORBIDDING):
                 status = 404
             missing = {404: errors.PackageNotFoundError, 410: GoneError}.get(status)
-            if missing is not None and not self._leads_away(error.reply):
+            if missing is not None and not (error.reply and error.reply.away):
                 raise missing(project) from None
             raise
 
