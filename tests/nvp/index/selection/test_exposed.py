@@ -335,7 +335,6 @@ VARIANT = "kern-1.0-py3-none-any-cu126.whl"
         (None, True),
         ("kern-1.0-py3-none-any.whl", False),
         ("kern-1.0+cu118-cp311-cp311-win_amd64.whl", False),
-        ("kern-1.0-cp311-cp311-win_amd64-cu118.whl", False),
         ("kern-1.0.tar.bz2", False),
         ("kern-1.1-py3-none-any.whl", True),
         ("kern-1.0-variants.json", True),
@@ -352,3 +351,32 @@ def test_a_yanked_variant_is_left_out_beside_other_files_of_its_release(
     shown = [file.filename for file in without_withdrawn(files)]
     kept = [name for name in [*names, left] if name and (name != VARIANT or is_kept)]
     assert shown == kept
+
+
+@pytest.mark.parametrize(
+    ("yanked", "left"),
+    [
+        (["kern-1.0-py3-none-any.whl"], []),
+        (["kern-1.0.tar.gz"], []),
+        (["kern-1.0+cu118-py3-none-any.whl"], ["kern-1.0-py3-none-any.whl"]),
+        (["kern-1.0-1-py3-none-any.whl"], ["kern-1.0-py3-none-any.whl"]),
+    ],
+)
+def test_variants_are_left_out_beside_yanked_files_of_their_release(
+    yanked: Sequence[str], left: Sequence[str]
+) -> None:
+    """uv takes a release if one of its files is not yanked, and then any of them."""
+    files = [model.File(name, name, {}, yanked="CVE") for name in yanked]
+    other = "kern-1.1-py3-none-any-cu126.whl"
+    files += [model.File(name, name, {}) for name in [*left, VARIANT, other]]
+    shown = [file.filename for file in without_withdrawn(files)]
+    assert shown == [*yanked, *left, other]
+
+
+def test_other_variants_stay_beside_a_yanked_one() -> None:
+    other = "kern-1.0-py3-none-any-cu118.whl"
+    files = [
+        model.File(VARIANT, VARIANT, {}, yanked="CVE"),
+        model.File(other, other, {}),
+    ]
+    assert [file.filename for file in without_withdrawn(files)] == [other]

@@ -327,17 +327,6 @@ def test_wheels_that_installers_must_not_use_hide_no_others() -> None:
     assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]
 
 
-def test_no_variant_goes_before_a_wheel_that_protects_from_a_yanked_one() -> None:
-    """For a pin, uv takes the wheel with the best tags, even a yanked one."""
-    rebuilt, best = "k-1-1-cp311-cp311-win_amd64.whl", "k-1-py3-none-any-c.whl"
-    yanked = "k-1-cp311-cp311-win_amd64.whl"
-    release = group([rebuilt, yanked, best], "k")["1"]
-    conditions = {yanked: ("", True)}
-    assert make_offers(release, ["c"], conditions=conditions) == ([], [])
-    offers, hidden = make_offers(release, ["c"])
-    assert ([offer.label for offer in offers], hidden) == (["c"], [rebuilt, yanked])
-
-
 def test_a_yanked_variant_hides_nothing() -> None:
     regular, yanked = "k-1-cp311-cp311-win_amd64.whl", "k-1-py3-none-any-c.whl"
     release = group([regular, yanked], "k")["1"]

@@ -419,10 +419,12 @@ def test_a_page_may_be_another_for_a_client_certificate(
     )
 
 
-def test_an_installer_elsewhere_gets_no_page_of_this_machine() -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_installer_elsewhere_gets_no_page_of_this_machine(answers: bool) -> None:
     """It cannot read the page, so it must not take that of its next index."""
     with serve_answers({PAGE: Answer(status=404)}) as other:
-        moved = Answer(status=302, headers={"Location": f"{other.url}{PAGE}"})
+        target = f"{other.url if answers else 'http://127.0.0.1:9'}{PAGE}"
+        moved = Answer(status=302, headers={"Location": target})
         with (
             serve_answers({PAGE: moved}) as server,
             start(f"{server.url}/simple/", hosts=ANY_HOST) as running,

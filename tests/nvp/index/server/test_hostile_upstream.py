@@ -274,4 +274,6 @@ def test_pages_that_cannot_be_read_are_not_kept(way: str, kind: str) -> None:
             tracemalloc.stop()
             gc.enable()
         assert len([item for item in server.requests if item.startswith(path)]) > 12
-    assert taken < 6 * _SIZE, f"{taken / _SIZE:.1f} MiB"
+    # The last response may be freed a little later.
+    most = 36 if kind == "too large" else 6
+    assert taken < most * _SIZE, f"{taken / _SIZE:.1f} MiB"

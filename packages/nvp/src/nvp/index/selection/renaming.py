@@ -213,11 +213,6 @@ def make_offers(
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
     hidden = _find_hidden(groups, conditions, work or Work())
-    plain = {wheel.file_name for wheel in release.plain}
-    if hidden & plain and any(conditions.get(x, _SHOWN)[1] for x in plain):
-        # Installers would take a yanked wheel instead of a hidden one, such as uv for a
-        # pin. So they get no variants of this release.
-        return [], []
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel

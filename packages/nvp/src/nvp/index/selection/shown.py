@@ -263,20 +263,24 @@ def with_files(
 
 
 def without_withdrawn(files: Sequence[model.File]) -> tuple[model.File, ...]:
-    """Leave out variants that their index yanked, unlike other files of the release.
+    """Leave out variants that could lead installers to a file that its index yanked.
 
-    An installer alone takes no variants. For a pin, uv would take a yanked one instead
-    of the other files, because of its tags.
+    These are yanked variants of a release with other files, and all variants of one
+    with a yanked regular file. uv considers a release with a file that is not yanked,
+    and then takes the wheel with the best tags, even a yanked one. If a release is
+    yanked as a whole, only a pin leads to it.
     """
-    yanked = {file.filename for file in files if file.yanked}
-    if not any(map(find_label, yanked)):
+    yanked = [file.filename for file in files if file.yanked]
+    if not yanked:
         return tuple(files)
     left = {release_of(file.filename) for file in files if not file.yanked}
+    regular = {release_of(name) for name in yanked if find_label(name) is None}
     return tuple(
         file
         for file in files
-        if not (file.yanked and find_label(file.filename))
-        or release_of(file.filename) not in left
+        if find_label(file.filename) is None
+        or (release := release_of(file.filename)) not in left
+        or not (file.yanked or release in regular)
     )
 
 

@@ -409,11 +409,8 @@ class Source:
             return self.access.local
         if not self.access.direct or not url.startswith(("http://", "https://")):
             return False
-        # On another machine, a loopback URL would refer to that machine.
-        if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
-            return False
         # Accept plain HTTP: installers have their own policy for it.
-        return not self.client.has_credentials(url)
+        return not self._is_lost(url)
 
     def redirecting(self, error: UpstreamError) -> UpstreamError:
         """Return an error with which an installer reads an unreadable page itself.
@@ -435,6 +432,12 @@ class Source:
             elif reply.away:
                 return UpstreamError(error.message, reply.url)
         with suppress(KeyError, ValueError):  # no redirect, or to no URL
-            if reply and self.client.has_credentials(reply.headers["location"]):
+            if reply and self._is_lost(reply.headers["location"]):
                 return UpstreamError(error.message, reply.url)
         return error
+
+    def _is_lost(self, url: str) -> bool:
+        """Return whether a URL needs credentials, or means another machine there."""
+        if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
+            return True
+        return self.client.has_credentials(url)
