@@ -51,6 +51,7 @@ class PipOptions:
     dependency_groups: Sequence[Sequence[str]] = ()
     isolated_mode: bool = False
     output_file: str | None = None
+    limits_dates: bool = False
 
     @property
     def ignores_environment(self) -> bool:

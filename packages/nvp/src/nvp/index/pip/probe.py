@@ -69,6 +69,7 @@ def describe(arguments: list[str], names: list[str]) -> dict[str, Any]:
         return {"command": name, "uses_index": False, "paths": sys.path}
     # pip ignores its variables only if the option is written in full.
     options.isolated_mode = "--isolated" in given
+    options.limits_dates = getattr(options, "uploaded_prior_to", None) is not None
     if not options.isolated_mode:
         seen = [[w[0], "--isolate"] if w[0] == "isolated_mode" else w for w in seen]
     # Without the feature legacy-certs, pip also accepts the system's certificates.

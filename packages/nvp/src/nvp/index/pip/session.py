@@ -380,6 +380,7 @@ class _Session:
             self.environ,
             report=options.json_report_file,
             lock=lock,
+            adds=not (self.command.requires_hashes or options.limits_dates),
         )
 
 

@@ -60,6 +60,8 @@ class Written:
     :param python: the target interpreter of pip.
     :param report: the path of the user's report; ``-`` for ``stream``.
     :param lock: the path of the user's lock file; ``-`` for ``stream``.
+    :param adds: whether to add other variants to the lock file, which the user does not
+        exclude by hashes or dates.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Written:
         *,
         report: str | None = None,
         lock: str | None = None,
+        adds: bool = True,
     ) -> None:
+        self._adds = adds
         self._local_index = local_index
         self._stream = stream
         self._find_interpreter = cache(lambda: find_interpreter(python, environ))
@@ -242,6 +246,9 @@ class Written:
                     changed = True
             if changed:
                 text = tomli_w.dumps(document)
+            if changed and not self._adds:
+                what = "no other variants are added, since hashes or dates limit files"
+                self.remarks.append(f"{name}: {what}")
         except (ProviderError, AttributeError, KeyError, TypeError) as error:
             message = f"{name}: other variants could not be added: {error}"
             self.remarks.append(message)
@@ -267,7 +274,8 @@ class Written:
                     for key, digest in locked["hashes"].items()
                 }
             elif (
-                interpreter.rank(item.wheel.parts.tags) is None
+                not self._adds
+                or interpreter.rank(item.wheel.parts.tags) is None
                 or not interpreter.is_allowed(file.requires_python)
                 or file.yanked
                 or label in left_out
