@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import gzip
 import http.client
@@ -25,6 +26,9 @@ from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import Serving, fetch, serving
 from support.wheels import stub_wheel
 
+from nvp.index.http import replies
+from nvp.index.http.threads import Turn
+from nvp.index.http.urls import CompleteResponse
 from nvp.index.server.kept_pages import KeptPages
 
 PAGES = {
@@ -277,3 +281,34 @@ def test_pages_that_cannot_be_read_are_not_kept(way: str, kind: str) -> None:
     # The last response may be freed a little later.
     most = 36 if kind == "too large" else 6
     assert taken < most * _SIZE, f"{taken / _SIZE:.1f} MiB"
+
+
+@pytest.mark.parametrize("size", [10_000, 40_000])
+def test_a_page_that_is_large_when_unpacked_waits_for_its_turn(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """64 pages of 600 KB, which were 53 MB each, took 3.5 GB."""
+    monkeypatch.setattr(replies, "LARGE", 20_000)
+    seen: list[int | str] = []
+    real = replies.decode
+
+    def decode(reply: CompleteResponse, limit: int) -> bytes | None:
+        seen.append(limit)
+        return real(reply, limit)
+
+    class Turns(Turn):
+        async def take(self) -> None:
+            seen.append("turn")
+
+    monkeypatch.setattr(replies, "decode", decode)
+    body = bytes(size)
+    headers = {"content-encoding": "gzip"}
+    reply = CompleteResponse(
+        status=200, url="", headers=headers, body=b"", raw=gzip.compress(body)
+    )
+
+    async def unpack() -> bytes | None:
+        return await replies.unpack(reply, 50_000, Turns(asyncio.Lock()))
+
+    assert asyncio.run(unpack()) == body
+    assert seen == [20_000, *(["turn", 50_000] if size > 20_000 else [])]

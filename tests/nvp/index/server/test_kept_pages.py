@@ -247,7 +247,7 @@ def test_a_lock_file_gets_all_builds_of_a_page_without_room(
 
 def test_large_pages_are_read_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight pages of 60 MB at once took 2.7 GB."""
-    monkeypatch.setattr("nvp.index.http.client._LARGE", 1000, raising=False)
+    monkeypatch.setattr("nvp.index.http.client.LARGE", 1000)
     working: list[int] = []
     real = upstream._parse
 

@@ -31,6 +31,7 @@ from .connecting import (
     make_tls_context,
 )
 from .replies import (
+    LARGE,
     authorization_after,
     check_status,
     content_length,
@@ -43,6 +44,7 @@ from .replies import (
     send,
     too_large,
     translate_error,
+    unpack,
     without_frames,
 )
 from .threads import Turn, Turns, call_in_daemon
@@ -71,9 +73,6 @@ _AT_ONCE = 64
 
 _IN_ALL = 96
 """The same for all servers: a page can name many, and each needs a file descriptor."""
-
-_LARGE = 8 * 1024 * 1024
-"""The size in bytes from which pages are read one at a time."""
 
 _UNPACKED, _RATIO = 8 * 1024 * 1024, 100
 """The maximum size of an unpacked response in bytes, or in bytes for each compressed
@@ -245,7 +244,7 @@ class Client:
                 reply = make_reply(response)
                 async for chunk in response.aiter_raw():
                     raw += chunk
-                    if turn is not None and len(raw) > _LARGE:
+                    if turn is not None and len(raw) > LARGE:
                         await turn.take()
                     if len(raw) > limit:
                         raise too_large(url, limit)
@@ -261,7 +260,7 @@ class Client:
         found: bytes | None = reply.raw
         if "content-encoding" in reply.headers:
             limit = min(limit, max(_UNPACKED, _RATIO * len(raw)))
-            found = await asyncio.to_thread(decode, reply, limit)
+            found = await unpack(reply, limit, turn)
         if found is None:
             raise UpstreamError("cannot be decompressed", url, reply=reply)
         if len(found) > limit:

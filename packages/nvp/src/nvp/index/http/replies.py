@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import random
 import re
@@ -19,6 +20,7 @@ import httpx
 from nvidia_variant_provider.errors import redacted
 
 from .connecting import CHECK_PROXY, shown_proxy
+from .threads import Turn
 from .urls import (
     REFUSED,
     CompleteResponse,
@@ -30,6 +32,9 @@ from .urls import (
 )
 
 E = TypeVar("E", bound=BaseException)
+
+LARGE = 2 * 1024 * 1024
+"""The size in bytes from which pages are read, or decompressed, one at a time."""
 
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses after which a repeated request may succeed (RFC 9110, section 15; RFC
@@ -258,6 +263,19 @@ def is_of_tls(error: httpx.HTTPError) -> bool:
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__context__
     return cause is not None
+
+
+async def unpack(
+    reply: CompleteResponse, limit: int, turn: Turn | None
+) -> bytes | None:
+    """Decompress a body as `decode` does, and a large one only when it is its turn."""
+    first = limit if turn is None else min(limit, LARGE)
+    found = await asyncio.to_thread(decode, reply, first)
+    if turn is not None and found is not None and first < min(limit, len(found)):
+        del found
+        await turn.take()
+        found = await asyncio.to_thread(decode, reply, limit)
+    return found
 
 
 def without_frames(error: E) -> E:
