@@ -30,7 +30,7 @@ from nvp.index.http.client import Client
 from nvp.index.selection.component import select
 from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.shown import without_withdrawn
+from nvp.index.selection.shown import without_traps
 
 TAGS = ("cp311-cp311-manylinux_2_28_x86_64", "py3-none-any")
 ENDS = (".tar.gz", *(f"-{tag}.whl" for tag in TAGS))
@@ -348,7 +348,7 @@ def test_a_yanked_variant_is_left_out_beside_other_files_of_its_release(
     names = [VARIANT, "kern-1.0-cp311-cp311-win_amd64.whl"]
     files = [model.File(name, name, {}, yanked="CVE") for name in names]
     files += [model.File(left, left, {})] if left else []
-    shown = [file.filename for file in without_withdrawn(files)]
+    shown = [file.filename for file in without_traps(files)]
     kept = [name for name in [*names, left] if name and (name != VARIANT or is_kept)]
     assert shown == kept
 
@@ -369,7 +369,7 @@ def test_variants_are_left_out_beside_yanked_files_of_their_release(
     files = [model.File(name, name, {}, yanked="CVE") for name in yanked]
     other = "kern-1.1-py3-none-any-cu126.whl"
     files += [model.File(name, name, {}) for name in [*left, VARIANT, other]]
-    shown = [file.filename for file in without_withdrawn(files)]
+    shown = [file.filename for file in without_traps(files)]
     assert shown == [*yanked, *left, other]
 
 
@@ -379,4 +379,24 @@ def test_other_variants_stay_beside_a_yanked_one() -> None:
         model.File(VARIANT, VARIANT, {}, yanked="CVE"),
         model.File(other, other, {}),
     ]
-    assert [file.filename for file in without_withdrawn(files)] == [other]
+    assert [file.filename for file in without_traps(files)] == [other]
+
+
+@pytest.mark.parametrize(
+    ("regular", "own", "is_kept"),
+    [
+        (None, ">=3.12", False),
+        (">=3.9", ">=3.12", False),
+        (">=3.9", None, False),
+        (">=3.9,<4", "<4, >= 3.9", True),
+        (None, "", True),
+    ],
+)
+def test_a_variant_needs_the_same_python_as_the_regular_files(
+    regular: str | None, own: str | None, is_kept: bool
+) -> None:
+    """uv takes no file of a release if the wheel with the best tags does not fit."""
+    names = {"kern-1.0-py3-none-any.whl": regular, VARIANT: own}
+    files = [model.File(x, x, {}, requires_python=y) for x, y in names.items()]
+    assert len(without_traps(files)) == 1 + is_kept
+    assert len(without_traps(files[1:])) == 1

@@ -26,7 +26,7 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.strict_json import open_regular
 
-from ...files import replacing
+from ...files import real_path, replacing
 from ...metadata.requirements import Work, extras_of, holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
@@ -165,12 +165,14 @@ class Written:
 
     def _change(self, path: Path, change: Callable[[str, str], str]) -> None:
         try:
-            # A stranger may have put a pipe in place of the file.
-            with open_regular(path) as file:
+            # A stranger may have put a pipe in place of the file, or puts a link there
+            # after it was read.
+            place = real_path(path)
+            with open_regular(place) as file:
                 text = file.read().decode()
             changed = change(text, str(path))
             if changed != text:
-                with replacing(path) as new:
+                with replacing(place, follows=False) as new:
                     new.write(changed.encode())
         except (OSError, ValueError, InputError) as error:
             reason = getattr(error, "message", error)

@@ -44,7 +44,7 @@ from .shown import (
     keep_label,
     select_files,
     with_files,
-    without_withdrawn,
+    without_traps,
 )
 from .variants import ReleaseReader, ReleaseResolver, VariantSelector
 from .visibility import BuildJudge, PageVerdicts
@@ -206,7 +206,7 @@ class VariantRepository(RepositoryContainer):
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
         files, judged, announced = await self._select_builds(
-            project, without_withdrawn(page.files)
+            project, without_traps(page.files)
         )
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)

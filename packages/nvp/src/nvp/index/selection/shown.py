@@ -262,26 +262,40 @@ def with_files(
     return replace(page, meta=meta, files=shown)
 
 
-def without_withdrawn(files: Sequence[model.File]) -> tuple[model.File, ...]:
-    """Leave out variants that could lead installers to a file that its index yanked.
+def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
+    """Leave out variants that would change which files and releases uv considers.
 
-    These are yanked variants of a release with other files, and all variants of one
-    with a yanked regular file. uv considers a release with a file that is not yanked,
-    and then takes the wheel with the best tags, even a yanked one. If a release is
-    yanked as a whole, only a pin leads to it.
+    uv considers a release with a file that is not yanked, and takes the wheel with the
+    best tags: even a yanked one, or none of the release, if that wheel is for another
+    Python. These variants are left out: those of a release with a yanked regular file,
+    yanked ones of a release with other files, and those with another requires-python
+    than the regular files. If a release is yanked as a whole, only a pin leads to it.
     """
-    yanked = [file.filename for file in files if file.yanked]
-    if not yanked:
+    if not any(find_label(file.filename) for file in files):
         return tuple(files)
-    left = {release_of(file.filename) for file in files if not file.yanked}
-    regular = {release_of(name) for name in yanked if find_label(name) is None}
-    return tuple(
-        file
-        for file in files
-        if find_label(file.filename) is None
-        or (release := release_of(file.filename)) not in left
-        or not (file.yanked or release in regular)
-    )
+    left, marred = set[object](), set[object]()
+    pythons: dict[object, set[frozenset[str]]] = {}
+    for file in files:
+        release = release_of(file.filename)
+        if not file.yanked:
+            left.add(release)
+        if find_label(file.filename) is None and release is not None:
+            pythons.setdefault(release, set()).add(_limits_of(file))
+            if file.yanked:
+                marred.add(release)
+
+    def is_trap(file: model.File) -> bool:
+        release = release_of(file.filename)
+        if release in left and (file.yanked or release in marred):
+            return True
+        own = {_limits_of(file)}
+        return pythons.get(release, own) != own
+
+    return tuple(x for x in files if find_label(x.filename) is None or not is_trap(x))
+
+
+def _limits_of(file: model.File) -> frozenset[str]:
+    return frozenset("".join((file.requires_python or "").split()).split(","))
 
 
 def select_files(

@@ -1,10 +1,12 @@
-"""Lock files of runs in which the user excludes files, by hashes or by dates."""
+"""What `nvp pip` may write into the reports and the lock files of pip."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.builds import gpu_build, metadata
@@ -14,6 +16,7 @@ from support.range_server import Answer, serve_answers
 from support.wheels import publish
 
 from nvp.index.pip.locks import parse_toml
+from nvp.index.pip.written import Written
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-10-01T00:00:00Z"
 OLDER = "torch-1.0-py3-none-any-cu126.whl"
@@ -62,3 +65,31 @@ def test_a_lock_has_no_file_that_the_user_excludes(
         assert names == [OLDER]
         assert package["variants-json"]["variants"]
         assert "no other variants are added" in done.err
+
+
+def test_a_link_put_in_place_of_a_written_file_is_not_followed(tmp_path: Path) -> None:
+    """Another user who can write the directory would choose what the user writes."""
+    report, own = tmp_path / "report.json", tmp_path / "own.txt"
+    report.write_text("of a stranger")
+    own.write_text("of the user")
+
+    def change(text: str, name: str) -> str:
+        assert (text, name) == ("of a stranger", str(report))
+        report.unlink()
+        report.symlink_to(own)
+        return "changed"
+
+    index: Any = None
+    Written(index, sys.stdout, sys.executable, {})._change(report, change)
+    assert own.read_text() == "of the user"
+    assert (report.is_symlink(), report.read_text()) == (False, "changed")
+
+
+def test_the_target_of_a_link_is_corrected(tmp_path: Path) -> None:
+    report, own = tmp_path / "report.json", tmp_path / "own.json"
+    own.write_text("text")
+    report.symlink_to(own)
+    index: Any = None
+    written = Written(index, sys.stdout, sys.executable, {})
+    written._change(report, lambda *_: "changed")
+    assert (report.is_symlink(), own.read_text()) == (True, "changed")
