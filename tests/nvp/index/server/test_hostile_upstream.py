@@ -312,3 +312,30 @@ def test_a_page_that_is_large_when_unpacked_waits_for_its_turn(
 
     assert asyncio.run(unpack()) == body
     assert seen == [20_000, *(["turn", 50_000] if size > 20_000 else [])]
+
+
+def test_long_urls_are_not_kept() -> None:
+    """Python keeps the last 128 URLs that it has parsed, and each may have 50 MB."""
+
+    def page(name: str) -> Answer:
+        url = f"/f/{name}/" + "x" * (2 * _SIZE)
+        entry = {"filename": f"{name}-1-py3-none-any.whl", "url": url, "hashes": {}}
+        page = {"meta": {"api-version": "1.0"}, "name": name, "files": [entry]}
+        return Answer(body=json.dumps(page).encode(), kind=JSON)
+
+    names = [f"p{number}" for number in range(9)]
+    with (
+        serve_answers({f"/a/{name}/": page(name) for name in names}) as server,
+        start(f"{server.url}/a/") as running,
+    ):
+        running.page(names[0])
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for name in names[1:]:
+                running.page(name)
+            gc.collect()
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert taken < 8 * _SIZE

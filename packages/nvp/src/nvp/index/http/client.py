@@ -327,7 +327,8 @@ class Client:
                     error.reply = moved or error.reply
                 elif away:
                     failure = translate_error(error, start, self.settings.timeout, None)
-                    raise UpstreamError(failure.message, start, reply=moved) from None
+                    failure.reply = moved
+                    raise failure from None
                 raise
             response.extensions["away"] = away
             if not response.has_redirect_location:

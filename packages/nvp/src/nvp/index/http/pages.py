@@ -55,6 +55,7 @@ from .kept_keys import (
 )
 from .urls import (
     HASH,
+    LONGEST_URL,
     CompleteResponse,
     TooLargeError,
     UpstreamError,
@@ -138,6 +139,8 @@ def with_absolute_links(reply: CompleteResponse) -> CompleteResponse:
             page = json.loads(text)
             for item in page["files"]:
                 if isinstance(item, dict) and isinstance(item.get("url"), str):
+                    if len(item["url"]) > LONGEST_URL:  # Python keeps the last ones
+                        raise ValueError("a URL is too long")
                     item["url"] = urljoin(url, item["url"])
             raw = json.dumps(page).encode()
         else:

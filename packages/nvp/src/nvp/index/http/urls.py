@@ -43,7 +43,7 @@ _ODD_PATH = re.compile(
 HASH = re.compile(r"[#&](sha512|sha384|sha256|sha224|sha1|md5)=([^&]*)")
 """A hash in a URL, as pip finds it; pip rejects a file with an invalid hash."""
 
-_LONGEST_URL = 65_536
+LONGEST_URL = 65_536
 """The maximum length of a URL, as in httpx. To resolve it takes 40 times its memory."""
 
 JSON_PAGE, HTML_PAGE = "index.json", "index.html"
@@ -360,7 +360,7 @@ def is_plain(reference: str) -> bool:
 
 def absolute_url(reference: Any, base: str) -> str | None:
     """Return the absolute URL of a link; ``None`` if it is not a URL."""
-    if not isinstance(reference, str) or len(reference) + 32 * len(base) > _LONGEST_URL:
+    if not isinstance(reference, str) or len(reference) + 32 * len(base) > LONGEST_URL:
         return None  # A page could repeat a long base in each link.
     if _PLAIN_URL.fullmatch(reference):
         return reference

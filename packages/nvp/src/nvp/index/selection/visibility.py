@@ -117,10 +117,8 @@ class BuildJudge:
         self._reader = reader
         self.platform = selection.platform_of_builds
         self._folders = {index: folder_of_index(index) for index in self._indexes}
-        # The index of each file, if there are several indexes.
-        self._origins: Aging[tuple[str, str], SimpleRepository] = Aging(
-            _ORIGINS, FOREVER
-        )
+        # The index of each file, by the hash of its name and URL, which may be long.
+        self._origins: Aging[int, SimpleRepository] = Aging(_ORIGINS, FOREVER)
         self._limits = Limits(selection.limits)
         self._judge = PageJudge(
             selection.found.soon,
@@ -395,10 +393,11 @@ class BuildJudge:
     ) -> None:
         if len(self._indexes) > 1:
             for file in files:
-                self._origins.put((file.filename, file.url), index)
+                self._origins.put(hash((file.filename, file.url)), index)
 
     def _origin(self, file: model.File) -> SimpleRepository:
-        return self._origins.get((file.filename, file.url)) or self._indexes[0]
+        known = self._origins.get(hash((file.filename, file.url)))
+        return known or self._indexes[0]
 
     async def _read_metadata(self, project: str, file: model.File) -> bytes:
         return await self._reader.read_metadata(self._origin(file), project, file)
