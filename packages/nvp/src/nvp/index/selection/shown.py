@@ -268,8 +268,8 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
     uv considers a release with a file that is not yanked, and takes the wheel with the
     best tags: even a yanked one, or none of the release, if that wheel is for another
     Python. These variants are left out: those of a release with a yanked regular file,
-    yanked ones of a release with other files, and those with another requires-python
-    than the regular files. If a release is yanked as a whole, only a pin leads to it.
+    yanked ones of a release with other files, and those with a limit of Python that a
+    regular file lacks. If a release is yanked as a whole, only a pin leads to it.
     """
     if not any(find_label(file.filename) for file in files):
         return tuple(files)
@@ -288,14 +288,15 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
         release = release_of(file.filename)
         if release in left and (file.yanked or release in marred):
             return True
-        own = {_limits_of(file)}
-        return pythons.get(release, own) != own
+        own = _limits_of(file)
+        return not all(own <= other for other in pythons.get(release, ()))
 
     return tuple(x for x in files if find_label(x.filename) is None or not is_trap(x))
 
 
 def _limits_of(file: model.File) -> frozenset[str]:
-    return frozenset("".join((file.requires_python or "").split()).split(","))
+    text = "".join((file.requires_python or "").split())
+    return frozenset(text.split(",")) - {""}
 
 
 def select_files(
