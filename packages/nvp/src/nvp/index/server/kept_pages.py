@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
-from traceback import clear_frames
 from typing import Any, TypeVar
 
 from simple_repository import model
@@ -228,8 +227,6 @@ class KeptPages:
         try:
             reply, page = await ask(last)
         except Exception as error:
-            # A frame of ``ask`` may refer to another error, which refers to it.
-            clear_frames(error.__traceback__)
             if not isinstance(error, PassingError):
                 self._pages.drop(key)
             raise
@@ -273,9 +270,7 @@ def mark(
         own[HTML_KEY] = True
     if broken is not None:
         has_length = "content-length" in reply.headers
-        # The error came through a frame that refers to it and has the reply.
-        why = str(without_frames(broken))
-        own[CUT_KEY] = {"why": why, "has_length": has_length}
+        own[CUT_KEY] = {"why": str(broken), "has_length": has_length}
     return replace(page, private_metadata=page.private_metadata | own)
 
 

@@ -27,6 +27,7 @@ from nvidia_variant_provider.strict_json import LARGE_BYTES
 from ..http.client import Client
 from ..http.connecting import Nearness
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
+from ..http.replies import without_frames
 from ..http.threads import Turn
 from ..http.urls import (
     METADATA,
@@ -193,7 +194,7 @@ class Upstream(SimpleRepository):
             if error.reply is None or error.reply.is_whole or not self.takes_parts:
                 error.reply = error.reply and with_absolute_links(error.reply)
                 raise
-            reply, broken = error.reply, error
+            reply, broken = error.reply, without_frames(error)
         if last is not None and validators and reply.status == 304:
             if reply.url == last.url:
                 return reply, last.page
