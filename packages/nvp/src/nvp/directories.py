@@ -150,7 +150,7 @@ def list_names(folder: str, name: str = "", dir_fd: int | None = None) -> list[s
     place: str | int = folder
     try:
         if dir_fd is not None:
-            # Without this flag, a pipe would wait for its writer.
+            # Without this flag, opening a pipe would wait for its writer.
             flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
             place = os.open(name or os.curdir, flags, dir_fd=dir_fd)
         return sorted(os.listdir(place))

@@ -289,43 +289,44 @@ def test_all_servers_of_a_page_are_looked_up_at_once(
     assert not together.broken
 
 
-def test_a_name_that_nobody_resolves_is_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It is public for a page, as every name that only a proxy may resolve."""
-    looked_up, over = [], threading.Event()
+@pytest.fixture
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Return the names that are looked up, which nobody resolves during the test."""
+    names: list[str] = []
+    over = threading.Event()
 
     def find(name: str, *_: object, **__: object) -> list[object]:
-        looked_up.append(name)
+        names.append(name)
         over.wait(30)
         raise socket.gaierror("no answer")
 
     monkeypatch.setattr(socket, "getaddrinfo", find)
     monkeypatch.setattr(connecting, "_NAMED", 0.05)
+    yield names
+    over.set()
+
+
+def test_a_name_that_nobody_resolves_is_waited_for_once(looked_up: list[str]) -> None:
+    """It is public for a page, as every name that only a proxy may resolve."""
     page = page_of_servers("dead.example")
     places = "https://93.184.216.34/", "https://93.184.216.35/"
-    try:
-        assert asyncio.run(refuse_near_files(page, Client(), *places)) == page
-    finally:
-        over.set()
+    assert asyncio.run(refuse_near_files(page, Client(), *places)) == page
     assert looked_up == ["dead.example"]
 
 
-def test_few_names_are_looked_up_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def lookups(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
+    """Return the limit of the lookups, all of which must end after the test."""
+    limit = threading.BoundedSemaphore(5)
+    monkeypatch.setattr(connecting, "_LOOKUPS", limit)
+    yield limit
+    for _ in range(5):
+        assert limit.acquire(timeout=10)
+
+
+@pytest.mark.usefixtures("lookups")
+def test_few_names_are_looked_up_at_the_same_time(looked_up: list[str]) -> None:
     """A lookup lasts when nobody waits for it any more; each has a thread."""
-    looked_up, over = [], threading.Event()
-
-    def find(name: str, *_: object, **__: object) -> list[object]:
-        looked_up.append(name)
-        over.wait(30)
-        raise socket.gaierror("no answer")
-
-    lookups = threading.BoundedSemaphore(5)
-    monkeypatch.setattr(connecting, "_LOOKUPS", lookups)
-    monkeypatch.setattr(connecting, "_NAMED", 0.05)
-    monkeypatch.setattr(socket, "getaddrinfo", find)
     place = "https://93.184.216.34/"
 
     async def read() -> None:
@@ -335,9 +336,6 @@ def test_few_names_are_looked_up_at_the_same_time(
 
     asyncio.run(read())
     assert len(looked_up) == 5
-    over.set()
-    for _ in range(5):
-        assert lookups.acquire(timeout=10)
 
 
 def test_a_name_that_cannot_be_resolved_now_is_where_it_was(

@@ -206,7 +206,7 @@ def test_a_closed_connection_gets_no_further_pieces() -> None:
         return {"type": "http.disconnect"}
 
     async def main() -> None:
-        await app.in_pieces(sends)({"type": "http"}, receive, send)
+        await app._in_pieces(sends)({"type": "http"}, receive, send)
         await asyncio.sleep(0)
 
     asyncio.run(main())

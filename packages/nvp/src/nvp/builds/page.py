@@ -8,7 +8,7 @@ reason; a *hidden* file is not on the page at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, NamedTuple, TypeAlias
@@ -61,11 +61,8 @@ class Build:
     def has_label(self, label: str) -> bool:
         """Return whether the build matches a label from the user, such as ``cu128``."""
         backend = self.backend
-        labels = (
-            self.version.local,
-            *((backend.label, backend.base) if backend else ()),
-        )
-        return label.lower() in labels
+        own = (backend.label, backend.base) if backend else ()
+        return label.lower() in (self.version.local, *own)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -355,14 +352,14 @@ def _note(builds: Sequence[Build]) -> str | None:
 def find_exposed(
     candidates: Iterable[Build],
     files: Mapping[str, Visibility],
-    withdrawn: Collection[str],
+    withdrawn: Set[str],
     named: Collection[str],
 ) -> dict[str, Visibility]:
     """Change the visibility of files that installers take only if they find no others.
 
     Installers take a file that its index yanked only if a pin fits no other file: it is
     hidden beside files that are hidden or yanked here. pip takes a pre-release only if
-    no final one fits, so that is yanked, not hidden. Users may exclude shown files.
+    no final release fits: final ones are yanked, not hidden. Users may exclude files.
 
     :param candidates: the wheels and source distributions on all indexes of the user.
     :param files: the visibility of these; others are shown.
@@ -375,33 +372,34 @@ def find_exposed(
         return {}
     candidates = [*candidates]
     early = {p for one in candidates if one.version.is_prerelease for p in one.pythons}
-    at_stake = hidden.union(withdrawn) if early else {*withdrawn}
+    at_stake = hidden | withdrawn if early else withdrawn
     releases: dict[Version, list[Build]] = {}
     for one in candidates if at_stake else ():
         releases.setdefault(one.release, []).append(one)
     changed: dict[str, Visibility] = {}
     for its in releases.values():
+        if at_stake.isdisjoint(one.file for one in its):
+            continue
         # A pin is "==1", "==1+cu126" or "===1", and --only-binary ignores sources.
         groups: dict[tuple[int, bool, object], list[Build]] = {}
-        for one in its if not at_stake.isdisjoint(one.file for one in its) else ():
+        for one in its:
             is_wheel = one.file.endswith(".whl")
             for key in product(one.pythons, {False, is_wheel}, (None, one.version)):
                 groups.setdefault(key, []).append(one)
         for (*_, version), group in groups.items():
-            others = {one.file for one in group}.difference(withdrawn)
+            others = {one.file for one in group} - withdrawn
             kept = () if version else named
-            exposed = {one.file for one in group if one.version.local not in kept}
-            exposed.intersection_update(withdrawn)
+            exposed = {x.file for x in group if x.version.local not in kept} & withdrawn
             if any(file.endswith(".whl") for file in others & unshown):
                 changed |= dict.fromkeys(exposed, _WITHDRAWN)
-            elif exposed and others and others <= unshown:  # they are yanked sources
+            elif exposed and others and others <= unshown:  # the others are sources
                 changed |= dict.fromkeys(others, _SHOW)
         for (python, _, version), group in groups.items():
             left = {one.file for one in group}.difference(changed)
             # If a pin fits only yanked files, pip takes the highest, even if foreign.
             is_final = not version and not group[0].version.is_prerelease
             if is_final and python in early and (left <= hidden or left - unshown):
-                for file in (left & hidden).difference(withdrawn) or left & hidden:
+                for file in (left & hidden) - withdrawn or left & hidden:
                     changed[file] = replace(files[file], action="yank")
     return changed
 

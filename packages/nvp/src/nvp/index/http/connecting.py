@@ -53,11 +53,11 @@ _CLOUD = frozenset(map(ipaddress.IPv4Address, ("168.63.129.16", "192.0.0.192")))
 global, and before Python 3.13 also the second."""
 
 _RESOLVED, _NAMED = 60.0, 5.0
-"""The number of seconds for which the addresses of a name are cached, and that a page
-waits for those of a name that it names."""
+"""The number of seconds for which the addresses of a name are cached, and for which a
+page waits until the names of its servers are resolved."""
 
 _LOOKUPS = threading.BoundedSemaphore(128)
-"""The lookups of names of pages, which cannot be ended if nobody resolves the names."""
+"""The lookups for pages at the same time. A lookup lasts until the system gives up."""
 
 
 class Nearness(IntEnum):
@@ -132,7 +132,10 @@ class NearnessFinder:
     async def _resolve(
         self, host: str, most: threading.Semaphore | None = None
     ) -> tuple[str, ...]:
-        """Return the addresses of a host, which are cached for a minute."""
+        """Return the addresses of a host, which are cached for a minute.
+
+        :param most: limits the lookups; see `call_in_daemon`.
+        """
         if _is_address(host):
             return (host,)
         since, addresses = self._addresses.get(host, (0.0, ()))

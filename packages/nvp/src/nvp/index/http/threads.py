@@ -1,4 +1,4 @@
-"""Threads for requests, which the process does not wait for, and limits of requests."""
+"""Threads for requests, their limits, and reports of the errors of an event loop."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ class CompleteResponse:
     :param headers: the headers, with names in lower case.
     :param raw: the body as sent; ``body`` is decompressed.
     :param is_whole: whether the end of the body was received.
-    :param away: the first URL of the redirects whose server gets no credentials.
+    :param away: the first URL to which a redirect led and whose server gets no
+        credentials; empty if there is none.
     """
 
     status: int

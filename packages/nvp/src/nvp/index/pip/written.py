@@ -60,8 +60,8 @@ class Written:
     :param python: the target interpreter of pip.
     :param report: the path of the user's report; ``-`` for ``stream``.
     :param lock: the path of the user's lock file; ``-`` for ``stream``.
-    :param adds: whether to add other variants to the lock file, which the user does not
-        exclude by hashes or dates.
+    :param adds: whether the lock file gets the other usable variants. It must not if
+        hashes or dates limit the files of the run.
     """
 
     def __init__(
@@ -165,8 +165,8 @@ class Written:
 
     def _change(self, path: Path, change: Callable[[str, str], str]) -> None:
         try:
-            # A stranger may have put a pipe in place of the file, or puts a link there
-            # after it was read.
+            # A stranger may have put a pipe in place of the file, and may put a link
+            # there after the file was read.
             place = real_path(path)
             with open_regular(place) as file:
                 text = file.read().decode()
@@ -248,9 +248,9 @@ class Written:
                     changed = True
             if changed:
                 text = tomli_w.dumps(document)
-            if changed and not self._adds:
-                what = "no other variants are added, since hashes or dates limit files"
-                self.remarks.append(f"{name}: {what}")
+                if not self._adds:
+                    what = "no other variants are added, since hashes or dates limit"
+                    self.remarks.append(f"{name}: {what} files")
         except (ProviderError, AttributeError, KeyError, TypeError) as error:
             message = f"{name}: other variants could not be added: {error}"
             self.remarks.append(message)

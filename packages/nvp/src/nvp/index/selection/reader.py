@@ -117,7 +117,7 @@ class Reader:
         """Held while a page with much variant metadata is made; see `Room`."""
         self._inspected = Path(cache, "inspected") if cache else None
         self._needs: Aging[str, tuple[Needs | None]] = Aging(_INSPECTED)
-        # Wheels without range requests and downloaded wheels, by URL.
+        # The keys are URLs: of wheels without range requests, and of downloaded wheels.
         self._whole: Aging[str, bool] = Aging(_INSPECTED, FRESH, clock)
         self._copies: Aging[str, CopiedWheel] = Aging(_COPIED, FRESH, clock)
 

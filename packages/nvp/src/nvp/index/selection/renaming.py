@@ -56,10 +56,6 @@ _UNUSABLE = sys.maxsize
 
 Tags = frozenset[Tag]
 
-Conditions = Mapping[str, tuple["str | None", bool]]
-
-_SHOWN = None, False
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wheel:
@@ -196,23 +192,23 @@ def make_offers(
     labels: Sequence[str],
     *,
     base: int = 0,
-    conditions: Conditions | None = None,
+    conditions: Mapping[str, object] | None = None,
     work: Work | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """Return the variant wheels to show, best first, and the file names to hide.
 
     :param labels: the labels that fit the machine, best first.
     :param base: the number above which the ranks start, to order several indexes.
-    :param conditions: for each file name, its requires-python, and whether its index
-        yanked it. A wheel hides only wheels with the same conditions.
-    :param work: limits the comparisons of the page; no wheel is hidden without them.
+    :param conditions: for each file name, other properties that installers check; a
+        wheel hides only wheels with the same properties.
+    :param work: limits the comparisons of the page; if no work is left, no wheel is
+        hidden.
     """
-    conditions = conditions or {}
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
-    hidden = _find_hidden(groups, conditions, work or Work())
+    hidden = _find_hidden(groups, conditions or {}, work or Work())
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
@@ -250,13 +246,13 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 
 
 def _find_hidden(
-    groups: Sequence[Sequence[Wheel]], conditions: Conditions, work: Work
+    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object], work: Work
 ) -> set[str]:
     """Find the wheels whose tags make installers prefer them to better variants."""
     alike: dict[object, dict[int, list[Wheel]]] = {}
     for number, group in enumerate(groups):
         for wheel in group:
-            same = alike.setdefault(conditions.get(wheel.file_name, _SHOWN), {})
+            same = alike.setdefault(conditions.get(wheel.file_name), {})
             same.setdefault(number, []).append(wheel)
     hidden = set()
     for same in alike.values():
@@ -279,7 +275,7 @@ def find_outranking(
     Only CPython is considered, with and without the GIL.
 
     :param groups: the tags of the wheels of each variant, best variant first.
-    :param work: limits the comparisons; without them, no wheel is found.
+    :param work: limits the comparisons; if no work is left, no wheel is found.
     :returns: for each wheel, the position of its group, and its position in the group.
     """
     if len({frozenset(group) for group in groups if group}) < 2:

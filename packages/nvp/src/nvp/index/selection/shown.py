@@ -268,33 +268,36 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
     uv considers a release with a file that is not yanked, and takes the wheel with the
     best tags: even a yanked one, or none of the release, if that wheel is for another
     Python. These variants are left out: those of a release with a yanked regular file,
-    yanked ones of a release with other files, and those with a limit of Python that a
-    regular file lacks. If a release is yanked as a whole, only a pin leads to it.
+    yanked ones of a release with other files, and those whose requires-python has a
+    clause that a regular file lacks. Only a pin leads to a release that is yanked as a
+    whole.
     """
-    if not any(find_label(file.filename) for file in files):
+    variants = {file.filename for file in files if find_label(file.filename)}
+    if not variants:
         return tuple(files)
-    left, marred = set[object](), set[object]()
-    pythons: dict[object, set[frozenset[str]]] = {}
-    for file in files:
-        release = release_of(file.filename)
-        if not file.yanked:
-            left.add(release)
-        if find_label(file.filename) is None and release is not None:
-            pythons.setdefault(release, set()).add(_limits_of(file))
-            if file.yanked:
-                marred.add(release)
+    releases = [(file, release_of(file.filename)) for file in files]
+    regular = [each for each in releases if each[0].filename not in variants]
+    left = {release for file, release in releases if not file.yanked}
+    marred = {release for file, release in regular if file.yanked}
+    limits: dict[Version | None, list[frozenset[str]]] = {}
+    for file, release in regular:
+        limits.setdefault(release, []).append(_limits_of(file))
 
-    def is_trap(file: model.File) -> bool:
-        release = release_of(file.filename)
+    def is_trap(file: model.File, release: Version | None) -> bool:
         if release in left and (file.yanked or release in marred):
             return True
         own = _limits_of(file)
-        return not all(own <= other for other in pythons.get(release, ()))
+        return not all(own <= other for other in limits.get(release, ()))
 
-    return tuple(x for x in files if find_label(x.filename) is None or not is_trap(x))
+    return tuple(
+        file
+        for file, release in releases
+        if file.filename not in variants or not is_trap(file, release)
+    )
 
 
 def _limits_of(file: model.File) -> frozenset[str]:
+    """Return the clauses in the requires-python of a file."""
     text = "".join((file.requires_python or "").split())
     return frozenset(text.split(",")) - {""}
 

@@ -59,6 +59,7 @@ from .responses import (
     Failures,
     HostCheck,
     LocalFileResponse,
+    OnError,
     Source,
     TokenCheck,
     UpstreamResponse,
@@ -79,7 +80,7 @@ _AS_IT_IS = {"Accept-Encoding": "identity"}
 """Headers that request raw bytes. If a server encodes them anyway, uv decodes them."""
 
 _PIECE = 256 * 1024
-"""The size in bytes of the pieces in which large bodies are sent."""
+"""The maximum size of the part of a response that a connection copies, in bytes."""
 
 _OF_BODIES = ("content-length", "content-encoding")
 _PASSED_ON = (*_OF_BODIES, "content-range", "etag", "last-modified")
@@ -92,9 +93,6 @@ OnWait = Callable[[str], None]
 """Called with the project of a page that takes longer than `_SILENCE`."""
 
 _SILENCE = 2.0
-
-OnError = Callable[[Request, Exception], Awaitable[Response]]
-"""Returns the response to a request that raised an error."""
 
 LinkUp = Callable[[model.File, str], model.File]
 """Returns a file of a project with the URL for installers."""
@@ -161,7 +159,7 @@ def make_app(
         exception_handlers={x: _forgetting(y) for x, y in handlers.items()},
     )
     app.router.redirect_slashes = False
-    return in_pieces(app)
+    return _in_pieces(app)
 
 
 def _forgetting(handler: OnError) -> OnError:
@@ -176,7 +174,7 @@ def _forgetting(handler: OnError) -> OnError:
     return respond
 
 
-def in_pieces(app: ASGIApp) -> ASGIApp:
+def _in_pieces(app: ASGIApp) -> ASGIApp:
     """Return ``app``, with large bodies in pieces, each sent after the client has read.
 
     A connection copies what its client has not read yet.

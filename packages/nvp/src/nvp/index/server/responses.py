@@ -331,7 +331,11 @@ class _Broken:
         raise InputError(self._reason)
 
 
-def make_handler(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:
+OnError = Callable[[Request, Exception], Awaitable[Response]]
+"""Returns the response to a request that raised an error."""
+
+
+def make_handler(status: int) -> OnError:
     """Return a handler that responds to errors with a status."""
 
     async def respond(_: Request, error: Exception) -> Response:
@@ -417,27 +421,30 @@ class Source:
 
         It cannot if it would need credentials of the index: then the error stops it.
         """
-        reply = error.reply
-        is_page = False
-        place = (reply.away or reply.url) if reply else ""
-        if reply and is_http(place):
-            # An installer may have a login for a server to which the index leads, and
-            # which may hide pages from all others.
-            leads = server_of(place) != server_of(self.url)
-            is_page = reply.status < 300 or (leads and reply.status >= 400)
-        if reply and is_page and (reply.is_whole or reply.away):
+        if (reply := error.reply) is None:
+            return error
+        place = reply.away or reply.url
+        # A server to which the index leads may show its page only to the installer.
+        is_page = is_http(place) and (
+            reply.status < 300
+            or (reply.status >= 400 and server_of(place) != server_of(self.url))
+        )
+        if is_page and (reply.is_whole or reply.away):
             if self.is_reachable(place):
-                reply = replace(reply, status=302, headers={"location": place})
-                error.reply = reply
+                headers = {"location": place}
+                reply = error.reply = replace(reply, status=302, headers=headers)
             elif reply.away:
                 return UpstreamError(error.message, reply.url)
         with suppress(KeyError, ValueError):  # no redirect, or to no URL
-            if reply and self._is_lost(reply.headers["location"]):
+            if self._is_lost(reply.headers["location"]):
                 return UpstreamError(error.message, reply.url)
         return error
 
     def _is_lost(self, url: str) -> bool:
-        """Return whether a URL needs credentials, or means another machine there."""
+        """Return whether installers must not get a URL from this server.
+
+        Either the URL needs credentials, or it would mean the machine of the installer.
+        """
         if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
             return True
         return self.client.has_credentials(url)

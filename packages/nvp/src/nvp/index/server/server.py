@@ -14,13 +14,7 @@ import logging
 import socket
 import struct
 import sys
-from collections.abc import (
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Iterator,
-)
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -61,8 +55,6 @@ _WRITE = 30.0
 """The time limit in seconds for a client to read `_LEAST` bytes of a response."""
 
 _LEAST = 64 * 1024
-
-"""The maximum size of the part of a response that a connection copies, in bytes."""
 
 _STALLED = 1.0
 """Seconds without reading after which a connection may be closed for a new one."""
@@ -415,7 +407,10 @@ def _bind(host: str, port: int) -> list[socket.socket]:
 
 
 def _socket(host: str, *, is_only: bool = True) -> socket.socket:
-    """Return a socket; for IPv6, ``is_only`` tells whether it is not also for IPv4."""
+    """Return a socket for the family of an address.
+
+    :param is_only: whether a socket for IPv6 leaves out the addresses of IPv4.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio disables delays (Nagle) only for sockets with this protocol.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -314,6 +314,7 @@ async def refuse_near_files(
     allowed = dict.fromkeys(map(server_of, urls))
     if not client.trusts_pages:
         some = list(islice(allowed, _MOST_SERVERS))
+        # The servers that a saved page names must be public themselves.
         near = Nearness.MACHINE if places else Nearness.ELSEWHERE
         for place in places or ("",):
             leads = (client.may_lead(place or x, x, near) for x in some)
