@@ -109,7 +109,8 @@ def test_metadata_of_the_wheels_of_a_page_is_bounded(
             f"{number}.0",
             "cu126",
             variant_json=of_one("cu126"),
-            requires=["x" * 16_000 + marker],
+            requires=[f"x{marker}"],
+            extras=["x" * 16_000],
         )
     selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
     monkeypatch.setattr(shown, "_MOST_METADATA", 60_000)
@@ -279,3 +280,46 @@ def test_a_turn_that_is_over_is_not_taken() -> None:
         assert not lock.locked()
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("own", "regular", "requires", "reason"),
+    [
+        (">=3.12", None, "", "fewer versions of Python than the regular wheel"),
+        (">=3.12", ">=3.9", "", "fewer versions of Python than the regular wheel"),
+        (">=3.9", ">=3.9,<4", "", None),
+        (None, None, "other >=", "its requirement 'other >=' is invalid"),
+        (None, None, "other", None),
+    ],
+)
+def test_metadata_for_which_installers_pass_over_a_release(
+    own: str | None,
+    regular: str | None,
+    requires: str,
+    reason: str | None,
+    tmp_path: Path,
+) -> None:
+    """pip took another index, because it tries one wheel of each release."""
+    folder = tmp_path / "demo"
+    stub_wheel(folder, "demo", "1.0", requires_python=regular)
+    names, good = [requires] if requires else [], of_one("cu126")
+    stub_wheel(folder, "demo", "1.0", "cu126", variant_json=good)
+    stub_wheel(
+        folder,
+        "demo",
+        "1.0",
+        "cu128",
+        variant_json=of_one("cu128"),
+        requires=names,
+        requires_python=own,
+    )
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
+    _, page = asyncio.run(made.show("demo"))
+    release = page.releases["1.0"]
+    if reason is None:
+        assert release.labels == ("cu128", "cu126")
+        assert not release.unread
+    else:
+        assert release.labels == ("cu126",)
+        assert reason in release.unread["cu128"]

@@ -22,18 +22,19 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from simple_repository import model
 from simple_repository.components.core import SimpleRepository
 
-from nvidia_variant_provider.errors import InputError
+from nvidia_variant_provider.errors import InputError, shown
 
+from ...metadata.requirements import parse_requirement
 from ...wheels.archive import first_header, is_of, parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
-from .options import allows_python
+from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
     ComparedWheel,
@@ -101,7 +102,7 @@ class Announcer:
         tests = (self._ranges.has(url, index) for url in servers.values())
         replies = await asyncio.gather(*tests)
         sends = dict(zip(servers, replies, strict=True))
-        shown = []
+        listed = []
         announced = {}
         known = self._reader.metadata
         for file in files:
@@ -115,8 +116,8 @@ class Announcer:
             content = (
                 kept.content if kept and self._is_used(file, kept.content) else None
             )
-            shown.append(_with_metadata(file, content) if is_shown else file)
-        return shown, announced
+            listed.append(_with_metadata(file, content) if is_shown else file)
+        return listed, announced
 
     async def read(
         self, index: SimpleRepository, project: str, file: model.File
@@ -243,6 +244,9 @@ SentWheel = EvaluatedWheel | ComparedWheel | CopiedWheel
 MakeVariant = Callable[[], "SelectedVariant"]
 """Returns the variant of a wheel; called only if markers may depend on it."""
 
+Markers: TypeAlias = "bool | str | None"
+"""The result of `Evaluator.depends_on_variant`."""
+
 
 class Evaluator:
     """Resolves the variant markers in wheels of a repository.
@@ -366,16 +370,25 @@ class Evaluator:
         )
 
     async def depends_on_variant(
-        self, project: str, file: model.File, variant: MakeVariant, room: Room
-    ) -> bool | str | None:
-        """Return whether a wheel will be rewritten, or why that is unknown.
+        self,
+        project: str,
+        file: model.File,
+        variant: MakeVariant,
+        *,
+        room: Room,
+        regular: Sequence[model.File] = (),
+    ) -> Markers:
+        """Return whether a wheel will be rewritten, or why it must not be shown.
 
+        :param regular: regular wheels of the release.
         :returns: ``None`` if the complete wheel must be downloaded to find out.
         """
         try:
             async with room.requests:
                 with room.reading():
-                    return await self.evaluate(project, file, variant, room) is not None
+                    evaluated = await self.evaluate(project, file, variant, room)
+                    await self._check(project, file, evaluated, room, regular)
+                    return evaluated is not None
         except NoRangesError:
             return None
         except InputError as error:
@@ -383,3 +396,41 @@ class Evaluator:
         except UNAVAILABLE:
             # Messages of simple-repository name only the request, so replace them.
             return "the index does not send it"
+
+    async def _check(
+        self,
+        project: str,
+        file: model.File,
+        evaluated: bytes | None,
+        room: Room,
+        regular: Sequence[model.File],
+    ) -> None:
+        """Refuse METADATA because of which installers pass over the whole release.
+
+        pip tries one wheel of a release, and then another release, perhaps of another
+        index. A variant must therefore not have requirements that pip cannot parse, nor
+        exclude a version of Python that the page and a regular wheel allow.
+
+        :raises InputError: the wheel must not be shown.
+        """
+        read = self._reader.read_metadata
+        metadata = evaluated or await read(self._index, project, file)
+        requires = parse_requires(metadata)
+        # Parsing requirements takes more time than reading them.
+        room.add(sum(map(len, requires)))
+        invalid = await asyncio.to_thread(
+            lambda: [text for text in requires if parse_requirement(text) is None]
+        )
+        if invalid:
+            message = f"its requirement {shown(invalid[0])} is invalid"
+            raise InputError(message, hint="report it to the index")
+        own = clauses_of(first_header(metadata, "Requires-Python"))
+        if own <= clauses_of(file.requires_python):
+            return
+        for one in regular:
+            other = await read(self._index, project, one)
+            room.add_core(len(other))
+            if own <= clauses_of(first_header(other, "Requires-Python")):
+                continue
+            message = "it is for fewer versions of Python than the regular wheel"
+            raise InputError(message, hint="report it to the index")

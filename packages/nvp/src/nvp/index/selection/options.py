@@ -88,6 +88,12 @@ def allows_python(requires_python: str | None, version: str) -> bool:
         return True
 
 
+def clauses_of(requires_python: str | None) -> frozenset[str]:
+    """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``."""
+    text = "".join((requires_python or "").split())
+    return frozenset(text.split(",")) - {""}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
     """The target of an installation, in pip's terms.

@@ -19,6 +19,7 @@ from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
 from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from ..http.threads import Turn
+from .options import clauses_of
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label, release_of
@@ -281,12 +282,12 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
     marred = {release for file, release in regular if file.yanked}
     limits: dict[Version | None, list[frozenset[str]]] = {}
     for file, release in regular:
-        limits.setdefault(release, []).append(_limits_of(file))
+        limits.setdefault(release, []).append(clauses_of(file.requires_python))
 
     def is_trap(file: model.File, release: Version | None) -> bool:
         if release in left and (file.yanked or release in marred):
             return True
-        own = _limits_of(file)
+        own = clauses_of(file.requires_python)
         return not all(own <= other for other in limits.get(release, ()))
 
     return tuple(
@@ -294,12 +295,6 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
         for file, release in releases
         if file.filename not in variants or not is_trap(file, release)
     )
-
-
-def _limits_of(file: model.File) -> frozenset[str]:
-    """Return the clauses in the requires-python of a file."""
-    text = "".join((file.requires_python or "").split())
-    return frozenset(text.split(",")) - {""}
 
 
 def select_files(

@@ -6,11 +6,11 @@ The metadata is in a file beside the wheels or, without such a file, in the whee
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
@@ -25,7 +25,7 @@ from nvidia_variant_provider.machine.environment import minor_version_compatibil
 
 from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
-from .core_metadata import Evaluator
+from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
 from .options import Later, Selection
 from .pieces import UNAVAILABLE
@@ -215,14 +215,14 @@ class VariantSelector:
     ) -> None:
         self._index = index
         self._files = releases.reader
-        self._read = functools.partial(releases.read, index)
+        self._read = partial(releases.read, index)
         self._resolver = resolver
         self._selection = selection
         self._warn = warn
 
-    @functools.cached_property
+    @cached_property
     def evaluator(self) -> Evaluator:
-        """The evaluator of variant markers, created on demand: it is rarely needed."""
+        """The evaluator of variant markers, which is rarely needed."""
         return Evaluator(self._index, self._files)
 
     async def select(
@@ -248,7 +248,7 @@ class VariantSelector:
             name: (file.requires_python, bool(file.yanked))
             for name, file in files.items()
         }
-        make = functools.partial(make_offers, conditions=conditions, work=room.work)
+        make = partial(make_offers, conditions=conditions, work=room.work)
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
@@ -259,7 +259,7 @@ class VariantSelector:
                     project,
                     releases[version],
                     files,
-                    functools.partial(make, releases[version], base=base),
+                    partial(make, releases[version], base=base),
                     pinned=pinned,
                     named=named,
                     room=room if number < _REMEMBERED else None,
@@ -276,10 +276,9 @@ class VariantSelector:
                 ", ".join(shown.labels) or "none",
                 ", ".join(sorted(shown.available)),
             )
-            if shown.problem == _TOO_OLD:
-                self._warn(f"{project}: {_TOO_OLD}")
-            elif shown.problem:
-                self._warn(f"{project} {shown.version}: {shown.problem}")
+            if shown.problem:
+                of = "" if shown.problem == _TOO_OLD else f" {shown.version}"
+                self._warn(f"{project}{of}: {shown.problem}")
         self._warn_of_unread(project, shown_releases)
         return {shown.version: shown for shown in shown_releases}
 
@@ -296,8 +295,7 @@ class VariantSelector:
         others = f", like {more} more" if more else ""
         self._warn(
             f"{project} {newest.version}: variant {label} is passed over{others}, "
-            "because its METADATA cannot be read, and may have variant markers that "
-            f"no released installer reads: {reason}"
+            f"because its METADATA cannot be read or used: {reason}"
         )
 
     async def _choose(
@@ -348,13 +346,20 @@ class VariantSelector:
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         fitting = (label for label in resolution.compatible if pinned in (None, label))
         labels = [*islice(fitting, _MOST_LABELS)]
-        offers, hidden = await asyncio.to_thread(make, labels)
-        markers = await self._find_markers(project, offers, resolution, files, room)
-        unread = {label: why for label, why in markers.items() if isinstance(why, str)}
-        if unread:
-            # Hide unread wheels: installers could not read their markers, if any.
-            readable = [label for label in labels if label not in unread]
-            offers, hidden = await asyncio.to_thread(make, readable)
+        own = [files[wheel.file_name] for wheel in release.plain[:1]]
+        ask = partial(
+            self.evaluator.depends_on_variant, project, room=room, regular=own
+        )
+        markers: dict[str, Markers] = {}
+        while True:
+            offers, hidden = await asyncio.to_thread(make, labels)
+            new = [offer for offer in reversed(offers) if offer.label not in markers]
+            markers |= await self._find_markers(new, files, resolution, ask)
+            unread = {x: why for x, why in markers.items() if isinstance(why, str)}
+            if unread.keys().isdisjoint(labels):
+                break
+            # They no longer outrank others.
+            labels = [label for label in labels if label not in unread]
         return replace(
             shown,
             resolution=resolution,
@@ -367,26 +372,24 @@ class VariantSelector:
 
     async def _find_markers(
         self,
-        project: str,
-        offers: Sequence[Offer],
-        resolution: Resolution,
+        offers: Iterable[Offer],
         files: Mapping[str, model.File],
-        room: Room,
-    ) -> dict[str, bool | str | None]:
+        resolution: Resolution,
+        ask: Callable[[model.File, MakeVariant], Awaitable[Markers]],
+    ) -> dict[str, Markers]:
         """Map each label to the result of `depends_on_variant` for one of its wheels.
 
         One wheel is enough: all wheels with the same label are built from one source.
         """
         if not self._selection.rewrites:
             return {}
-        first = {offer.label: offer for offer in reversed(offers)}
-
-        async def find(offer: Offer) -> bool | str | None:
-            file = files[offer.wheel.file_name]
-            variant = functools.partial(SelectedVariant.of, offer.label, resolution)
-            return await self.evaluator.depends_on_variant(project, file, variant, room)
-
-        replies = await asyncio.gather(*map(find, first.values()))
+        first = {offer.label: offer.wheel for offer in offers}
+        replies = await asyncio.gather(
+            *(
+                ask(files[w.file_name], partial(SelectedVariant.of, x, resolution))
+                for x, w in first.items()
+            )
+        )
         return dict(zip(first, replies, strict=True))
 
     async def evaluate(
@@ -407,7 +410,7 @@ class VariantSelector:
         name = offer.wheel.file_name
         if file is None or release.resolution is None:
             return None
-        variant = functools.partial(SelectedVariant.of, offer.label, release.resolution)
+        variant = partial(SelectedVariant.of, offer.label, release.resolution)
         refusal = _NEEDS_HASHES if self._selection.requires_hashes else None
         try:
             content = await self.evaluator.evaluate(release.project, file, variant)
