@@ -346,10 +346,8 @@ class VariantSelector:
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         fitting = (label for label in resolution.compatible if pinned in (None, label))
         labels = [*islice(fitting, _MOST_LABELS)]
-        own = [files[wheel.file_name] for wheel in release.plain[:1]]
-        ask = partial(
-            self.evaluator.depends_on_variant, project, room=room, regular=own
-        )
+        of = [files[wheel.file_name] for wheel in release.plain[:1]]
+        ask = partial(self.evaluator.depends_on_variant, project, room=room, regular=of)
         markers: dict[str, Markers] = {}
         while True:
             offers, hidden = await asyncio.to_thread(make, labels)
