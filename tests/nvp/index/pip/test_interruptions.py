@@ -225,6 +225,7 @@ def test_a_report_has_the_urls_of_the_index_after_a_signal(
         while not begun.exists():
             assert run.process.poll() is None
             time.sleep(0.05)
+        assert not report.exists()  # pip's own report has secret URLs
         run.process.send_signal(signal.SIGTERM)
         status, said = run.end()
     assert status == 128 + signal.SIGTERM, said

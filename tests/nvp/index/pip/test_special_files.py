@@ -17,6 +17,7 @@ from support.index_server import serve
 from support.processes import Pip, installed_labels
 from support.wheels import stub_wheel
 
+from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
 from nvp.index.pip.locks import parse_toml
 from nvp.index.pip.written import Written
@@ -70,6 +71,16 @@ def full(tmp_path: Path) -> Path:
     return path
 
 
+def make_written(folder: Path, place: str) -> Written:
+    """Return the writer for a report, which pip writes to ``report.json``."""
+    index = LocalIndex(Client(), Selection(), Access(), warn=print)
+    with index.serve():
+        pass  # closes the socket
+    path = str(folder / "report.json")
+    own = (index, sys.stdout, sys.executable, {})
+    return Written(*own, path=path, place=place, is_lock=False)
+
+
 def read_lock(text: str) -> list[str]:
     (package,) = parse_toml(text, "the pipe")["packages"]
     return [wheel["url"] for wheel in package["wheels"]]
@@ -118,50 +129,48 @@ def test_a_device_that_takes_nothing_is_told_and_stays(
     assert stat.S_ISCHR(full.stat().st_mode)
 
 
-def test_a_report_with_a_name_that_is_too_long_is_left_to_pip() -> None:
-    index = LocalIndex(Client(), Selection(), Access(), warn=print)
-    written = Written(index, sys.stdout, sys.executable, {}, report="x" * 300)
-    with index.serve():
-        written.restore(succeeded=False)
-    assert written.remarks == []
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("x" * 300, "File name too long"),
+        ("folder", "Is a directory"),
+        ("missing/report.json", "No such file or directory"),
+        ("\0", "embedded null byte"),
+    ],
+)
+def test_what_cannot_be_written_is_told_first(
+    name: str, why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    place = str(tmp_path / name)
+    with pytest.raises(InputError, match=f"cannot be written: {why}"):
+        make_written(tmp_path, place)
+    assert [*tmp_path.iterdir()] == [tmp_path / "folder"]
 
 
-def test_a_full_disk_leaves_what_pip_has_written(tmp_path: Path) -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     import resource
 
-    before = 'lock-version = "1.0"\n'
-    path = tmp_path / "pylock.toml"
-    path.write_text(before)
-    index = LocalIndex(Client(), Selection(), Access(), warn=print)
-    written = Written(index, sys.stdout, sys.executable, {}, lock=str(path))
+    written = make_written(tmp_path, str(tmp_path / "users.json"))
+    (tmp_path / "report.json").write_text("text" * 100)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before), limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        written._change(path, lambda text, _: text * 2)
+        with pytest.raises(InputError, match="cannot be written: File too"):
+            written.restore(succeeded=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        with index.serve():
-            pass  # closes the socket
-    assert path.read_text() == before
-    assert [*tmp_path.iterdir()] == [path]
-    (remark,) = written.remarks
-    assert "the URLs could not be restored: cannot be written: File too" in remark
 
 
-def test_a_file_that_has_become_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    """The owner of a directory can replace what pip has written there."""
-    path = tmp_path / "pylock.toml"
-    index = LocalIndex(Client(), Selection(), Access(), warn=print)
-    written = Written(index, sys.stdout, sys.executable, {}, lock=str(path))
-    os.mkfifo(path)
-    thread = threading.Thread(
-        target=written.restore, kwargs={"succeeded": True}, daemon=True
-    )
-    with index.serve():
-        thread.start()
-        thread.join(20)
+def test_after_a_signal_the_reader_of_a_pipe_is_not_waited_for(
+    pipe: Path, tmp_path: Path
+) -> None:
+    written = make_written(tmp_path, str(pipe))
+    (tmp_path / "report.json").write_text("{}")
+    thread = threading.Thread(target=written.restore_urls, daemon=True)
+    thread.start()
+    thread.join(20)
     assert not thread.is_alive()
-    assert "the URLs could not be restored" in written.remarks[0]
 
 
 def test_a_variable_that_is_replaced_for_pip_has_its_value_in_files(
@@ -180,20 +189,22 @@ def test_a_variable_that_is_replaced_for_pip_has_its_value_in_files(
 def test_a_reader_that_has_gone_does_not_hide_that_pip_failed(
     pip: Pip, folder: Path
 ) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with serve(folder) as index, open(writing, "wb") as out:
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "nvp", "pip", "--python", str(pip.python)),
-                *("lock", "-i", index, "--output", "-", "no-such-project"),
-            ],
-            env=pip.environ,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-    assert done.returncode == 1, done.stderr
-    assert "No matching distribution found for no-such-project" in done.stderr
+    codes = []
+    nvp = (sys.executable, "-m", "nvp", "pip", "--python", str(pip.python))
+    with serve(folder) as index:
+        for program in (nvp, (str(pip.python), "-m", "pip")):
+            reading, writing = os.pipe()
+            os.close(reading)
+            with open(writing, "wb") as out:
+                done = subprocess.run(
+                    [*program, "lock", "-i", index, "--output", "-", "no-such-project"],
+                    env=pip.environ,
+                    stdout=out,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    timeout=120,
+                    check=False,
+                )
+            codes.append(done.returncode)
+            assert "Traceback" not in done.stderr
+    assert codes[0] == codes[1] != 0

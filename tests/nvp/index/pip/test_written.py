@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.builds import gpu_build, metadata
+from support.index_server import serve
 from support.loopback import JSON
 from support.processes import Pip
 from support.range_server import Answer, serve_answers
-from support.wheels import publish
+from support.wheels import publish, stub_wheel
 
 from nvp.index.pip.locks import parse_toml
-from nvp.index.pip.written import Written
 
 EARLY, LATE = "2026-01-01T00:00:00Z", "2026-10-01T00:00:00Z"
 OLDER = "torch-1.0-py3-none-any-cu126.whl"
@@ -67,29 +66,73 @@ def test_a_lock_has_no_file_that_the_user_excludes(
         assert "no other variants are added" in done.err
 
 
-def test_a_link_put_in_place_of_a_written_file_is_not_followed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_link", [False, True])
+def test_nothing_of_the_users_path_is_read_or_replaced(
+    is_link: bool, pip: Pip, tmp_path: Path
+) -> None:
     """Another user who can write the directory would choose what the user writes."""
-    report, own = tmp_path / "report.json", tmp_path / "own.txt"
-    report.write_text("of a stranger")
-    own.write_text("of the user")
-
-    def change(text: str, name: str) -> str:
-        assert (text, name) == ("of a stranger", str(report))
-        report.unlink()
+    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    own, report = tmp_path / "own.json", tmp_path / "report.json"
+    own.write_text("of a stranger" * 1000)
+    own.chmod(0o640)
+    before = own.stat()
+    if is_link:
         report.symlink_to(own)
-        return "changed"
+    place = report if is_link else own
+    with serve(tmp_path / "index") as index:
+        done = pip("install", "-i", index, "--dry-run", "--report", place, "kern")
+    assert done.code == 0, done.text
+    (item,) = json.loads(own.read_text())["install"]
+    assert item["download_info"]["url"].startswith(index)
+    assert report.is_symlink() is is_link
+    after = own.stat()
+    assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)
 
-    index: Any = None
-    Written(index, sys.stdout, sys.executable, {})._change(report, change)
-    assert own.read_text() == "of the user"
-    assert (report.is_symlink(), report.read_text()) == (False, "changed")
 
-
-def test_the_target_of_a_link_is_corrected(tmp_path: Path) -> None:
-    report, own = tmp_path / "report.json", tmp_path / "own.json"
-    own.write_text("text")
-    report.symlink_to(own)
-    index: Any = None
-    written = Written(index, sys.stdout, sys.executable, {})
-    written._change(report, lambda *_: "changed")
-    assert (report.is_symlink(), own.read_text()) == (True, "changed")
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("pylock.toml", False),
+        pytest.param("more/odd.toml", False, marks=pytest.mark.slow),
+        pytest.param("-", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_lock_is_that_of_pip_alone(
+    name: str, printed: bool, pip: Pip, tmp_path: Path
+) -> None:
+    """Paths of local projects are relative to the directory of the user's file."""
+    project = tmp_path / "more" / "project"
+    project.mkdir(parents=True)
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+        'backend-path = ["."]\n[project]\nname = "own"\nversion = "1"\n'
+    )
+    (project / "backend.py").write_text(
+        "import os\n"
+        "def prepare_metadata_for_build_wheel(folder, settings=None):\n"
+        "    place = os.path.join(folder, 'own-1.dist-info')\n"
+        "    os.mkdir(place)\n"
+        "    with open(os.path.join(place, 'METADATA'), 'w') as file:\n"
+        "        file.write('Metadata-Version: 2.1\\nName: own\\nVersion: 1\\n')\n"
+        "    return 'own-1.dist-info'\n"
+        "def build_wheel(folder, settings=None, metadata=None):\n"
+        "    raise OSError\n"
+    )
+    words = ("lock", "--no-index", "--output", name, "./more/project")
+    done = pip(*words, cwd=tmp_path)
+    assert done.code == 0, done.text
+    text = done.out if printed else (tmp_path / name).read_text()
+    alone = subprocess.run(
+        [pip.python, "-m", "pip", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env=pip.environ,
+    )
+    warning = "is not a valid lock file name"
+    assert (warning in done.err) is (warning in alone.stderr) is ("odd" in name)
+    own = alone.stdout if printed else (tmp_path / name).read_text()
+    start = text.index("lock-version")
+    assert text[start:] == own[own.index("lock-version") :]
+    assert 'path = "' in text

@@ -36,7 +36,7 @@ has the user's URL behind each local URL whose pages pip reads itself.
 
 ``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
 of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
-the pages that replace directories of links.
+the pages that replace directories of links. ``lock`` is the path for a lock file.
 """
 
 RUNNER = "NVP_RUNNABLE_PIP"
@@ -63,6 +63,8 @@ def install() -> None:
     replace_files(command.RequirementCommand, told["files"])
     download_files(session.PipSession, told["local"])
     replace_child()
+    if lock := told.get("lock"):
+        keep_lock(lock)
 
 
 def replace_places(collector: Any, told: dict[str, Any]) -> None:
@@ -238,6 +240,17 @@ def download_files(session: Any, local: str) -> None:
         return ask_server(self, method, url, *args, **options)
 
     session.request = request
+
+
+def keep_lock(path: str) -> None:
+    """Let pip write its lock file to ``path``; nvp writes that of the user.
+
+    pip also takes other things from the user's path, such as a warning.
+    """
+    lock: Any = importlib.import_module("pip._internal.commands.lock")
+    write, kind = lock.Path(path).write_text, type(lock.Path())
+    own = {"write_text": lambda _, *args, **options: write(*args, **options)}
+    lock.Path = type("Path", (kind,), own)
 
 
 def replace_child() -> None:

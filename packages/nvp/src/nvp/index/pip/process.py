@@ -129,7 +129,6 @@ class Pip:
         environ: Mapping[str, str],
         *,
         quiet: bool,
-        take: Callable[[str], object] | None = None,
         mark: str | None = None,
     ) -> int:
         """Run pip to completion, and return its exit status.
@@ -137,15 +136,11 @@ class Pip:
         Signals are sent to pip; `SystemExit` is raised when pip has ended by one.
 
         :param quiet: send pip's stdout to stderr.
-        :param take: called with each line of pip's stdout, instead of printing it.
         :param mark: a variable ``NAME=VALUE`` of ``environ`` that only this pip and its
             children have.
         :raises InputError: the interpreter cannot be run.
         """
         logger.info("running %s", " ".join([*self._base, *map(redacted, arguments)]))
-        if take is not None:
-            # The stdout of a warm process cannot be read, so start another process.
-            self.close()
         warm, self._warm = self._warm, None
         told: list[int] = []
         process: subprocess.Popen[bytes] | None = None
@@ -165,16 +160,12 @@ class Pip:
                     process = subprocess.Popen(  # noqa: S603
                         [*self._base, *arguments],
                         **stack.enter_context(_lifeline(environ)),
-                        stdout=subprocess.PIPE if take else 2 if quiet else None,
+                        stdout=2 if quiet else None,
                     )
                 except OSError as error:
                     raise _not_run(self._host, error) from None
             for number in told:  # received before the process existed
                 send(number)
-            if take is not None and process.stdout is not None:
-                with process.stdout as lines:
-                    for line in lines:
-                        take(line.decode("utf-8", "surrogateescape"))
             status = process.wait()
             if told and mark is not None:
                 from ...doctor.programs import end_strays

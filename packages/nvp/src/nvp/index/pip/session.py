@@ -118,7 +118,7 @@ class _Prepared:
     :param variables: the variables that differ from the user's.
     :param places: the user's file behind each copy.
     :param copies: the lock files that pip gets as copies.
-    :param written: corrects the files that pip writes for the user.
+    :param written: writes pip's report or lock file for the user.
     :param report: the path of pip's report, if any.
     """
 
@@ -220,16 +220,19 @@ class _Session:
         command = self.command
         copied: dict[str, str] = {}
         copies = self._make_copies(folder, copied)
-        variables = _redirect(command, self.environ, self.local_index, copies=copies)
         arguments = [word for _, *words in command.words for word in words]
-        written = self._make_written()
-        report = None
-        if written is not None:
-            arguments += written.arguments(folder)
-            report = written.report
-        elif command.command == "install":
+        report = lock = None
+        if command.command == "install":
             report = str(folder / "report.json")
             arguments += ["--report", report]
+        elif command.command == "lock":
+            lock = str(folder / "pylock.toml")
+            if command.options.output_file == "-":
+                # For both, paths in the lock file start at the current directory.
+                arguments += ["--output", "pylock.toml"]
+        variables = _redirect(
+            command, self.environ, self.local_index, copies=copies, lock=lock
+        )
         return _Prepared(
             # After "--", pip takes no argument for an option, as on the user's command
             # line, where a script may have put names that it does not trust.
@@ -237,7 +240,7 @@ class _Session:
             variables=variables,
             places={b: a for a, b in copied.items()},
             copies=copies,
-            written=written,
+            written=self._make_written(report, lock),
             report=report,
         )
 
@@ -255,7 +258,6 @@ class _Session:
         if prepared.copies is not None:
             judges = not self.selection.unchecked
             prepared.copies.fill(self.pip.python, self.environ, judges=judges)
-        written = prepared.written
         downloads = self.command.command == "download"
         folder = self.command.options.download_dir if downloads else None
         before = find_wheels_in(folder)
@@ -263,7 +265,6 @@ class _Session:
             prepared.arguments,
             {**self.environ, **prepared.variables},
             quiet=self.quiet,
-            take=written.take if written and written.is_lock_printed else None,
             mark=_find_mark(prepared.variables),
         )
         logger.info("pip ended with status %d", status)
@@ -305,7 +306,6 @@ class _Session:
         written = prepared.written
         if written is not None:
             written.restore(succeeded=done.status == 0)
-            written.flush()
         return Outcome(
             # A refused download is a failure, whatever the status of pip.
             status=1 if self.local_index.refusals else done.status,
@@ -365,11 +365,16 @@ class _Session:
             copied=copied,
         )
 
-    def _make_written(self) -> Written | None:
-        """Return the object that corrects the requested report or lock file, if any."""
+    def _make_written(self, report: str | None, lock: str | None) -> Written | None:
+        """Return the object that writes the requested report or lock file, if any.
+
+        :param report, lock: the path to which pip writes its own file.
+        :raises InputError: the user's path cannot be written.
+        """
         options = self.command.options
-        lock = options.output_file if self.command.command == "lock" else None
-        if options.json_report_file is None and lock is None:
+        path = report or lock
+        place = options.output_file if lock else options.json_report_file
+        if path is None or not place:
             return None
         from .written import Written
 
@@ -378,8 +383,9 @@ class _Session:
             sys.stderr if self.quiet else sys.stdout,  # the stream of pip's output
             self.pip.python,
             self.environ,
-            report=options.json_report_file,
-            lock=lock,
+            path=path,
+            place=place,
+            is_lock=lock is not None,
             adds=not (self.command.requires_hashes or options.limits_dates),
         )
 
@@ -390,10 +396,12 @@ def _redirect(
     local_index: LocalIndex,
     *,
     copies: LockCopies | None,
+    lock: str | None,
 ) -> dict[str, str]:
     """Return the variables that make pip use the local index.
 
     :param copies: creates the copies of lock files; ``None`` without lock files.
+    :param lock: the path to which pip writes a lock file.
     """
     pairs = command.credentials
     files = {}
@@ -412,6 +420,7 @@ def _redirect(
             x: local_index.add_links(x, pairs.get(x)) for x in command.find_links
         },
         "files": files,
+        "lock": lock,
         "pages": local_index.pages_of_pip,
     }
     # Variables, not arguments: other users can read those.

@@ -8,12 +8,13 @@ wheel that it selected. PEP 825, "Integration with pylock.toml": "either all var
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +27,6 @@ from simple_repository import model
 from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.strict_json import open_regular
 
-from ...files import real_path, replacing
 from ...metadata.requirements import Work, extras_of, holds, parse_requirement
 from ..http.urls import file_name, split_credentials
 from ..server.local_index import LocalIndex
@@ -36,8 +36,8 @@ from .installed import label_of
 from .locks import parse_toml
 from .settings import find_interpreter
 
-_START = "lock-version"
-"""The start of pip's lock file; pip prints other lines before it."""
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
+"""The flag with which opening a pipe does not wait for its reader."""
 
 _FILE_URL = re.compile(r"\"(file:[^\"]*\.(?:whl|tar\.gz|zip))\"")
 
@@ -51,17 +51,22 @@ Versions = Mapping[str, "str | None"]
 
 
 class Written:
-    """Replaces the temporary URLs in pip's reports and lock files.
+    """Replaces the temporary URLs in pip's report or lock file.
 
-    pip writes to a file or to stdout. Output for a pipe or a device is corrected before
-    it is written there, because it cannot be read back.
+    pip writes the file into a private directory, since these URLs are secret. The
+    corrected text is written to the user's path once, in the way of pip, which follows
+    links: only what the user's pip says is written there, and nothing of that path is
+    read.
 
     :param stream: the stream to which pip's output is printed.
     :param python: the target interpreter of pip.
-    :param report: the path of the user's report; ``-`` for ``stream``.
-    :param lock: the path of the user's lock file; ``-`` for ``stream``.
+    :param path: the path of pip's own file, in the private directory.
+    :param place: the path that the user gave; ``-`` for ``stream``.
+    :param is_lock: whether pip writes a lock file, not a report.
     :param adds: whether the lock file gets the other usable variants. It must not if
         hashes or dates limit the files of the run.
+    :raises InputError: the user's path cannot be written. pip alone would fail after it
+        has resolved the requirements, and before it installs.
     """
 
     def __init__(
@@ -71,23 +76,23 @@ class Written:
         python: str,
         environ: Mapping[str, str],
         *,
-        report: str | None = None,
-        lock: str | None = None,
+        path: str,
+        place: str,
+        is_lock: bool,
         adds: bool = True,
     ) -> None:
         self._adds = adds
         self._local_index = local_index
         self._stream = stream
         self._find_interpreter = cache(lambda: find_interpreter(python, environ))
-        self._wanted = report
-        self._lock = lock
-        self._printed: list[str] = []
+        self._path = Path(path)
+        self._place = place
+        self._is_lock = is_lock
         self._variants: set[tuple[str, str]] = set()
-        self.report = report
-        """The path of pip's report, if any."""
-        self.is_lock_printed = lock is not None and not _is_file(lock)
-        """Whether pip prints a lock file."""
         self.remarks: list[str] = []
+        if place != "-":
+            with _writing(place):
+                _check_place(place)
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -96,87 +101,42 @@ class Written:
             f"{project} ({label})" for project, label in sorted(self._variants)
         )
 
-    def arguments(self, folder: Path) -> list[str]:
-        """Return arguments that make pip write its output where it can be read back.
-
-        :param folder: the directory for this output.
-        """
-        arguments = []
-        if self._wanted is not None and not _is_file(self._wanted):
-            self.report = str(folder / "report.json")
-            arguments += ["--report", self.report]
-        if self.is_lock_printed:
-            arguments += ["--output", "-"]
-        return arguments
-
-    def take(self, line: str) -> None:
-        """Print a line of pip's stdout, or collect it if it belongs to a lock file."""
-        if self._printed or line.startswith(_START):
-            self._printed.append(line)
-        else:
-            self._print(line)
-
     def restore(self, *, succeeded: bool) -> None:
-        """Correct pip's files; call this while the local index is serving.
+        """Write the user's file; call this while the local index is serving.
 
         :param succeeded: whether pip succeeded. Otherwise pip writes no lock file, but
             may have written a report, because it does so before it installs.
-        :raises InputError: a pipe or a device cannot be written.
+        :raises InputError: the file cannot be written.
         """
-        if self.report is not None and (succeeded or os.path.isfile(self.report)):
-            path = Path(self.report)
-            self._change(path, self._put_back)
-            if self._wanted is not None and self._wanted != self.report:
-                self._write(self._wanted, path.read_text(encoding="utf-8"))
-        if self._lock is None or not succeeded:
-            return
-        if self.is_lock_printed:
-            text = self._complete("".join(self._printed), "the lock file")
-            self._printed.clear()
-            self._write(self._lock, text)
-        else:
-            self._change(Path(self._lock), self._complete)
+        if succeeded or self._path.exists():
+            self._write(self._complete if self._is_lock else self._put_back)
 
     def restore_urls(self) -> None:
-        """Correct only the URLs in pip's files, after a signal that ended pip."""
-        for path in filter(None, (self._wanted, self._lock)):
-            if os.path.isfile(path):  # opening a pipe could wait for its reader
-                self._change(Path(path), self._put_back)
+        """Write the user's file with the original URLs, after a signal to pip."""
+        if self._path.exists():
+            with suppress(InputError):
+                self._write(self._put_back, waits=False)
 
-    def flush(self) -> None:
-        """Print the lines that were collected but not written."""
-        self._print("".join(self._printed))
-        self._printed.clear()
+    def _write(self, change: Callable[[str, str], str], *, waits: bool = True) -> None:
+        """Write the user's file.
 
-    def _write(self, path: str, text: str) -> None:
-        """Write to the stream, a pipe or a device.
-
-        :raises InputError: the target cannot be written.
+        :param waits: wait for the reader of a pipe, as pip does.
         """
-        if path == "-":
+        with _writing(self._place):
+            content = self._path.read_bytes()
+        name = f"the {self._path.stem}" if self._place == "-" else self._place
+        text = change(content.decode("utf-8", "surrogateescape"), name)
+        if self._place == "-":
             self._print(text if text.endswith("\n") else f"{text}\n")  # as pip does
             return
-        try:
-            with open(path, "wb") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-        except OSError as error:
-            message = f"cannot be written: {error.strerror}"
-            raise InputError(message, path=path, hint="name a file") from None
-
-    def _change(self, path: Path, change: Callable[[str, str], str]) -> None:
-        try:
-            # A stranger may have put a pipe in place of the file, and may put a link
-            # there after the file was read.
-            place = real_path(path)
-            with open_regular(place) as file:
-                text = file.read().decode()
-            changed = change(text, str(path))
-            if changed != text:
-                with replacing(place, follows=False) as new:
-                    new.write(changed.encode())
-        except (OSError, ValueError, InputError) as error:
-            reason = getattr(error, "message", error)
-            self.remarks.append(f"{path}: the URLs could not be restored: {reason}")
+        flag = 0 if waits else _NO_WAIT
+        with (
+            _writing(self._place),
+            open(
+                self._place, "wb", opener=lambda x, y: os.open(x, y | flag, 0o666)
+            ) as file,
+        ):
+            file.write(text.encode("utf-8", "surrogateescape"))
 
     def _print(self, text: str) -> None:
         # Write bytes, because pip's output may be invalid in the stream's encoding.
@@ -300,15 +260,34 @@ class Written:
         )
 
 
-def _is_file(path: str) -> bool:
-    """Return whether a path is something other than a pipe, a device or ``-``."""
-    if path == "-":
-        return False
+@contextmanager
+def _writing(place: str) -> Iterator[None]:
+    """Replace an error of the system with one that names the user's path."""
     try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):
-        return True  # pip creates the file or reports an error
-    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+        yield
+    except (OSError, ValueError) as error:
+        # A path with a NUL byte raises ValueError, which has no strerror.
+        message = f"cannot be written: {getattr(error, 'strerror', None) or error}"
+        raise InputError(message, path=place, hint="name a file") from None
+
+
+def _check_place(place: str) -> None:
+    """Check that pip could write a file, without a change.
+
+    Pipes and devices are not opened: their readers would notice it.
+
+    :raises OSError, ValueError: pip could not write the file.
+    """
+    try:
+        mode = os.stat(place).st_mode
+    except FileNotFoundError:
+        folder = os.path.dirname(os.path.realpath(place))
+        os.stat(folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+    else:
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            os.close(os.open(place, os.O_WRONLY | _NO_WAIT))
 
 
 def _hashes_of(file: model.File) -> dict[str, str]:
