@@ -162,7 +162,8 @@ def start(
     picks: list[tuple[str, str | None]] = []
     waits: list[str] = []
     client = Client(
-        settings or Settings(timeout=30, deadline=60, trust_env=False),
+        settings
+        or Settings(timeout=30, deadline=60, trust_env=False, trusts_pages=True),
         ask_credentials=ask_credentials,
     )
     local_index = LocalIndex(

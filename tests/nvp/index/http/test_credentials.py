@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from support.index_server import start_server
+from support.loopback import start
 from support.range_server import Answer, serve_answers
 
 from nvp.index.http.blocking import BlockingClient
@@ -264,3 +265,57 @@ def test_a_password_is_encoded_as_by_pip(password: str, sent: bytes) -> None:
     asyncio.run(read())
     assert len(heads) == 3
     assert all(b"uthorization: Basic " + base64.b64encode(sent) in x for x in heads)
+
+
+@pytest.mark.parametrize("status", [200, 404, 503])
+def test_a_redirect_away_and_back_stops_an_installer(status: int) -> None:
+    """uv sends the login again, and so may get another page than this program."""
+    page, away, back = "/simple/torch/", "/away/", "/back/"
+    answers = {back: Answer(status=status, body=b"<!DOCTYPE html>", kind="text/html")}
+    others: dict[str, Answer] = {}
+    with serve_answers(answers) as index, serve_answers(others) as other:
+        answers[page] = Answer(status=302, headers={"Location": other.url + away})
+        others[away] = Answer(status=302, headers={"Location": index.url + back})
+        url = f"{index.url}/simple/"
+        with start(url.replace("//", "//user:secret@", 1)) as running:
+            assert running.page().text.startswith("error: ")
+        # Without a login, the installer gets what this program gets.
+        with start(url) as running:
+            assert running.page().status == (200 if status == 200 else 302)
+
+
+@pytest.mark.parametrize(
+    ("index", "place", "is_own"),
+    [
+        ("https://h.example:443/a/", "https://h.example/a/x/", True),
+        ("http://h.example/a/", "http://H.example:80/b/", True),
+        ("https://b\xfccher.example/a/", "https://xn--bcher-kva.example/a/", True),
+        ("http://h.example/a/", "https://h.example/a/", True),
+        ("http://h.example:80/a/", "https://h.example:443/a/", True),
+        ("http://h.example:81/a/", "https://h.example/a/", False),
+        ("http://h.example:81/a/", "https://h.example:81/a/", False),
+        ("https://h.example/a/", "http://h.example/a/", False),
+        ("http://[::1]/a/", "https://[::1]/a/", True),
+        ("https://h.example/a/", "https://h.example.org/a/", False),
+    ],
+)
+def test_one_server_under_several_names(index: str, place: str, is_own: bool) -> None:
+    """An installer elsewhere must not read, without a login, what needs the login."""
+    client = Client(Settings(trust_env=False)).only(index)
+    client.add_credentials(index, ("user", "secret"))
+    assert client.identifies(place) is is_own
+    assert client.has_credentials(place) is is_own
+
+
+@pytest.mark.parametrize("port", ["", ":80"])
+def test_a_redirect_to_a_server_with_a_login_for_its_other_scheme(port: str) -> None:
+    """pip knows a login by the host and the port, whatever the scheme."""
+    target = "https://private.example/simple/torch/"
+    answers = {"/simple/torch/": Answer(status=302, headers={"Location": target})}
+    private = f"http://user:secret@private.example{port}/simple/"
+    settings = Settings(plain_http=True, trusts_pages=True, trust_env=False)
+    with (
+        serve_answers(answers) as public,
+        start(f"{public.url}/simple/", private, settings=settings) as running,
+    ):
+        assert running.page().text.startswith("error: ")

@@ -20,6 +20,7 @@ from support.range_server import Answer, RangeServer, serve_answers
 
 from nvidia_variant_provider.errors import InputError
 from nvp.index.http.client import Client
+from nvp.index.http.urls import Settings
 from nvp.index.selection import pieces
 from nvp.index.selection.pieces import is_of_index
 
@@ -222,7 +223,7 @@ class TestFiles:
         """An installer that trusts it must not use the next index."""
         with (
             serve(folder, tls=Authority(tmp_path).context) as url,
-            start(url) as running,
+            start(url, settings=Settings(trust_env=False)) as running,
         ):
             assert running.page().text.startswith("error: ")
             # Poetry before 2.2 reads the text as a page without files.

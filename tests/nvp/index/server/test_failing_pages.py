@@ -420,10 +420,14 @@ def test_a_page_may_be_another_for_a_client_certificate(
 
 
 @pytest.mark.parametrize("answers", [True, False])
-def test_an_installer_elsewhere_gets_no_page_of_this_machine(answers: bool) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "[::ffff:127.0.0.1]"])
+def test_an_installer_elsewhere_gets_no_page_of_this_machine(
+    host: str, answers: bool
+) -> None:
     """It cannot read the page, so it must not take that of its next index."""
     with serve_answers({PAGE: Answer(status=404)}) as other:
         target = f"{other.url if answers else 'http://127.0.0.1:9'}{PAGE}"
+        target = target.replace("127.0.0.1", host)
         moved = Answer(status=302, headers={"Location": target})
         with (
             serve_answers({PAGE: moved}) as server,

@@ -263,8 +263,7 @@ class TestMarkers:
             (warning,) = running.warnings
             assert warning.startswith(
                 "torch 2.8.0: variant cu128 is passed over, because its METADATA "
-                "cannot be read, and may have variant markers that no released "
-                "installer reads: "
+                "cannot be read or used: "
             )
             assert reason in warning
             running.page()

@@ -307,10 +307,10 @@ def test_a_page_that_is_large_when_unpacked_waits_for_its_turn(
         status=200, url="", headers=headers, body=b"", raw=gzip.compress(body)
     )
 
-    async def unpack() -> bytes | None:
-        return await replies.unpack(reply, 50_000, Turns(asyncio.Lock()))
+    async def unpack() -> CompleteResponse:
+        return await replies.unpack(reply, "", 50_000, Turns(asyncio.Lock()))
 
-    assert asyncio.run(unpack()) == body
+    assert asyncio.run(unpack()).body == body
     assert seen == [20_000, *(["turn", 50_000] if size > 20_000 else [])]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -38,6 +39,7 @@ from .replies import (
     decode,
     find_target,
     is_of_tls,
+    leading_to,
     make_reply,
     not_allowed,
     pause_before,
@@ -68,15 +70,14 @@ AskCredentials = Callable[[str], "tuple[str, str] | None"]
 """Returns user name and password for a URL from the keyring, if any."""
 
 _REDIRECTS = 10
+_HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
+_SCHEME = re.compile(r"\Ahttps?:")
+
 _AT_ONCE = 64
 """The maximum number of complete responses, such as pages, at a time from a server."""
 
 _IN_ALL = 96
 """The same for all servers: a page can name many, and each needs a file descriptor."""
-
-_UNPACKED, _RATIO = 8 * 1024 * 1024, 100
-"""The maximum size of an unpacked response in bytes, or in bytes for each compressed
-byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
 
 
 class Client:
@@ -141,17 +142,23 @@ class Client:
         other._only = index
         return other
 
-    def _identifies(self, url: str) -> bool:
-        """Return whether requests for ``url`` may identify the user."""
-        return self._only is None or server_of(url) == server_of(self._only)
+    def identifies(self, url: str) -> bool:
+        """Return whether requests for ``url`` may identify the user.
+
+        An index may redirect to itself on HTTPS; see `authorization_after`.
+        """
+        if self._only is None:
+            return True
+        server, own = server_of(url), server_of(self._only)
+        return server in (own, _HTTP.sub("https:", own))
 
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials."""
-        return self._identifies(url) and self._scope(url) in self._credentials
+        return self.identifies(url) and self._scope(url) in self._credentials
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
-        if self._only is not None and self._identifies(url):
+        if self._only is not None and self.identifies(url):
             url = self._only  # pages and files of an index have one login
         return nearest_url(url, self._credentials) or f"{server_of(url)}/"
 
@@ -256,16 +263,7 @@ class Client:
                 error.reply = replace(part, body=decode(part, limit) or b"")
             raise
         logger.debug("%s: read %d bytes", redacted(url), len(raw))
-        reply = replace(reply, raw=bytes(raw))
-        found: bytes | None = reply.raw
-        if "content-encoding" in reply.headers:
-            limit = min(limit, max(_UNPACKED, _RATIO * len(raw)))
-            found = await unpack(reply, limit, turn)
-        if found is None:
-            raise UpstreamError("cannot be decompressed", url, reply=reply)
-        if len(found) > limit:
-            raise too_large(url, limit)
-        return replace(reply, body=found)
+        return await unpack(replace(reply, raw=bytes(raw)), url, limit, turn)
 
     @asynccontextmanager
     async def stream(
@@ -305,7 +303,7 @@ class Client:
             proxy = find_proxy(self.settings, str(error.request.url))
             failure = translate_error(error, url, self.settings.timeout, proxy)
             if is_of_tls(error):  # after a `PassingError`, pip uses the next index
-                reply = self._leave_to_installer(url)
+                reply = leading_to(url) if self.trusts_pages else None
                 failure = UpstreamError(failure.message, url, reply=reply)
             raise failure from None
         except (httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
@@ -334,18 +332,25 @@ class Client:
             if not response.has_redirect_location:
                 return response
             await response.aclose()
-            url = find_target(response)
-            away = away or ("" if self._identifies(url) else url)
-            moved = replace(make_reply(response), headers={"location": away or url})
-            logger.debug("redirected to %s", redacted(url))
-            if not self._identifies(url) and (known := self._find_known(url)):
-                message = "redirects to a server to which only you can log in"
-                reply = moved if known == find_netrc(self.settings.netrc, url) else None
-                raise UpstreamError(message, start, hint="serve that URL", reply=reply)
+            try:
+                url = find_target(response)
+            except UpstreamError as error:
+                error.reply = error.reply if self.trusts_pages else None
+                raise
             # A public server may be between two servers that are not.
             if not all([await self.may_lead(place, url) for place in places]):
                 message = "redirects to a server that only this machine can reach"
-                raise UpstreamError(message, start, hint="tell its owner", reply=moved)
+                raise UpstreamError(message, start, hint="tell its owner")
+            is_own = self.identifies(url)
+            known = None if is_own and not away else self._find_known(url)
+            away = away or ("" if is_own else url)
+            moved = replace(make_reply(response), headers={"location": away or url})
+            logger.debug("redirected to %s", redacted(url))
+            if known:  # installers may log in after a redirect, also back to the index
+                message = "redirects to a server to which only you can log in"
+                by_netrc = not is_own and known == find_netrc(self.settings.netrc, url)
+                reply = moved if by_netrc else None
+                raise UpstreamError(message, start, hint="serve that URL", reply=reply)
             places.append(url)
         raise UpstreamError(f"more than {_REDIRECTS} redirects", start, reply=moved)
 
@@ -359,7 +364,7 @@ class Client:
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
         pair, sent = own, authorization_after(before, url)
-        identifies = self._identifies(url)
+        identifies = self.identifies(url)
         if before is None and identifies:
             pair = own or self._credentials.get(self._scope(url))
         # A user name without a password may be a token, or its password may be in the
@@ -383,8 +388,11 @@ class Client:
         return pair is not None and (bool(pair[1]) or is_given)
 
     def _find_known(self, url: str) -> tuple[str, str] | None:
-        nearest = nearest_url(url, self._credentials) or ""
-        return self._credentials.get(nearest) or find_netrc(self.settings.netrc, url)
+        # pip knows credentials by host and port, whatever the scheme.
+        for same in (url, _SCHEME.sub("http:", url), _SCHEME.sub("https:", url)):
+            if nearest := nearest_url(same, self._credentials):
+                return self._credentials[nearest]
+        return find_netrc(self.settings.netrc, url)
 
     def _find_netrc(self, url: str) -> tuple[str, str] | None:
         pair = find_netrc(self.settings.netrc, url)
@@ -421,7 +429,7 @@ class Client:
         is_plain = urlsplit(url).scheme == "http"
         verify = None if is_plain else not self.settings.is_trusted(url)
         proxy = find_proxy(self.settings, url)
-        kind = verify, self._identifies(url)
+        kind = verify, self.identifies(url)
         if (kind, proxy) not in self._clients:
             # Load the certificates of the system only once, because loading is slow.
             if kind not in self._contexts:
@@ -430,21 +438,9 @@ class Client:
                 try:
                     self._contexts[kind] = make_tls_context(own, url, verify=verify)
                 except UpstreamError as error:
-                    error.reply = self._leave_to_installer(url)
+                    error.reply = leading_to(url) if self.trusts_pages else None
                     raise
             self._clients[kind, proxy] = make_connections(
                 self.settings, self._contexts[kind], proxy, url, finder=self._nearness
             )
         return self._clients[kind, proxy]
-
-    def _leave_to_installer(self, url: str) -> CompleteResponse | None:
-        """Return a redirect to the server, as the reply for an installer.
-
-        The installer may have other certificates, ciphers or trusted hosts than this
-        program. It then reads the page itself, or fails as without this program.
-        """
-        if not self.trusts_pages:
-            return None
-        url = split_credentials(url)[0]
-        headers = {"location": url}
-        return CompleteResponse(status=302, url=url, headers=headers, body=b"")

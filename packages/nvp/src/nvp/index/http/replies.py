@@ -12,6 +12,7 @@ import time
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -59,6 +60,11 @@ _FIRST = 0.5
 
 _LONGEST = 60.0
 """The longest wait before a retry, in seconds, whatever the server requests."""
+
+
+_UNPACKED, _RATIO = 8 * 1024 * 1024, 100
+"""The maximum size of an unpacked response in bytes, or in bytes for each compressed
+byte, if that is more. Pages have a ratio of 10; many at once could take all memory."""
 
 
 async def send(
@@ -129,6 +135,17 @@ def make_reply(response: httpx.Response) -> CompleteResponse:
         body=b"",
         away=response.extensions.get("away", ""),
     )
+
+
+def leading_to(url: str) -> CompleteResponse:
+    """Return a redirect to a server, as the reply for an installer.
+
+    The installer may have other certificates, ciphers or trusted hosts than this
+    program. It then reads the page itself, or fails as without this program.
+    """
+    url = split_credentials(url)[0]
+    headers = {"location": url}
+    return CompleteResponse(status=302, url=url, headers=headers, body=b"")
 
 
 def decode(reply: CompleteResponse, limit: int) -> bytes | None:
@@ -266,16 +283,26 @@ def is_of_tls(error: httpx.HTTPError) -> bool:
 
 
 async def unpack(
-    reply: CompleteResponse, limit: int, turn: Turn | None
-) -> bytes | None:
-    """Decompress a body as `decode` does, and a large one only when it is its turn."""
-    first = limit if turn is None else min(limit, LARGE)
-    found = await asyncio.to_thread(decode, reply, first)
-    if turn is not None and found is not None and first < min(limit, len(found)):
-        del found
-        await turn.take()
-        found = await asyncio.to_thread(decode, reply, limit)
-    return found
+    reply: CompleteResponse, url: str, limit: int, turn: Turn | None
+) -> CompleteResponse:
+    """Add the body, decompressed by `decode`; a large one waits for its turn.
+
+    :raises UpstreamError: the body cannot be decompressed, or is too large.
+    """
+    found: bytes | None = reply.raw
+    if "content-encoding" in reply.headers:
+        limit = min(limit, max(_UNPACKED, _RATIO * len(reply.raw)))
+        first = limit if turn is None else min(limit, LARGE)
+        found = await asyncio.to_thread(decode, reply, first)
+        if turn is not None and found is not None and first < min(limit, len(found)):
+            del found
+            await turn.take()
+            found = await asyncio.to_thread(decode, reply, limit)
+    if found is None:
+        raise UpstreamError("cannot be decompressed", url, reply=reply)
+    if len(found) > limit:
+        raise too_large(url, limit)
+    return replace(reply, body=found)
 
 
 def without_frames(error: E) -> E:

@@ -306,7 +306,14 @@ def server_of(url: str) -> str:
 @lru_cache(maxsize=1024)
 def _server_of(url: str) -> str:
     parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
+    host = parts.netloc.rpartition("@")[2].lower()
+    if ":" in host or not host.isascii():
+        import httpx
+
+        # Responses have the URL in this form: in ASCII, and without a default port.
+        with suppress(httpx.InvalidURL, ValueError):
+            host = httpx.URL(url).netloc.decode("ascii")
+    return f"{parts.scheme}://{host}"
 
 
 def nearest_url(url: str, known: Iterable[str]) -> str | None:
@@ -388,12 +395,9 @@ def _join(reference: str, base: str) -> str | None:
 
 def is_text(value: Any) -> bool:
     """Return whether a value is text without lone surrogates, which JSON allows."""
-    if not isinstance(value, str):
-        return False
-    try:
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
+    with suppress(UnicodeEncodeError):
+        return isinstance(value, str) and (value.isascii() or bool(value.encode()))
+    return False
 
 
 def is_file_name(name: str) -> bool:
@@ -439,10 +443,8 @@ class IndexFile:
 def local_file(path: str, sha256: str | None = None) -> IndexFile:
     """Return the entry of a local file; errors are reported when the file is read."""
     time = size = None
-    try:
+    with suppress(OSError, ValueError):
         status = os.stat(path)
         time, size = status.st_mtime, status.st_size
-    except (OSError, ValueError):
-        pass
     name = os.path.basename(path)
     return IndexFile(name=name, url=path, time=time, sha256=sha256, size=size)

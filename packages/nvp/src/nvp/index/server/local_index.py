@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError, redacted
 
 from ..http.client import Client
+from ..http.connecting import Nearness
 from ..http.urls import file_name, is_http, split_credentials
 from ..selection.component import VariantRepository, select
 from ..selection.options import Selection
@@ -36,7 +38,7 @@ from .places import (
     make_upstream,
     names_in,
 )
-from .responses import Access, Source
+from .responses import ANY_HOST, Access, Source
 from .server import Server
 from .upstream import Upstream, is_distribution
 
@@ -295,20 +297,29 @@ class LocalIndex:
         repository: VariantRepository,
         upstream: Upstream,
     ) -> Source:
+        access = replace(self._access, direct=self._gives_urls(url))
         # Keep records only for a local run: a permanent server would collect too many.
-        remembers = self._access.local
+        remembers = access.local
         return Source(
             path=path,
             url=url,
             upstream=upstream,
             repository=repository,
             client=self._client.only(upstream.identifies),
-            access=self._access,
+            access=access,
             originals=self._originals if remembers else None,
             passing=self.passing,
             rewritten=self.rewritten if remembers else None,
             kept=self._kept,
         )
+
+    def _gives_urls(self, url: str) -> bool:
+        """Return whether installers may get URLs that an index names."""
+        if self._access.hosts != ANY_HOST or not is_http(url):
+            return self._access.direct
+        # If the index is on this machine, its URLs may mean the machine of the client.
+        near = asyncio.run(self._client.find_nearness(url))
+        return self._access.direct and near != Nearness.MACHINE
 
     def _find_upstreams(self) -> list[SimpleRepository]:
         """Return the upstreams; if hashes are required, wrap them to compute hashes."""

@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import urlsplit
 
 import httpx
 from h11 import LocalProtocolError
@@ -42,7 +41,6 @@ from ..http.urls import (
     UpstreamError,
     is_http,
     is_loopback,
-    server_of,
 )
 from ..selection.component import VariantRepository
 from .kept_pages import KeptPages
@@ -425,9 +423,9 @@ class Source:
             return error
         place = reply.away or reply.url
         # A server to which the index leads may show its page only to the installer.
+        is_away = not self.client.identifies(place)
         is_page = is_http(place) and (
-            reply.status < 300
-            or (reply.status >= 400 and server_of(place) != server_of(self.url))
+            reply.status < 300 or (reply.status >= 400 and is_away)
         )
         if is_page and (reply.is_whole or reply.away):
             if self.is_reachable(place):
@@ -443,8 +441,7 @@ class Source:
     def _is_lost(self, url: str) -> bool:
         """Return whether installers must not get a URL from this server.
 
-        Either the URL needs credentials, or it would mean the machine of the installer.
+        Either the URL needs credentials, or it may mean the machine of the installer.
         """
-        if self.access.hosts == ANY_HOST and is_loopback(urlsplit(url).hostname or ""):
-            return True
-        return self.client.has_credentials(url)
+        is_near = self.access.hosts == ANY_HOST and not self.access.direct
+        return is_near or self.client.has_credentials(url)
