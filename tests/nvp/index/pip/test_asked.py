@@ -17,6 +17,8 @@ from nvp.metadata.requirements import parse_requirement
 
 A, B = "a" * 64, "b" * 64
 
+POSIX = pytest.mark.skipif(os.name == "nt", reason="this system has no named pipes")
+
 Understand = Callable[..., PipCommand]
 
 EVERY_PIP = pytest.mark.parametrize(
@@ -142,6 +144,35 @@ def test_hashes_are_required(text: str, required: bool, understand: Understand) 
     command = understand("-r", "r.txt", files={"r.txt": text}, version=PIPS[-1])
     assert command.requires_hashes is required
     assert find_hashes(command.asked) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "limits"),
+    [
+        ("-r r.txt", "x", False),
+        ("-r r.txt --no-require-hashes", f"x==1 --hash=sha256:{A}", True),
+        ("-r reqs.toml", f"x==1 --hash=sha512:{A}{A}", True),
+        ("-c pylock.toml", f"x==1 --hash=sha512:{A}{A}", True),
+        ("-r https://a.example/r.txt", "", True),
+        ("-c HTTPS://a.example/pylock.toml", "", True),
+        ("-r r.txt", "x\n-c https://a.example/c.txt", True),
+        ("-r r.txt", "x\n-c %sc.txt", False),
+        pytest.param("-r r.txt", "x\n-r pipe", True, marks=POSIX),
+        pytest.param("-r r.txt", "x\n-r %spipe", True, marks=POSIX),
+        pytest.param("-r pipe", "", True, marks=POSIX),
+    ],
+)
+def test_a_file_that_only_pip_reads_may_have_hashes(
+    words: str, text: str, limits: bool, understand: Understand, tmp_path: Path
+) -> None:
+    if "pipe" in words + text:
+        os.mkfifo(tmp_path / "pipe")
+    text = text.replace("%s", f"{tmp_path.as_uri()}/")
+    files = {"r.txt": text, "reqs.toml": text, "c.txt": "x<9"}
+    files["pylock.toml"] = text
+    command = understand(*words.split(), files=files, version=PIPS[-1])
+    assert command.limits_hashes is limits
+    assert {item.project for item in command.asked} <= {"x"}
 
 
 @EVERY_PIP

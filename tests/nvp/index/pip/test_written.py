@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.builds import gpu_build, metadata
-from support.index_server import serve
 from support.loopback import JSON
 from support.processes import Pip
 from support.range_server import Answer, serve_answers
-from support.wheels import publish, stub_wheel
+from support.wheels import publish
 
 from nvp.index.pip.locks import parse_toml
 
@@ -26,7 +25,7 @@ def find_hash(path: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", ["hashes", "dates", "nothing"])
+@pytest.mark.parametrize("by", ["hashes", "url", "dates", "nothing"])
 def test_a_lock_has_no_file_that_the_user_excludes(
     by: str, pip: Pip, tmp_path: Path
 ) -> None:
@@ -45,13 +44,17 @@ def test_a_lock_has_no_file_that_the_user_excludes(
     page = {"meta": {"api-version": "1.1"}, "name": "torch", "files": listed}
     answers = {f"/files/{file.name}": Answer(body=file.read_bytes()) for file in files}
     answers["/simple/torch/"] = Answer(body=json.dumps(page).encode(), kind=JSON)
-    (older,) = (file for file in files if file.name == OLDER)
+    older, newer = (x for x in files if x.name.endswith(("cu126.whl", "cu128.whl")))
+    given = f"torch==1.0 --hash=sha256:{find_hash(newer)}\n"
+    answers["/given.txt"] = Answer(body=given.encode(), kind="text/plain")
     requirements, lock = tmp_path / "requirements.txt", tmp_path / "pylock.toml"
     given = f" --hash=sha256:{find_hash(older)}" if by == "hashes" else ""
     requirements.write_text(f"torch==1.0{given}\n")
     words = ("--uploaded-prior-to", "2026-06-01") if by == "dates" else ()
     with serve_answers(answers) as server:
         index = f"{server.url}/simple/"
+        if by == "url":
+            requirements.write_text(f"-r {server.url}/given.txt\n")
         own = ("lock", "-i", index, "--no-deps", "-r", requirements, "--output", lock)
         machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
         done = pip(*own, *words, *machine, forced=False)
@@ -61,17 +64,16 @@ def test_a_lock_has_no_file_that_the_user_excludes(
     if by == "nothing":
         assert len(names) == 3
     else:
-        assert names == [OLDER]
+        assert names == [newer.name if by == "url" else OLDER]
         assert package["variants-json"]["variants"]
         assert "no other variants are added" in done.err
 
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_nothing_of_the_users_path_is_read_or_replaced(
-    is_link: bool, pip: Pip, tmp_path: Path
+    is_link: bool, pip: Pip, index: str, tmp_path: Path
 ) -> None:
     """Another user who can write the directory would choose what the user writes."""
-    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
     own, report = tmp_path / "own.json", tmp_path / "report.json"
     own.write_text("of a stranger" * 1000)
     own.chmod(0o640)
@@ -79,11 +81,11 @@ def test_nothing_of_the_users_path_is_read_or_replaced(
     if is_link:
         report.symlink_to(own)
     place = report if is_link else own
-    with serve(tmp_path / "index") as index:
-        done = pip("install", "-i", index, "--dry-run", "--report", place, "kern")
+    words = ("--no-deps", "--dry-run", "--report", place)
+    done = pip("install", "-i", index, *words, "torch")
     assert done.code == 0, done.text
     (item,) = json.loads(own.read_text())["install"]
-    assert item["download_info"]["url"].startswith(index)
+    assert item["download_info"]["url"].startswith(f"{index}torch/")
     assert report.is_symlink() is is_link
     after = own.stat()
     assert (after.st_ino, after.st_mode) == (before.st_ino, before.st_mode)

@@ -93,6 +93,8 @@ class PipCommand:
     :param asked: the requirements whose markers hold, also from included files; paths
         and URLs without a name are left out.
     :param requires_hashes: whether pip accepts only files with the given hashes.
+    :param limits_hashes: whether hashes limit the files of the run, as far as is known:
+        files that only pip reads may have some.
     :param credentials: the user and password that pip finds for each index.
     :param indexes: the URLs of the indexes, in pip's order, also those in files.
     :param find_links: the values of ``--find-links``, also those in files: directories,
@@ -108,6 +110,7 @@ class PipCommand:
     positional: Sequence[str] = ()
     asked: Sequence[Asked] = ()
     requires_hashes: bool = False
+    limits_hashes: bool = False
     credentials: Mapping[str, tuple[str, str]] = field(default_factory=dict, repr=False)
     indexes: Sequence[str] = field(default=(), repr=False)
     find_links: Sequence[str] = field(default=(), repr=False)

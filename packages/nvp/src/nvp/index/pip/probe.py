@@ -23,9 +23,9 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import runpy
 import signal
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +39,9 @@ NO_PIP = 66
 """The exit status of an interpreter without a pip."""
 
 HOOKS = "NVP_PIP_HOOKS"  # a copy of HOOKS in hooks.py
+
+LOCK = re.compile(r"(?!(?i:https?:))(?s:.*[/\\])?pylock(\.[^./\\]+)?\.toml(\[.*\])?")
+"""The path of a lock file, perhaps with extras, which nvp reads itself."""
 
 LIFELINE = "NVP_LIFELINE"
 """A variable with the descriptor for `end_with_parent`."""
@@ -154,28 +157,34 @@ def find_requirements(
     include. Like pip, read constraints first: files change ``finder`` in this order.
 
     :returns: ``lines``, each ``{"text", "hashes", "is_constraint"}`` with the hashes
-        keyed by algorithm; ``requires_hashes``: whether pip requires these hashes; and
-        ``trusted_hosts``: the hosts that files trust.
+        keyed by algorithm; ``requires_hashes``: whether pip requires these hashes;
+        ``limits_hashes``: whether there are or may be hashes; and ``trusted_hosts``:
+        the hosts that files trust.
     """
     texts = filter(counts, [*positional, *read_groups(options)])
     lines = [{"text": text, "hashes": {}, "is_constraint": False} for text in texts]
     given = False
-    trusted: list[str] = []
+    local = Offline()
     files = [(name, True) for name in getattr(options, "constraints", None) or ()]
     files += [(name, False) for name in getattr(options, "requirements", None) or ()]
     # Copy the options, because files may add to lists that all parsers share.
     options = copy.deepcopy(options) if files else options
     for name, is_constraint in files:
-        for item in read_file(name, is_constraint, options, finder, trusted):
+        for item in read_file(name, is_constraint, options, finder, local):
             hashes = (item.options or {}).get("hashes") or {}
             given = given or bool(hashes)
             if not item.is_editable and counts(item.requirement):
                 line = {"text": item.requirement, "hashes": hashes}
                 lines.append({**line, "is_constraint": item.constraint})
+    required = bool(getattr(options, "require_hashes", False))
     # --no-require-hashes makes the hashes of files optional.
-    given = given and not getattr(options, "no_require_hashes", False)
-    required = given or getattr(options, "require_hashes", False)
-    return {"lines": lines, "requires_hashes": bool(required), "trusted_hosts": trusted}
+    optional = getattr(options, "no_require_hashes", False)
+    return {
+        "lines": lines,
+        "requires_hashes": required or (given and not optional),
+        "limits_hashes": required or given or local.missed,
+        "trusted_hosts": local.trusted,
+    }
 
 
 def read_groups(options: Any) -> list[str]:
@@ -191,51 +200,54 @@ def read_groups(options: Any) -> list[str]:
 
 
 def read_file(
-    name: str, is_constraint: bool, options: Any, finder: Any, trusted: list[str]
+    name: str, is_constraint: bool, options: Any, finder: Any, local: Offline
 ) -> Iterator[Any]:
     """Yield the requirements in a file, up to the first invalid line.
 
     pip reports the invalid line when it runs.
 
-    :param finder, trusted: receive the options of the file, and the trusted hosts.
+    :param finder, local: receive the options of the file.
     """
-    from pip._internal.req import req_file
+    from pip._internal.utils.urls import url_to_path
 
-    # Skip lock files, which are TOML files, and pipes, which can be read only once.
-    if name.partition("[")[0].endswith(".toml") or is_pipe(name):
+    known: Any = importlib.import_module("pip._internal.req.req_file")
+    read = known.get_file_content
+    if LOCK.fullmatch(name) and not is_constraint:
         return
-    session: Any = Offline()
-    with contextlib.suppress(Exception):
-        parser = req_file.RequirementsFileParser(
-            session, req_file.get_line_parser(finder)
-        )
+
+    def read_once(name: str, *args: Any, **more: Any) -> Any:
+        path = url_to_path(name) if name.lower().startswith("file:") else name
+        if os.path.isfile(path) or not os.path.exists(path):
+            return read(path, *args, **more)
+        local.missed = True  # a pipe can be read only once
+        return name, ""
+
+    known.get_file_content = read_once
+    try:
+        parser = known.RequirementsFileParser(local, known.get_line_parser(finder))
         for line in parser.parse(name, is_constraint):
-            item = req_file.handle_line(line, options, finder)
+            item = known.handle_line(line, options, finder)
             if item is not None:
                 yield item
             else:
-                trusted += line.opts.trusted_hosts or ()
+                local.trusted += line.opts.trusted_hosts or ()
+    except Exception:  # noqa: BLE001
+        local.missed = True
+    finally:
+        known.get_file_content = read
 
 
 class Offline:
-    """A replacement for pip's session that reads only local files."""
+    """A replacement for pip's session that reads nothing."""
+
+    def __init__(self) -> None:
+        self.trusted: list[str] = []  # the hosts that files trust
+        self.missed = False  # whether only pip reads some requirements
 
     def get(self, url: str) -> Any:
-        """Return the response for a URL; empty unless it is a ``file:`` URL."""
-        from pip._internal.utils.urls import url_to_path
-
-        text = ""
-        if url.lower().startswith("file:"):
-            with open(url_to_path(url), encoding="utf-8", errors="replace") as file:
-                text = file.read()
-        return SimpleNamespace(url=url, text=text, status_code=200, reason="")
-
-
-def is_pipe(name: str) -> bool:
-    """Return whether a file can be read only once, such as ``/dev/stdin``."""
-    with contextlib.suppress(OSError, ValueError):
-        return not stat.S_ISREG(os.stat(name).st_mode)
-    return False
+        """Return an empty response."""
+        self.missed = True
+        return SimpleNamespace(url=url, text="", status_code=200, reason="")
 
 
 def counts(text: str) -> bool:

@@ -386,7 +386,7 @@ class _Session:
             path=path,
             place=place,
             is_lock=lock is not None,
-            adds=not (self.command.requires_hashes or options.limits_dates),
+            adds=not (self.command.limits_hashes or options.limits_dates),
         )
 
 

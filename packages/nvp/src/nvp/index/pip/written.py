@@ -209,8 +209,8 @@ class Written:
             if changed:
                 text = tomli_w.dumps(document)
                 if not self._adds:
-                    what = "no other variants are added, since hashes or dates limit"
-                    self.remarks.append(f"{name}: {what} files")
+                    what = "no other variants are added, since hashes or dates may"
+                    self.remarks.append(f"{name}: {what} limit files")
         except (ProviderError, AttributeError, KeyError, TypeError) as error:
             message = f"{name}: other variants could not be added: {error}"
             self.remarks.append(message)
