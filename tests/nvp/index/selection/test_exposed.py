@@ -25,6 +25,7 @@ from simple_repository import model
 from support.builds import gpu_build, machine, metadata
 from support.label_index import Pages
 from support.loopback import JSON
+from support.pages import json_file, read_json
 
 from nvp.index.http.client import Client
 from nvp.index.selection.component import select
@@ -371,6 +372,21 @@ def test_variants_are_left_out_beside_yanked_files_of_their_release(
     files += [model.File(name, name, {}) for name in [*left, VARIANT, other]]
     shown = [file.filename for file in without_traps(files)]
     assert shown == [*yanked, *left, other]
+
+
+@pytest.mark.parametrize("yanked", ["", True, "CVE"])
+@pytest.mark.parametrize("name", ["kern-1.0-py3-none-any.whl", "kern-1.0-0.tar.gz"])
+def test_any_installer_may_count_a_file_as_yanked(yanked: str, name: str) -> None:
+    """uv also does so for an empty reason in JSON."""
+    version = "1.0.post0" if name.endswith("gz") else "1.0"
+    variant = f"kern-{version}-py3-none-any-cu126.whl"
+    left = f"kern-{version}.tar.gz"
+    page = read_json(
+        json_file(filename=name, yanked=yanked),
+        json_file(filename=variant),
+        json_file(filename=left),
+    )
+    assert [file.filename for file in without_traps(page.files)] == [name, left]
 
 
 def test_other_variants_stay_beside_a_yanked_one() -> None:

@@ -12,9 +12,11 @@ from packaging.utils import parse_wheel_filename
 from support.clients import CLIENTS, choose
 
 from nvp.index.selection.renaming import (
+    Others,
     Release,
     find_highest_builds,
     find_label,
+    find_others,
     group,
     make_offers,
     served_name,
@@ -70,7 +72,7 @@ def test_installers_take_the_best_label(
     given_: tuple[Release, list[str]], base: int
 ) -> None:
     release, labels = given_
-    offers, hidden = make_offers(release, labels, base=base)
+    offers, hidden = make_offers(release, labels, others=Others(bases={"1": base}))
     plain = [w.file_name for w in release.plain if w.file_name not in hidden]
     owners: dict[str, str | None] = {offer.name: offer.label for offer in offers}
     owners.update(dict.fromkeys(plain))
@@ -140,7 +142,7 @@ def test_one_index_goes_before_another(
     ranks, others = [], []
     for number, (release, labels) in enumerate(indexes):
         base = find_highest_builds(pages[number + 1 :], "a-b").get("1", 0)
-        offers, _ = make_offers(release, labels, base=base)
+        offers, _ = make_offers(release, labels, others=Others(bases={"1": base}))
         ranks.append([build_number(offer.name) for offer in offers])
         others.append([build_number(wheel.file_name) for wheel in release.plain])
     for number, own in enumerate(ranks):
@@ -332,3 +334,35 @@ def test_a_yanked_variant_hides_nothing() -> None:
     release = group([regular, yanked], "k")["1"]
     offers, hidden = make_offers(release, ["c"], conditions={yanked: ("", True)})
     assert ([offer.label for offer in offers], hidden) == (["c"], [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_shown"),
+    [
+        ([], [], True),
+        ([[]], [["k-2-py3-none-linux_x86_64.whl"]], True),
+        ([["k-1.0-py3-none-linux_x86_64.whl"]], [], False),
+        ([], [["k-1-py3-none-any.whl"]], False),
+        ([None], [], False),
+    ],
+)
+def test_no_wheel_of_another_index_replaces_a_hidden_one(
+    before: list[list[str] | None], after: list[list[str] | None], is_shown: bool
+) -> None:
+    """pip took the wheel of another index, instead of the hidden regular one."""
+    names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
+    release, others = group(names, "k")["1.0"], find_others(before, after, "k")
+    offers, hidden = make_offers(release, ["c"], others=others)
+    assert bool(offers) is is_shown
+    assert hidden == (names[:1] if is_shown else [])
+    # Nothing is hidden beside a wheel with the same tags.
+    names[0] = "k-1.0-py3-none-any.whl"
+    assert make_offers(group(names, "k")["1.0"], ["c"], others=others)[0]
+
+
+@pytest.mark.parametrize("build", ["9223372036854775808", "18446744073709551615"])
+def test_build_numbers_that_uv_does_not_read_are_not_used(build: str) -> None:
+    """A wheel of another index made uv pass over the variants, and the release."""
+    names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
+    others = find_others([], [[f"k-1.0-{build}-py3-none-any.whl"]], "k")
+    assert make_offers(group(names, "k")["1.0"], ["c"], others=others) == ([], [])

@@ -33,7 +33,7 @@ from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .renaming import find_highest_builds, group
+from .renaming import find_others, group
 from .shown import (
     Room,
     ShownPage,
@@ -215,13 +215,14 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            others = await _read_names(self._after, project)
+            before = await _read_names(self._before, project)
+            after = await _read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
                 files,
                 room=room,
-                bases=find_highest_builds(others, project),
+                others=find_others(before, after, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
             )
@@ -417,7 +418,7 @@ class VariantRepository(RepositoryContainer):
             return None, None
         pages = await _read_names([*self._before, *self._after], project)
         names = [file.filename for file in files]
-        labels = all_labels([*names, *(n for page in pages for n in page)], judged)
+        labels = all_labels([*names, *(n for p in pages for n in p or ())], judged)
         if pinned in labels:
             return pinned, labels
         if not is_needed(pinned, labels, alone=project in pins.projects):
@@ -434,14 +435,16 @@ class VariantRepository(RepositoryContainer):
 
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
-) -> list[list[str]]:
-    """Return a project's file names in each repository; ``[]`` if it is unreadable."""
+) -> list[list[str] | None]:
+    """Return a project's file names in each repository; ``None`` if unreadable."""
 
-    async def read(repository: SimpleRepository) -> list[str]:
+    async def read(repository: SimpleRepository) -> list[str] | None:
         try:
             page = await repository.get_project_page(project)
-        except (InputError, *UNAVAILABLE):
+        except errors.PackageNotFoundError:
             return []
+        except (InputError, *UNAVAILABLE):
+            return None
         return [file.filename for file in page.files]
 
     return await asyncio.gather(*map(read, repositories))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -40,6 +40,9 @@ _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,2})")
 
 _NEWEST = 14
 """The minor version that represents every version of Python that is in no wheel tag."""
+
+_HIGHEST = 2**63
+"""The highest build number to use; uv does not read numbers of more than 64 bits."""
 
 _FREE_THREADED = 13
 """The first minor version of Python that is also built without the GIL."""
@@ -92,6 +95,22 @@ class Offer:
     wheel: Wheel
     name: str
     label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Others:
+    """The wheels of a project on the other indexes of an installer.
+
+    :param bases: as from `find_highest_builds`, for the indexes with lower priority.
+    :param versions: all their versions, as in ``bases``; ``None`` if unknown.
+    """
+
+    bases: Mapping[str, int] = field(default_factory=dict)
+    versions: Collection[str] | None = ()
+
+    def may_have(self, version: str) -> bool:
+        """Return whether another index may have wheels of a version."""
+        return self.versions is None or canonicalize_version(version) in self.versions
 
 
 def find_label(file_name: str) -> str | None:
@@ -156,6 +175,21 @@ def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[st
     return highest
 
 
+def find_others(
+    before: Sequence[Iterable[str] | None],
+    after: Sequence[Iterable[str] | None],
+    project: str,
+) -> Others:
+    """Return the wheels on the pages of other indexes, before and after a page.
+
+    :param before: the file names of each page; ``None`` for an unreadable page.
+    """
+    bases = find_highest_builds([page or () for page in after], project)
+    earlier = find_highest_builds([page or () for page in before], project)
+    is_known = None not in (*before, *after)
+    return Others(bases=bases, versions={*earlier, *bases} if is_known else None)
+
+
 def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]:
     """Group wheels by canonical version: 1.0 and 1.0.0 are the same release."""
     releases: dict[str, Release] = {}
@@ -191,14 +225,16 @@ def make_offers(
     release: Release,
     labels: Sequence[str],
     *,
-    base: int = 0,
+    others: Others | None = None,
     conditions: Mapping[str, object] | None = None,
     work: Work | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """Return the variant wheels to show, best first, and the file names to hide.
 
+    There are none if a wheel of another index could replace a hidden regular wheel.
+
     :param labels: the labels that fit the machine, best first.
-    :param base: the number above which the ranks start, to order several indexes.
+    :param others: the other indexes, to order several indexes.
     :param conditions: for each file name, other properties that installers check; a
         wheel hides only wheels with the same properties.
     :param work: limits the comparisons of the page; if no work is left, no wheel is
@@ -217,7 +253,13 @@ def make_offers(
     ]
     keys = list(dict.fromkeys(map(_rank_key, fitting)))
     # Use numbers above those of all non-variant wheels, so installers prefer variants.
+    others = others or Others()
+    base = others.bases.get(canonicalize_version(release.version), 0)
     best = base + _highest_build(release) + len(keys)
+    regular = [wheel.file_name for wheel in release.plain]
+    is_exposing = others.may_have(release.version) and not hidden.isdisjoint(regular)
+    if is_exposing or best > _HIGHEST:
+        return [], []
     ranks = {key: best - place for place, key in enumerate(keys)}
     offers = [
         Offer(

@@ -19,7 +19,7 @@ from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
 from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
 from ..http.threads import Turn
-from .options import clauses_of
+from .options import clauses_of, is_yanked
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label, release_of
@@ -278,14 +278,14 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
         return tuple(files)
     releases = [(file, release_of(file.filename)) for file in files]
     regular = [each for each in releases if each[0].filename not in variants]
-    left = {release for file, release in releases if not file.yanked}
-    marred = {release for file, release in regular if file.yanked}
+    left = {release for file, release in releases if not is_yanked(file)}
+    marred = {release for file, release in regular if is_yanked(file)}
     limits: dict[Version | None, list[frozenset[str]]] = {}
     for file, release in regular:
         limits.setdefault(release, []).append(clauses_of(file.requires_python))
 
     def is_trap(file: model.File, release: Version | None) -> bool:
-        if release in left and (file.yanked or release in marred):
+        if release in left and (is_yanked(file) or release in marred):
             return True
         own = clauses_of(file.requires_python)
         return not all(own <= other for other in limits.get(release, ()))

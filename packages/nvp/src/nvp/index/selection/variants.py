@@ -15,7 +15,6 @@ from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
-from packaging.utils import canonicalize_version
 from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
@@ -27,10 +26,10 @@ from ...metadata.requirements import SelectedVariant
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
-from .options import Later, Selection
+from .options import Later, Selection, is_yanked
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
-from .renaming import Offer, Release, Wheel, make_offers
+from .renaming import Offer, Others, Release, Wheel, make_offers
 from .shown import Room, ShownRelease
 from .wheel_files import has_label
 
@@ -232,34 +231,35 @@ class VariantSelector:
         page_files: Sequence[model.File],
         *,
         room: Room,
-        bases: Mapping[str, int],
+        others: Others,
         pinned: str | None = None,
         named: Collection[str] = (),
     ) -> dict[str, ShownRelease]:
         """Select the variants of each release.
 
         :param room: limits the metadata of the page; the newest releases come first.
-        :param bases: the number above which the ranks of each version start.
+        :param others: the wheels of the project on other indexes.
         :param pinned: the label that all wheels must have.
         :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
         conditions = {
-            name: (file.requires_python, bool(file.yanked))
+            name: (file.requires_python, is_yanked(file))
             for name, file in files.items()
         }
-        make = partial(make_offers, conditions=conditions, work=room.work)
+        make = partial(
+            make_offers, others=others, conditions=conditions, work=room.work
+        )
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
             COUNTS.set(room.add_part)
-            base = bases.get(canonicalize_version(version), 0)
             async with room.releases:
                 return await self._choose(
                     project,
                     releases[version],
                     files,
-                    partial(make, releases[version], base=base),
+                    partial(make, releases[version]),
                     pinned=pinned,
                     named=named,
                     room=room if number < _REMEMBERED else None,

@@ -37,7 +37,7 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
-from .options import Selection
+from .options import Selection, is_yanked
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
 from .wheel_files import (
@@ -145,7 +145,7 @@ class BuildJudge:
         judged, required = await self._judge.judge(project, files)
         ours = self._for_here(judged)
         is_silent = all(b.judgement.is_silent and not b.backend for b in ours)
-        is_alone = len(self._indexes) == 1 or not any(x.yanked for x in files)
+        is_alone = len(self._indexes) == 1 or not any(map(is_yanked, files))
         if is_silent and is_alone:
             return PageVerdicts(project=project, builds=ours)
         environment = await self._selection.found.soon()
@@ -276,7 +276,7 @@ class BuildJudge:
             releases.setdefault(build.release, []).append(build)
         refused: dict[Version, Visibility] = {}
         # Installers prefer a source to wheels that the index itself yanked.
-        withdrawn = {file.filename for file in files if file.yanked}
+        withdrawn = {file.filename for file in files if is_yanked(file)}
         for release, group in releases.items():
             ours = [build for build in group if build.installable]
             ours = ours or [build for build in group if build.file not in withdrawn]
@@ -318,7 +318,7 @@ class BuildJudge:
         changed = find_exposed(
             find_candidates(() if no_wheels else wheels, listed, target),
             files,
-            {key for key, file in listed.items() if file.yanked},
+            {key for key, file in listed.items() if is_yanked(file)},
             self._selection.named.get(project, ()),
         )
         return {name: each for name, each in changed.items() if "/" not in name}

@@ -18,7 +18,7 @@ from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import VERSION_PATTERN, Version
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -52,9 +52,12 @@ SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
 
 _SDIST = re.compile(
-    r".+-([^-]+)\.(?:zip|tar|tgz|tbz|txz|tlz|tar\.(?:gz|bz2|xz|lz|lzma|zst))", re.DOTALL
+    r"(.+)\.(?:zip|tar|tgz|tbz|txz|tlz|tar\.(?:gz|bz2|xz|lz|lzma|zst))", re.DOTALL
 )
 """The names of source distributions that pip or uv builds."""
+
+_VERSION = re.compile(rf".+?-({VERSION_PATTERN})", re.DOTALL | re.VERBOSE | re.I)
+"""A name and a version, which may have dashes (PEP 440, "Implicit post releases")."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -255,6 +258,7 @@ def _tags_of(minor: int) -> frozenset[str]:
 def release_of_sdist(file_name: str) -> Version | None:
     """Return the release of a source distribution; ``None`` for any other file."""
     match = _SDIST.fullmatch(file_name)
+    match = _VERSION.fullmatch(match[1]) if match else None
     versions = _versions(match[1]) if match else None
     return versions[1] if versions else None
 
