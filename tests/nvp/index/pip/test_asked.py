@@ -216,10 +216,16 @@ def test_pip_says_once_what_is_wrong(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="/dev/stdin of POSIX")
-def test_requirements_from_a_pipe(pip: Pip, index: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_included", [False, True])
+def test_requirements_from_a_pipe(
+    is_included: bool, pip: Pip, index: str, tmp_path: Path
+) -> None:
     """A pipe can be read only once, and pip must get its contents."""
+    file = tmp_path / "outer.txt"
+    file.write_text("-r /dev/stdin\n")
+    file = file if is_included else Path("/dev/stdin")
     machine = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
-    words = ("--no-deps", "--target", tmp_path / "target", "-r", "/dev/stdin")
+    words = ("--no-deps", "--target", tmp_path / "target", "-r", file)
     line = ("pip", "--python", pip.python, *machine, "install", "-i", index, *words)
     done = subprocess.run(
         [sys.executable, "-m", "nvp", *map(str, line)],

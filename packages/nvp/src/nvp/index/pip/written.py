@@ -104,11 +104,11 @@ class Written:
     def restore(self, *, succeeded: bool) -> None:
         """Write the user's file; call this while the local index is serving.
 
-        :param succeeded: whether pip succeeded. Otherwise pip writes no lock file, but
-            may have written a report, because it does so before it installs.
+        :param succeeded: whether pip succeeded, so that there must be a lock file. pip
+            writes a report before it installs, so there may be one after a failure.
         :raises InputError: the file cannot be written.
         """
-        if succeeded or self._path.exists():
+        if self._path.exists() or (self._is_lock and succeeded):
             self._write(self._complete if self._is_lock else self._put_back)
 
     def restore_urls(self) -> None:
@@ -287,7 +287,8 @@ def _check_place(place: str) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
     else:
         if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-            os.close(os.open(place, os.O_WRONLY | _NO_WAIT))
+            # With O_CREAT, Linux refuses files of strangers in shared directories.
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | _NO_WAIT, 0o666))
 
 
 def _hashes_of(file: model.File) -> dict[str, str]:
