@@ -37,7 +37,7 @@ from nvp.index.http.urls import CompleteResponse, Settings, UpstreamError
 from nvp.index.selection.pieces import read_local
 from nvp.index.server import upstream
 from nvp.index.server.places import FolderUpstream, LinksUpstream, make_upstream
-from nvp.index.server.upstream import local_path
+from nvp.index.server.upstream import UnjudgedError, local_path
 
 HTML_PAGE = f'<!DOCTYPE html><a href="{NAME}">{NAME}</a>'
 
@@ -294,6 +294,9 @@ def test_pages_that_pip_has_read() -> None:
     )
     index.miss("demo")
     with pytest.raises(errors.PackageNotFoundError):
+        asyncio.run(index.get_project_page("demo"))
+    index.miss("demo", "pip alone has read it")
+    with pytest.raises(UnjudgedError, match="pip alone"):
         asyncio.run(index.get_project_page("demo"))
     asyncio.run(index.take(reply, "demo"))
     assert only(asyncio.run(index.get_project_page("demo"))).filename == NAME

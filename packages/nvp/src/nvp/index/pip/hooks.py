@@ -146,7 +146,7 @@ def read_pages(
         page = read(own, **options) if session.is_secure_origin(own) else None
         if page is not None and len(page.content) > _LARGE:
             collector.logger.warning("%s is too large: its builds are not judged", page)
-            send(local, None, session)
+            send(local, None, session, is_missing=False)
             return page, False
         return page, send(local, page, session)
 
@@ -176,13 +176,14 @@ def read_pages(
     collector._handle_get_simple_fail = skip_page
 
 
-def send(url: str, page: Any, session: Any) -> bool:
+def send(url: str, page: Any, session: Any, *, is_missing: bool = True) -> bool:
     """Send a page to the local index; return whether it can judge the page.
 
     :param page: the page as pip has read it; ``None`` if the local index has to do
         without the page.
+    :param is_missing: whether pip, too, does without it.
     """
-    about: list[Any] = [None, None, None]
+    about: list[Any] = [None if is_missing else "", None, None]
     if page is not None:
         # The user may have typed the password, which the files of the page need too.
         pair = session.auth.passwords.get(urlsplit(page.url).netloc)

@@ -56,7 +56,7 @@ _SDIST = re.compile(
 )
 """The names of source distributions that pip or uv builds."""
 
-_VERSION = re.compile(rf".+?-({VERSION_PATTERN})", re.DOTALL | re.VERBOSE | re.I)
+_VERSION = re.compile(rf"(?isx).+?-({VERSION_PATTERN})")
 """A name and a version, which may have dashes (PEP 440, "Implicit post releases")."""
 
 _AT_ONCE, _IN_ALL = 4, 64

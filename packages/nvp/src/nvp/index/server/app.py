@@ -275,8 +275,8 @@ class _Handlers:
         head, _, body = (await request.body()).partition(b"\n")
         url, kind, pair = json.loads(head)
         upstream = self._source.upstream
-        if url is None:
-            upstream.miss(name)
+        if not url:
+            upstream.miss(name, None if url is None else "pip alone has read it")
             return Response(status_code=204)
         url, _ = split_credentials(url)
         if pair is not None:

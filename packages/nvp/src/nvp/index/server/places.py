@@ -227,8 +227,7 @@ class LinksUpstream(Upstream):
 
     async def read_all(self) -> model.ProjectDetail:
         """Return the files of all projects, and cache them for pages of projects."""
-        if LINKS in self._missed:
-            raise errors.PackageNotFoundError(LINKS)
+        self._check_missed(LINKS)
         page = self._taken.get(LINKS) or self._whole or await self._read_whole()
         if page is not self._whole:
             self._whole = page
@@ -236,9 +235,9 @@ class LinksUpstream(Upstream):
             self._names = sorted((name, number) for number, name in enumerate(names))
         return page
 
-    def miss(self, name: str) -> None:  # noqa: ARG002
+    def miss(self, name: str, reason: str | None = None) -> None:  # noqa: ARG002
         """Do not read the page of all projects."""
-        super().miss(LINKS)
+        super().miss(LINKS, reason)
 
     async def take(self, reply: CompleteResponse, name: str) -> None:  # noqa: ARG002
         """Keep the page of all projects, which pip reads again for each project."""
@@ -250,9 +249,9 @@ class LinksUpstream(Upstream):
             except UnjudgedError as error:
                 self._error = error
         if self._error is not None:
-            super().miss(LINKS)
+            super().miss(LINKS, self._error.message)
             raise self._error
-        self._missed.discard(LINKS)
+        self._missed.pop(LINKS, None)
 
     async def _read_whole(self) -> model.ProjectDetail:
         url, name = self.location, file_name(self.location)

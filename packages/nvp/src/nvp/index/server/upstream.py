@@ -87,7 +87,8 @@ class Upstream(SimpleRepository):
         # The pages that pip has read.
         self._taken: Aging[str, model.ProjectDetail]
         self._taken = Aging(PAGES, FOREVER, weigh=weigh)
-        self._missed: set[str] = set()
+        # The pages that pip has not read or, with a reason, that only pip can read.
+        self._missed: dict[str, str | None] = {}
 
     async def get_project_page(
         self,
@@ -101,8 +102,7 @@ class Upstream(SimpleRepository):
         :raises UpstreamError: the index sends an invalid response.
         """
         name = canonicalize_name(project_name)
-        if name in self._missed:
-            raise errors.PackageNotFoundError(name)
+        self._check_missed(name)
         page = self._taken.get(name) or await self._read_page(name)
         files: dict[str, list[model.File]] = {}
         for file in page.files:
@@ -208,9 +208,18 @@ class Upstream(SimpleRepository):
             page = await asyncio.to_thread(_parse, reply, project, broken)
         return reply, await refuse_near_files(page, client, url, reply.url)
 
-    def miss(self, name: str) -> None:
-        """Do not read a page in this run of pip, because pip uses none."""
-        self._missed.add(name)
+    def miss(self, name: str, reason: str | None = None) -> None:
+        """Do not read a page in this run of pip.
+
+        :param reason: why only pip can read the page; ``None`` if pip uses none.
+        """
+        self._missed[name] = reason
+
+    def _check_missed(self, name: str) -> None:
+        if reason := self._missed.get(name):
+            raise UnjudgedError(reason, getattr(self, "url", None))
+        if name in self._missed:
+            raise errors.PackageNotFoundError(name)
 
     async def take(self, reply: CompleteResponse, name: str) -> None:
         """Keep a page that pip has read for this run of pip.
@@ -220,10 +229,10 @@ class Upstream(SimpleRepository):
         try:
             page = await asyncio.to_thread(_parse, reply, name)
         except UpstreamError as error:
-            self.miss(name)
+            self.miss(name, error.message)
             raise UnjudgedError(error.message, reply.url) from None
         self._taken.put(name, page)
-        self._missed.discard(name)
+        self._missed.pop(name, None)
         self.is_taken = True
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
