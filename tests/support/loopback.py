@@ -127,7 +127,7 @@ class Running:
 
     def ask(self, url: str) -> Reply:
         """Send a request as pip does, with the token."""
-        return ask(url, User_Agent=f"pip/26.0 {self.local_index.token}")
+        return ask(url, Nvp_Proof=self.local_index.token or "")
 
     def page(self, project: str = "torch", number: int = 0, **headers: str) -> Reply:
         return ask(f"{self.urls[number]}{project}/", **{"Accept": JSON, **headers})

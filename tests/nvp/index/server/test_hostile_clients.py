@@ -67,8 +67,8 @@ class TestOtherUsers:
         with start(str(folder), secret=True) as running:
             token = running.local_index.token or ""
             assert len(token) >= 20
-            for agent in ("", "pip/26.0", token[:-1], f"{token}x", f"x{token}"):
-                reply = ask(running.urls[0] + "torch/", User_Agent=agent)
+            for wrong in ("", "\xe9", token[:-1], f"{token}x", f"x{token}"):
+                reply = ask(running.urls[0] + "torch/", Nvp_Proof=wrong)
                 assert reply.status == 403
                 assert b"torch" not in reply.body
             assert ask(running.urls[0] + "torch/").status == 403

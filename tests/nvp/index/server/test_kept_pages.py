@@ -232,11 +232,11 @@ def test_a_lock_file_gets_all_builds_of_a_page_without_room(
     for name in ("one", "two"):
         publish(tmp_path, metadata({"cu126": gpu_build("12.6")}), name, "1.0")
     with start(str(tmp_path), pins=parse_pins(["cu126"]), secret=True) as running:
-        agent = f"pip/26.0 {running.local_index.token}"
+        token = running.local_index.token or ""
         for name in ("one", "two"):
-            found = running.page(name, User_Agent=agent).files.items()
+            found = running.page(name, Nvp_Proof=token).files.items()
             url = next(url for file, url in found if "cu126" in file)
-            assert running.page("two", User_Agent=agent).status == 200
+            assert running.page("two", Nvp_Proof=token).status == 200
             release = running.local_index.read_lockable(url)
             assert release is not None
             assert len(release.wheels) == 2

@@ -46,6 +46,7 @@ HOOKS = "NVP_PIP_HOOKS"
 """A variable with the path of this file."""
 
 _DIRECT, _HAS_READ = "Nvp-Direct", "Nvp-Has-Read"  # copies of those in responses.py
+_OWN = {_DIRECT: "1"}  # the headers of requests for the local index only
 _LARGE = 64 * 1024 * 1024  # a copy of LARGE_BYTES in strict_json.py
 _ACCEPT = "application/vnd.pypi.simple.v1+json, text/html; q=0.1"
 
@@ -56,6 +57,7 @@ def install() -> None:
     :raises ImportError, AttributeError: this pip differs from all known versions.
     """
     told = json.loads(os.environ[PLACES])
+    _OWN.update(told["headers"])
     collector: Any = importlib.import_module("pip._internal.index.collector")
     session: Any = importlib.import_module("pip._internal.network.session")
     command: Any = importlib.import_module("pip._internal.cli.req_command")
@@ -214,7 +216,7 @@ def ask(
     """Request a page of the local index; return its status, type and content."""
     where = urlsplit(url)
     agent = session.headers["User-Agent"]
-    headers = {"User-Agent": agent, "Accept": _ACCEPT, _DIRECT: "1", _HAS_READ: "1"}
+    headers = {"User-Agent": agent, "Accept": _ACCEPT, _HAS_READ: "1", **_OWN}
     local = http.client.HTTPConnection(where.hostname or "", where.port)
     with contextlib.closing(local):
         local.request(method, where.path, body, headers)
@@ -228,7 +230,7 @@ def download_files(session: Any, local: str) -> None:
 
     def request(self: Any, method: str, url: str, *args: Any, **options: Any) -> Any:
         while url.startswith(f"{local}/"):
-            headers = {**(options.get("headers") or {}), _DIRECT: "1"}
+            headers = {**(options.get("headers") or {}), **_OWN}
             once = {**options, "headers": headers, "allow_redirects": False}
             # An empty URL of a proxy overrides options and variables of the user.
             response = ask_server(

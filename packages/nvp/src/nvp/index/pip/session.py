@@ -21,7 +21,7 @@ from ..http.client import Client
 from ..selection.options import Selection
 from ..selection.shown import ShownRelease
 from ..server.local_index import LocalIndex
-from ..server.responses import Access
+from ..server.responses import PROOF, Access
 from .command import PipCommand
 from .hooks import HOOKS, PLACES
 from .installed import (
@@ -50,10 +50,6 @@ if TYPE_CHECKING:
     from .written import Written
 
 logger = logging.getLogger(__name__)
-
-_USER_DATA = "PIP_USER_AGENT_USER_DATA"
-"""A variable whose value is part of the ``User-Agent`` of pip 19.1 and newer, even with
-``--isolated``. Each pip that pip starts inherits the variable."""
 
 
 class Narrator(Protocol):
@@ -230,9 +226,7 @@ class _Session:
             if command.options.output_file == "-":
                 # For both, paths in the lock file start at the current directory.
                 arguments += ["--output", "pylock.toml"]
-        variables = _redirect(
-            command, self.environ, self.local_index, copies=copies, lock=lock
-        )
+        variables = _redirect(command, self.local_index, copies=copies, lock=lock)
         return _Prepared(
             # After "--", pip takes no argument for an option, as on the user's command
             # line, where a script may have put names that it does not trust.
@@ -265,7 +259,7 @@ class _Session:
             prepared.arguments,
             {**self.environ, **prepared.variables},
             quiet=self.quiet,
-            mark=_find_mark(prepared.variables),
+            mark=f"{PLACES}={prepared.variables[PLACES]}",  # it has a secret
         )
         logger.info("pip ended with status %d", status)
         return PipRun(
@@ -392,7 +386,6 @@ class _Session:
 
 def _redirect(
     command: PipCommand,
-    environ: Mapping[str, str],
     local_index: LocalIndex,
     *,
     copies: LockCopies | None,
@@ -422,20 +415,10 @@ def _redirect(
         "files": files,
         "lock": lock,
         "pages": local_index.pages_of_pip,
+        "headers": {PROOF: local_index.token} if local_index.token else {},
     }
     # Variables, not arguments: other users can read those.
-    variables = {
+    return {
         PLACES: json.dumps(told),
         HOOKS: resource_file("index", "pip", "hooks.py"),
     }
-    if local_index.token is not None:
-        own = environ.get(_USER_DATA)
-        token = local_index.token
-        variables[_USER_DATA] = f"{own} {token}" if own else token
-    return variables
-
-
-def _find_mark(variables: Mapping[str, str]) -> str | None:
-    """Return the variable with this pip run's secret, as ``NAME=VALUE``, if any."""
-    value = variables.get(_USER_DATA)
-    return None if value is None else f"{_USER_DATA}={value}"

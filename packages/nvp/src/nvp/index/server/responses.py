@@ -53,7 +53,7 @@ HEADERS = {"Cache-Control": "no-store"}
 """Disable caching, because pages and their files depend on the machine."""
 
 FILE_HEADERS = {"X-Content-Type-Options": "nosniff"}
-"""Files are untrusted: a browser must not render one as a page of this server."""
+"""Files are untrusted: a browser must not render one as a page."""
 
 OCTETS = "application/octet-stream"
 """The content type of every file, regardless of the type that the upstream sends."""
@@ -69,7 +69,6 @@ _RANGE = re.compile(r"bytes=(?:\d+-\d*|-\d+)", re.ASCII)
 """A single range of bytes (RFC 9110, section 14.1.2)."""
 
 _CHECKS_LENGTH = re.compile(r"uv/|pip/(25\.[1-9]|2[6-9]\.|[3-9]\d\.)", re.ASCII)
-
 _PORT = re.compile(r":\d*\Z")
 
 
@@ -105,23 +104,22 @@ class HostCheck:
 
 
 class TokenCheck:
-    """Rejects requests whose ``User-Agent`` lacks the token of ``pip``.
+    """Rejects requests without the token of ``pip``.
 
-    Logs of pip can have the secret part of the URLs. pip gets the token in an
-    environment variable, which builds inherit but other users cannot read.
+    Logs of pip can have the secret part of the URLs. The token is in a variable, which
+    other users cannot read, and pip sends it only to this server.
     """
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
-        self._token = token
+        self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         app = self._app
         if scope["type"] == "http":
-            agent = Headers(scope=scope).get("user-agent", "")
-            words = re.split(r"[^\w-]+", agent, flags=re.ASCII)
-            if not any(secrets.compare_digest(word, self._token) for word in words):
+            token = Headers(scope=scope).get(PROOF, "").encode()
+            if not secrets.compare_digest(token, self._token):
                 app = PlainTextResponse("Not the user's own pip", status_code=403)
         await app(scope, receive, send)
 
@@ -343,10 +341,12 @@ def make_handler(status: int) -> OnError:
 
 
 LOOPBACK_NAMES = ("host.docker.internal", "host.containers.internal")
-"""The host names that containers may use for a server on the loopback interface, in
-addition to loopback addresses."""
+"""The host names of containers for the loopback interface, besides its addresses."""
 
 ANY_HOST = ("*",)
+
+PROOF = "Nvp-Proof"
+"""The header with the token of `TokenCheck`."""
 
 DIRECT = "Nvp-Direct"
 """The header of a request for a file by a pip that requests the target of a redirect
