@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -26,8 +25,6 @@ from support.proxy import serve_proxy
 from support.range_server import Answer, serve_answers
 from support.shared import shared_folder
 from support.wheels import stub_wheel
-
-from nvp.index.server.responses import PROOF
 
 USER, PASSWORD = "somebody", "S3cret%/@word"
 PAIR = f"{USER}:{PASSWORD}"
@@ -219,36 +216,6 @@ def test_an_index_that_serves_only_requests_like_those_of_pip(
     with start_server(Handler) as url:
         done = pip("lock", "-i", url.replace("127.0.0.1", host), "kern", cwd=tmp_path)
     assert done.code == 0, done.text
-
-
-def test_no_other_server_gets_a_secret_of_the_local_index(
-    pip: Pip, tmp_path: Path
-) -> None:
-    """With the secret, and pip's log, its owner could read and change pages."""
-    wheel = stub_wheel(tmp_path, "kern", "1.0")
-    seen: list[dict[str, str]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *args: Any) -> None:
-            """Print nothing."""
-
-        def do_GET(self) -> None:
-            seen.append(dict(self.headers))
-            is_page = self.path == "/kern/"
-            page = f'<a href="/{wheel.name}">kern</a>'.encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(page if is_page else wheel.read_bytes())
-
-    with start_server(Handler) as url:
-        done = pip("download", "--dest", tmp_path / "it", "-i", url, "kern")
-    assert done.code == 0, done.text
-    assert len(seen) > 1
-    for headers in seen:
-        assert PROOF not in headers
-        about = headers["User-Agent"].partition(" ")[2]
-        assert not about or "user_data" not in json.loads(about)
 
 
 @pytest.mark.slow

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import SimpleHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.index_server import start_server
 from support.processes import PIPS, Pip
 from support.strangers import needs_root, visible_urls
 from support.wheels import stub_wheel, write_page
+
+from nvp.index.server.responses import PROOF
 
 BACKEND = """
 import zipfile
@@ -131,3 +135,34 @@ def test_no_command_line_names_the_local_index(
     assert done.returncode == 0, done.stdout + done.stderr
     assert (project / "it" / "built-1.0.dist-info").is_dir()
     assert seen == [[index]], "only the URL that pip alone shows, too"
+
+
+@pytest.mark.parametrize("pip", PIPS, indirect=True)
+def test_no_other_server_gets_a_secret_of_the_local_index(
+    pip: Pip, tmp_path: Path
+) -> None:
+    """With the secret, and pip's log, its owner could read and change pages."""
+    wheel = stub_wheel(tmp_path, "kern", "1.0")
+    seen: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: Any) -> None:
+            """Print nothing."""
+
+        def do_GET(self) -> None:
+            seen.append(dict(self.headers))
+            is_page = self.path == "/kern/"
+            page = f'<a href="/{wheel.name}">kern</a>'.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page if is_page else wheel.read_bytes())
+
+    with start_server(Handler) as url:
+        done = pip("download", "--dest", tmp_path / "it", "-i", url, "kern")
+    assert done.code == 0, done.text
+    assert len(seen) > 1
+    for headers in seen:
+        assert PROOF not in headers
+        about = headers["User-Agent"].partition(" ")[2]
+        assert not about or "user_data" not in json.loads(about)

@@ -77,8 +77,9 @@ def make_written(folder: Path, place: str) -> Written:
     with index.serve():
         pass  # closes the socket
     path = str(folder / "report.json")
-    own = (index, sys.stdout, sys.executable, {})
-    return Written(*own, path=path, place=place, is_lock=False)
+    return Written(
+        index, sys.stdout, sys.executable, {}, path=path, place=place, is_lock=False
+    )
 
 
 def read_lock(text: str) -> list[str]:
