@@ -75,7 +75,7 @@ PAGES = st.lists(
 class Taken(NamedTuple):
     """The wheel that uv installed, and the number of its index."""
 
-    index: int
+    place: int
     version: str
     label: str | None
 
@@ -95,8 +95,8 @@ def answers_of(page: Sequence[File], number: int, folder: Path) -> dict[str, Ans
             variant_json=json.loads(DOCUMENT) if file.label else None,
             members={"kern_index.txt": str(number).encode()},
         )
-        entry = {"yanked": file.yanked, "requires-python": file.requires_python}
-        entries.append({"filename": path.name, **entry})
+        entry: dict[str, Any] = {"filename": path.name, "yanked": file.yanked}
+        entries.append({**entry, "requires-python": file.requires_python})
         answers[f"/{path.name}"] = Answer(body=path.read_bytes())
     for version in sorted({file.version for file in page if file.label}):
         name = f"kern-{version}-variants.json"
@@ -128,8 +128,8 @@ def install(urls: Sequence[str], words: Sequence[str], folder: Path) -> Taken | 
             return None
         found: dict[str, str | None] = {}
         exec(Path(name, "kern.py").read_text(), found)
-        index = int(Path(name, "kern_index.txt").read_text())
-        return Taken(index, str(found["VERSION"]), found["LABEL"])
+        place = int(Path(name, "kern_index.txt").read_text())
+        return Taken(place, str(found["VERSION"]), found["LABEL"])
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +147,7 @@ def check(alone: Taken | None, behind: Taken | None, pages: Sequence[Page]) -> N
     assert behind.label is not None, (alone, behind)
     regular = [
         file
-        for file in pages[behind.index]
+        for file in pages[behind.place]
         if file.version == behind.version and file.label is None and file.is_usable
     ]
     assert not regular or (alone and alone[:2] == behind[:2]), (alone, behind)
