@@ -179,6 +179,9 @@ class UpstreamResponse(StreamingResponse):
         **options: Any,
     ) -> None:
         super().__init__(chunks, **options)
+        # A generator that is not closed keeps its files until the garbage collection.
+        if close := getattr(chunks, "aclose", None):
+            stack.push_async_callback(close)
         self._stack = stack
         self._on_break = on_break
 

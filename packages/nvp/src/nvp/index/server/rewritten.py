@@ -8,7 +8,7 @@ import os
 import struct
 import tempfile
 from collections.abc import AsyncIterator, MutableMapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
@@ -148,22 +148,24 @@ async def pass_on(
     the members, has arrived. Installers limit the time between two pieces, but not the
     total. The parameters and errors are those of `rewrite_pieces`.
     """
-    file = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
     comparison, new = Comparison(wheel.hashes, wheel.parts), hashlib.sha256()
-    # Cast the temporary file, which is a wrapper on Windows.
-    whole = cast(BinaryIO, file)
-    copy = CopiedWheel(file=whole, url=wheel.place, received=comparison)
     holding = HoldingBack()
     size = sent = 0
-    async for piece in pieces:
-        comparison.feed(piece)
-        await asyncio.to_thread(file.write, piece)
-        size += len(piece)
-        if passed := holding.feed(piece):
-            new.update(passed)
-            sent += len(passed)
-            yield passed
-    _settle(wheel, comparison)
+    with ExitStack() as stack:
+        opened = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
+        # Cast the temporary file, which is a wrapper on Windows.
+        file = cast(BinaryIO, stack.enter_context(opened))
+        async for piece in pieces:
+            comparison.feed(piece)
+            await asyncio.to_thread(file.write, piece)
+            size += len(piece)
+            if passed := holding.feed(piece):
+                new.update(passed)
+                sent += len(passed)
+                yield passed
+        _settle(wheel, comparison)
+        stack.pop_all()  # other requests may use the complete copy, which closes it
+    copy = CopiedWheel(file=file, url=wheel.place, received=comparison)
     plan = await wheel.plan(copy)
     if plan is None:
         async for piece in copy.pieces(sent):
