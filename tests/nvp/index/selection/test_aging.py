@@ -21,11 +21,13 @@ from support.wheels import stub_wheel
 
 from nvidia_variant_provider.machine.environment import Environment
 from nvp.index.http.client import Client
-from nvp.index.http.ranges import ChangedFileError, Parts
+from nvp.index.http.ranges import ChangedFileError, Comparison, Parts
 from nvp.index.http.urls import Settings
+from nvp.index.selection import reader as reading
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.kept import FRESH, Aging, Kept, MetadataStore, kept_path
 from nvp.index.selection.options import trusted_cache
+from nvp.index.selection.pieces import CopiedWheel
 from nvp.index.selection.reader import Reader
 from nvp.index.server.served_locks import ListedUpstream
 
@@ -51,6 +53,25 @@ def test_an_entry_goes_with_its_age() -> None:
     known.put("b", 2)
     clock.now = FRESH
     assert (known.get("a"), known.get("b"), len(known)) == (None, 2, 1)
+
+
+def test_a_copy_is_closed_when_it_has_expired(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A server that nobody uses keeps no wheels."""
+    monkeypatch.setattr(reading, "FRESH", -1.0)
+    wheel = file("demo", "1.0")
+    opened = stub_wheel(tmp_path, "demo", "1.0").open("rb")
+
+    async def work() -> None:
+        copy = CopiedWheel(file=opened, url=wheel.url, received=Comparison({}))
+        reader = Reader(Client())
+        await reader.keep_copy(wheel, copy)
+        del copy
+        while not opened.closed:
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(work(), 30))
 
 
 def test_heavy_entries_displace_others() -> None:

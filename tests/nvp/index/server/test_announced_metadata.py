@@ -50,7 +50,7 @@ def upstream(
             "url": url,
             "hashes": {"sha256": hashlib.sha256(body).hexdigest()},
         }
-        item |= {} if size is None else {"size": size}
+        item |= {} if size is None else {"size": max(size, len(body))}
         projects.setdefault(wheel.name.partition("-")[0], []).append(item)
     for name, files in projects.items():
         document = {"meta": {"api-version": "1.0"}, "name": name, "files": files}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import hashlib
 import http.client
 import json
@@ -10,7 +12,9 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +23,20 @@ from urllib.parse import urlsplit
 
 import pytest
 import uv
-from support.builds import gpu_build, metadata
+from simple_repository import model
+from support.builds import gpu_build, machine, metadata
 from support.index_server import run_http_server
+from support.loopback import ask, page_of, start
 from support.processes import Pip, clean_environ, installed_labels
 from support.range_server import Answer, RangeServer, serve_answers
 from support.serving import fetch, serving
 from support.wheels import stub_wheel, variants_json_name, write_page
+
+from nvp.index.http.client import Client
+from nvp.index.selection import pieces
+from nvp.index.selection.options import Selection, Target
+from nvp.index.selection.pieces import HashingRepository
+from nvp.index.server.served_locks import ListedUpstream
 
 LARGE = hashlib.shake_256(b"").digest(17 << 20)
 """A size above that of files that are read completely before a page is sent."""
@@ -33,6 +45,7 @@ BUILDS = {"best": gpu_build("12.8"), "less": gpu_build("12.4")}
 BEST = "/marked/marked-1.0-py3-none-any-best.whl"
 MARKED = ['wanted; "nvidia" in variant_namespaces']
 MACHINE = ("--cuda-driver", "12.9", "--sm-arch", "8.0")
+TAG = "py3-none-manylinux_2_17_x86_64"
 
 
 def fill(folder: Path, requires: list[str]) -> None:
@@ -197,3 +210,153 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         running.stop(signal.SIGINT)
         connection.close()
     assert os.listdir(temporary) == []
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Return the temporary files, which no garbage collection closes."""
+    made: list[Any] = []
+    make = tempfile.TemporaryFile
+
+    def record(*words: Any, **options: Any) -> Any:
+        made.append(make(*words, **options))
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", record)
+    monkeypatch.setattr(pieces, "_GRACE", 0.1)
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@contextmanager
+def asking(url: str) -> Iterator[http.client.HTTPConnection]:
+    """Send a request, and close the connection after the block."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+    connection.request("GET", parts.path)
+    yield connection
+    connection.close()
+
+
+def wait_until(check: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_an_aborted_download_leaves_no_file(tmp_path: Path, copies: list[Any]) -> None:
+    fill(tmp_path / "index", MARKED)
+    with (
+        count_requests(tmp_path / "index", fault="drip") as server,
+        start(server.url, machine=machine("12.9", "8.0")) as running,
+    ):
+        files = running.page("marked").files
+        with asking(
+            next(files[name] for name in files if "best" in name)
+        ) as connection:
+            assert connection.getresponse().status == 200
+            wait_until(lambda: copies)
+        wait_until(lambda: all(file.closed for file in copies))
+
+
+@contextmanager
+def serving_announced(folder: Path, size: int, **changes: Any) -> Iterator[str]:
+    """Yield the URL of announced METADATA, whose server then sends no ranges.
+
+    :param size: the size on the page.
+    :param changes: of the answer for the wheel.
+    """
+    wheel = stub_wheel(folder, "torch", "1.0", tag=TAG, members={"torch.bin": LARGE})
+    body, place = wheel.read_bytes(), f"/files/{wheel.name}"
+    answers = {
+        place: Answer(body=body),
+        **page_of({"filename": wheel.name, "url": place, "hashes": {}, "size": size}),
+    }
+    with (
+        serve_answers(answers) as server,
+        start(f"{server.url}/simple/", machine=machine(None)) as running,
+    ):
+        url = running.page(User_Agent="pip/26.3 {}").files[wheel.name]
+        answers[place] = replace(answers[place], ranges=False, **changes)
+        yield f"{url}.metadata"
+
+
+def test_a_download_for_metadata_ends_after_its_clients(
+    tmp_path: Path, copies: list[Any]
+) -> None:
+    with serving_announced(tmp_path, len(LARGE) * 2, fault="drip") as url:
+        with asking(url):
+            wait_until(lambda: copies)
+        wait_until(lambda: all(file.closed for file in copies))
+
+
+@pytest.mark.parametrize(("size", "status"), [(1_000_000, 502), (2 * len(LARGE), 200)])
+def test_a_download_for_metadata_ends_at_the_size_on_the_page(
+    size: int, status: int, tmp_path: Path
+) -> None:
+    with serving_announced(tmp_path, size) as url:
+        reply = ask(url)
+    assert reply.status == status
+    assert ("its download is too large" in reply.text) == (status == 502)
+
+
+def test_only_wheels_for_the_target_are_downloaded_for_their_hashes(
+    pip: Pip, tmp_path: Path
+) -> None:
+    folder = tmp_path / "index"
+    fill(folder, [])
+    plain = stub_wheel(folder / "marked", "marked", "1.0")
+    foreign = stub_wheel(folder / "marked", "marked", "1.0", tag="cp39-cp39-win_amd64")
+    write_page(folder / "marked")
+    page = folder / "marked" / "index.html"
+    page.write_text(re.sub("#sha256=[0-9a-f]+", "", page.read_text()))
+    digest = hashlib.sha256(plain.read_bytes()).hexdigest()
+    file = tmp_path / "requirements.txt"
+    file.write_text(f"marked==1.0 --hash=sha256:{digest}\n")
+    target = tmp_path / "it"
+    with count_requests(folder) as server:
+        done = pip("install", "-i", server.url, "--target", target, "-r", file)
+    assert done.code == 0, done.text
+    assert installed_labels(target) == {"marked": "1.0 None"}
+    assert not any(foreign.name in text for text in server.requests)
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"),
+    [
+        ({}, {"plain": True, "best": True}),
+        ({"_MOST": 1 << 20}, {"plain": True}),
+        ({"_PATIENCE": -60.0}, {"plain": False}),
+    ],
+)
+def test_downloads_for_hashes_have_limits(
+    limit: dict[str, float],
+    shown: dict[str, bool],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A variant without a hash would make pip refuse the wheel that it takes alone."""
+    large = {"marked.bin": LARGE}
+    paths = {
+        "best": stub_wheel(tmp_path, "marked", "1.0", "best", members=large),
+        "plain": stub_wheel(tmp_path, "marked", "1.0"),
+    }
+    for name, value in limit.items():
+        monkeypatch.setattr(pieces, name, value)
+    listed = [model.File(path.name, path.as_uri(), {}) for path in paths.values()]
+    selection = Selection(
+        pinned={"marked": ["1.0"]},
+        target=Target(version="3.11", tags={"py3-none-any": None}),
+    )
+    repository = HashingRepository(
+        ListedUpstream({"marked": listed}), Client(), selection
+    )
+    page = asyncio.run(repository.get_project_page("marked"))
+    assert {
+        name: bool(file.hashes)
+        for name, path in paths.items()
+        for file in page.files
+        if file.filename == path.name
+    } == shown

@@ -37,9 +37,11 @@ from .kept import METADATA_KEY, whole_key
 from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
+    Check,
     ComparedWheel,
     CopiedWheel,
     Settle,
+    Waiting,
     find_own,
     location_of,
 )
@@ -56,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 _MOST_SERVERS = 16
 """The maximum number of servers of a page that are tested; real pages have up to 3."""
+
+_ROOM = 8 << 30
+"""The maximum size of the wheels that are downloaded for METADATA at a time."""
 
 
 class Announcer:
@@ -78,7 +83,7 @@ class Announcer:
         self._ranges = ranges
         self._platform = platform
         self._python = python
-        self._reading: dict[str, asyncio.Task[bytes]] = {}
+        self._reading: dict[str, Waiting] = {}
 
     async def announce(
         self, files: Sequence[model.File], index: str | None = None
@@ -130,25 +135,26 @@ class Announcer:
         # the same work.
         key = whole_key(file)
         if key not in self._reading:
-            work = asyncio.ensure_future(
-                self._reader.find_metadata(
-                    index,
-                    project,
-                    file,
-                    downloads=functools.partial(self._downloads, file),
-                )
-            )
-            self._reading[key] = work
-            work.add_done_callback(lambda _: self._reading.pop(key, None))
-        content = await asyncio.shield(self._reading[key])
+            downloads = functools.partial(self._downloads, file)
+            work = self._reader.find_metadata(index, project, file, downloads=downloads)
+            self._reading[key] = Waiting(asyncio.ensure_future(work))
+            self._reading[key].work.add_done_callback(lambda _: self._reading.pop(key))
+        if (content := await self._reading[key].wait()) is None:
+            return ""  # for nobody
         self._reader.metadata.hand_out(file)
         return content.decode("utf-8", "replace")
 
-    def _downloads(self, file: model.File, content: bytes | None) -> bool:
+    def _downloads(self, file: model.File, content: bytes | None) -> Check | None:
         if content is not None and self._is_used(file, content):
-            return False
+            return None
         self._ranges.deny(file.url)
-        return True
+        return functools.partial(self._check_download, file)
+
+    def _check_download(self, file: model.File, size: int) -> None:
+        self._reading[whole_key(file)].check(size)
+        total = sum(each.size for each in self._reading.values())
+        if total > _ROOM or size > (file.size or size):
+            raise InputError("its download is too large", path=file.filename)
 
     def _is_used(self, file: model.File, content: bytes) -> bool:
         """Return whether pip does not pass over a wheel because of its METADATA.

@@ -9,9 +9,11 @@ import logging
 import os
 import re
 import threading
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -29,10 +31,12 @@ from nvidia_variant_provider.strict_json import (
 )
 
 from ...files import path_of
+from ...wheels.archive import expands_too_far
 from ..http.client import Client
 from ..http.ranges import ChangedFileError, Comparison, Parts
 from ..http.urls import is_http, path_of_file_url, with_suffix
 from .kept import FOREVER, MARK, Aging, key_of, mark_of
+from .options import Selection
 from .renaming import find_label
 
 logger = logging.getLogger(__name__)
@@ -48,8 +52,18 @@ UNAVAILABLE = (
 
 _PIECE = 1024 * 1024
 
+_LONG, _GRACE = 1800.0, 15.0
+"""The time limits in seconds of a download for which clients wait, and of one without
+clients, as after a timeout of an installer that tries again."""
+
 _HASHED = 10_000
 """The number of cached hashes, each of which required a download."""
+
+_MOST = 8 << 30
+"""The maximum number of bytes that are downloaded for hashes, for each index."""
+
+_PATIENCE, _SLOWEST = 30.0, 1 << 20
+"""These downloads end after so many seconds, and one more for each so many bytes."""
 
 
 SERVED = re.compile(
@@ -65,6 +79,42 @@ ANY = re.compile(r"(?s).*")
 
 Settle = Callable[["ChangedFileError | None"], None]
 """Called with the result of verifying a wheel: the error, or ``None``."""
+
+Check = Callable[[int], None]
+"""Called with the size of the received part of a wheel; raises an error to stop."""
+
+HAS_ENDED: ContextVar[Callable[[], Awaitable[bool]] | None] = ContextVar(
+    "HAS_ENDED", default=None
+)
+"""Returns whether the client of a request has closed its connection."""
+
+
+class Waiting:
+    """Work for which clients wait; a download in it must call `check`."""
+
+    def __init__(self, work: asyncio.Task[bytes]) -> None:
+        self.work = work
+        self.size = 0
+        self._last = time.monotonic() + _LONG
+        self._until = 0.0
+        # asyncio reports an error that no client has waited for.
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def wait(self) -> bytes | None:
+        """Return the result; ``None`` if the client has ended before."""
+        has_ended = HAS_ENDED.get()
+        while not self.work.done():
+            self._until = min(self._last, time.monotonic() + _GRACE)
+            await asyncio.wait([self.work], timeout=1)
+            if has_ended is not None and await has_ended():
+                return None
+        return self.work.result()
+
+    def check(self, size: int) -> None:
+        """Record the received size; raise `InputError` some time after the clients."""
+        self.size = size
+        if time.monotonic() > self._until:
+            raise InputError("its download takes too long")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,28 +328,32 @@ async def read_pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 class HashingRepository(RepositoryContainer):
-    """Downloads files without a hash, and adds their SHA-256 to the page.
+    """Downloads wheels without a hash, and adds their SHA-256 to the page.
 
     pip selects the best file of a page and compares its hash afterwards. Without hashes
     on the page, it would download the best variant, and reject it if the user pinned
-    the hash of another wheel of the release. Only pinned releases of projects with
-    variants are read.
+    the hash of another wheel of the release. Only wheels for the target are read, and
+    only in pinned releases of projects with variants. A variant that cannot be read is
+    not shown; pip alone would not see any.
 
-    :param pinned: for each project, the versions that the user pins.
+    :param selection: has the versions that the user pins, and the target.
     """
 
     def __init__(
         self,
         source: SimpleRepository,
         client: Client,
-        pinned: Mapping[str, Collection[str]],
+        selection: Selection,
     ) -> None:
         super().__init__(source)
         self._client = client
+        self._target = selection.target
         self._pinned = {
             project: {version for text in texts if (version := _parse(text))}
-            for project, texts in pinned.items()
+            for project, texts in selection.pinned.items()
         }
+        self._turn = asyncio.Lock()
+        self._arrived, self._waited = 0, 0.0
         self._known: Aging[str, str] = Aging(_HASHED, FOREVER)
         self._marks: Aging[str, str] = Aging(_HASHED, FOREVER)
 
@@ -331,34 +385,59 @@ class HashingRepository(RepositoryContainer):
         wanted = self._pinned.get(canonicalize_name(project_name), set())
         if not wanted or all(find_label(f.filename) is None for f in page.files):
             return page
+        missing = [file for file in page.files if self._lacks_hash(file, wanted)]
+        # pip alone needs the regular wheels, so the limits end their downloads last.
+        missing.sort(key=lambda file: find_label(file.filename) is not None)
+        async with self._turn:  # a second request for the page finds the hashes
+            digests = {key_of(x): await self._hash(project_name, x) for x in missing}
         files = []
         for file in page.files:
-            name, hashes = file.filename, file.hashes
-            is_wanted = _parse((*name.split("-"), "")[1]) in wanted
-            if is_wanted and not hashes and name.endswith(".whl"):
-                digest = await self._hash(project_name, file)
-                hashes = {"sha256": digest} if digest else {}
-            files.append(replace(file, hashes=hashes))
+            digest = digests.get(key_of(file), "")
+            if digest is None and find_label(file.filename) is not None:
+                continue
+            files.append(replace(file, hashes={"sha256": digest}) if digest else file)
             self._marks.put(mark_of(files[-1]), mark_of(file))
         return replace(page, files=tuple(files))
 
+    def _lacks_hash(self, file: model.File, versions: Collection[Version]) -> bool:
+        """Return whether a file is a wheel for the target that the user may mean."""
+        name, target = file.filename, self._target
+        is_meant = _parse((*name.split("-"), "")[1]) in versions
+        if file.hashes or not name.endswith(".whl") or not is_meant or target is None:
+            return False
+        stem = name[:-4].removesuffix(f"-{find_label(name)}")
+        tags = "-".join(stem.split("-")[-3:])
+        return not expands_too_far(tags) and bool(target.find_pythons(tags, None))
+
     async def _hash(self, project: str, file: model.File) -> str | None:
         """Return the SHA-256 of a file; ``None`` if the file cannot be read."""
-        key = key_of(file)
+        key, digest = key_of(file), hashlib.sha256()
         if (known := self._known.get(key)) is not None:
             return known
         logger.info("%s: downloading it for its hash", file.filename)
-        digest = hashlib.sha256()
+        size, since = 0, time.monotonic() - self._waited
         try:
+            self._check(file, 0, self._waited)
             resource = await find_own(self.source, project, file)
             async with AsyncExitStack() as stack:
                 async for piece in await stream_pieces(resource, self._client, stack):
+                    size += len(piece)
+                    self._arrived += len(piece)
+                    self._check(file, size, time.monotonic() - since)
                     digest.update(piece)
         except (InputError, OSError, *UNAVAILABLE) as error:
             logger.info("%s: cannot be read: %s", file.filename, error)
             return None
+        finally:
+            self._waited = time.monotonic() - since
         self._known.put(key, digest.hexdigest())
         return digest.hexdigest()
+
+    def _check(self, file: model.File, size: int, waited: float) -> None:
+        """End the downloads of an index that sends too much, or too slowly."""
+        is_late = waited > _PATIENCE + self._arrived / _SLOWEST
+        if is_late or self._arrived > _MOST or size > (file.size or size):
+            raise InputError("the index sends too much, or too slowly")
 
 
 def _parse(text: str) -> Version | None:

@@ -49,6 +49,7 @@ from ..http.urls import (
 from .kept import FRESH, LIFE, LONGEST, Aging, Kept, MetadataStore, kept_path, whole_key
 from .options import part_of, trusted_cache
 from .pieces import (
+    Check,
     ComparedWheel,
     CopiedWheel,
     client_of,
@@ -79,9 +80,6 @@ _DAMAGED = InputError, ValueError, KeyError, TypeError, AttributeError, Recursio
 
 COUNTS: ContextVar[Callable[[int], None] | None] = ContextVar("counts", default=None)
 """Called with the number of bytes of each part of a wheel that is read."""
-
-_LONG = 1800.0
-"""The time limit for the download of a wheel in seconds."""
 
 _COPIED = 4
 """The maximum number of downloaded wheels that are cached for some minutes."""
@@ -195,6 +193,9 @@ class Reader:
         find = functools.partial(read_own_metadata, file.filename)
         content = await asyncio.to_thread(copy.read, find)
         self._copies.put(copy.url, copy)
+        # Close the file when the copy has expired, also if nobody asks for it again.
+        later = asyncio.get_running_loop().call_later
+        later(FRESH + 1, self._copies.get, copy.url)
         check_metadata(content, file.filename)
         return self._keep(file, Kept(content))
 
@@ -216,13 +217,13 @@ class Reader:
         project: str,
         file: model.File,
         *,
-        downloads: Callable[[bytes | None], bool] = lambda _: False,
+        downloads: Callable[[bytes | None], Check | None] = lambda _: None,
     ) -> bytes:
         """Read METADATA to pass it on: installers refuse that of another release.
 
-        :param downloads: returns whether to download the whole wheel, given METADATA
-            that was read by ranges; ``None`` if the server does not support ranges, in
-            which case an error is raised otherwise.
+        :param downloads: returns a check if the whole wheel must be downloaded, given
+            METADATA that was read by ranges; ``None`` if the server does not support
+            ranges, in which case an error is raised otherwise.
         :raises InputError: METADATA cannot be read or differs from its hash on the
             page.
         """
@@ -280,7 +281,7 @@ class Reader:
         index: SimpleRepository,
         project: str,
         file: model.File,
-        downloads: Callable[[bytes | None], bool],
+        downloads: Callable[[bytes | None], Check | None],
     ) -> Kept:
         """Read METADATA from the index, or else from the wheel."""
         name, digest = file.filename, file.hashes.get("sha256")
@@ -303,36 +304,28 @@ class Reader:
             resource = await find_own(index, project, file)
             content = await self.open(resource, name, find, parts)
         except NoRangesError:
-            if not downloads(None):
+            if (check := downloads(None)) is None:
                 raise
         else:
             settled = parts.are_all_of(digest) or not parts.hashes
-            if settled or not downloads(content):
+            if settled or (check := downloads(content)) is None:
                 return Kept(content, None if settled else parts)
         logger.info("%s: downloading it to look into it", name)
         try:
-            async with self._turns.of(file.url):
-                with tempfile.TemporaryFile(prefix="nvidia-variant-provider-") as copy:
-                    # Cast the temporary file, which is a wrapper on Windows.
-                    whole = cast(BinaryIO, copy)
-                    download = self._download(resource, file, whole)
-                    parts = await asyncio.wait_for(download, _LONG)
-                    content = await asyncio.to_thread(find, whole)
-                    return Kept(content, parts if digest is None else None)
-        except asyncio.TimeoutError:
-            raise InputError(f"not complete after {_LONG:g} s", path=name) from None
+            async with self._turns.of(file.url), AsyncExitStack() as stack:
+                copy = tempfile.TemporaryFile(prefix="nvidia-variant-provider-")  # noqa: SIM115
+                # Cast the temporary file, which is a wrapper on Windows.
+                whole = cast(BinaryIO, stack.enter_context(copy))
+                comparison = Comparison(file.hashes)
+                async for piece in await stream_pieces(resource, self.client, stack):
+                    comparison.feed(piece)
+                    await asyncio.to_thread(whole.write, piece)
+                    check(whole.tell())
+                parts = comparison.finish()
+                content = await asyncio.to_thread(find, whole)
+                return Kept(content, parts if digest is None else None)
         except OSError as error:
             raise _unreadable(name, error) from None
-
-    async def _download(
-        self, resource: model.Resource, file: model.File, copy: BinaryIO
-    ) -> Parts:
-        comparison = Comparison(file.hashes)
-        async with AsyncExitStack() as stack:
-            async for piece in await stream_pieces(resource, self.client, stack):
-                comparison.feed(piece)
-                await asyncio.to_thread(copy.write, piece)
-        return comparison.finish()
 
     def find_inspected(self, file: model.File) -> Needs | None:
         """Return the cached result of an inspection of a wheel."""

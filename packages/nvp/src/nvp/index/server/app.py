@@ -40,6 +40,7 @@ from ..http.urls import (
 from ..selection.core_metadata import SentWheel
 from ..selection.kept import MARK
 from ..selection.pieces import (
+    HAS_ENDED,
     ComparedWheel,
     IndexFile,
     open_local,
@@ -316,6 +317,7 @@ class _Handlers:
         repository = self._source.repository
         find = repository.get_resource
         mark = model.RequestContext({MARK: request.path_params[MARK]})
+        HAS_ENDED.set(request.is_disconnected)
         try:
             resource = await find(project, name, request_context=mark)
         except errors.ResourceUnavailable:

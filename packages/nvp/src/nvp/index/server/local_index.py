@@ -326,8 +326,8 @@ class LocalIndex:
         upstreams = [place.upstream for place in self._places]
         if not self._selection.requires_hashes:
             return [*upstreams]
-        pinned = self._selection.pinned
-        return [HashingRepository(item, self._client, pinned) for item in upstreams]
+        client, selection = self._client, self._selection
+        return [HashingRepository(item, client, selection) for item in upstreams]
 
     def original_url(self, url: str) -> str | None:
         """Return the original URL behind a URL of this index, without credentials.
