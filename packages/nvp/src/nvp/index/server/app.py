@@ -117,7 +117,7 @@ def make_app(
 
     :param prefix: the prefix of all paths, such as ``/secret``.
     :param hosts: the accepted host names of the server.
-    :param token: a text that each ``User-Agent`` must contain, or ``None``.
+    :param token: the token that each request must have, or ``None``.
     :param warn: called with a sentence if an upstream fails.
     """
     failures = Failures(warn or (lambda _: None))

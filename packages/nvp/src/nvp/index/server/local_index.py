@@ -109,7 +109,7 @@ class LocalIndex:
         self.passing: dict[str, str] = {}
         """For each project, why its files have temporary URLs of this index."""
         self.token = secrets.token_urlsafe(16) if access.secret else None
-        """The required text in the ``User-Agent`` of requests; see `TokenCheck`."""
+        """The token that each request must have; see `TokenCheck`."""
         self._server = Server(host, port)
         self._prefix = f"/{secrets.token_urlsafe(16)}" if access.secret else ""
         self._places: list[_Place] = []
