@@ -307,6 +307,36 @@ def test_one_server_under_several_names(index: str, place: str, is_own: bool) ->
     assert client.has_credentials(place) is is_own
 
 
+def test_a_redirect_that_loses_the_login_stops_an_installer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uv sends the login again: from http to https, and back to http."""
+    index = "http://h.example/simple/"
+    places = [f"{index}torch/", "https://h.example/a/", "http://h.example/b/"]
+    seen: list[tuple[str, bool]] = []
+
+    async def send(
+        _: object, url: str, _headers: dict[str, str], authorization: str | None
+    ) -> httpx.Response:
+        seen.append((url, authorization is not None))
+        following = httpx.Request("GET", places[places.index(url) + 1])
+        sent = {"Authorization": authorization} if authorization else {}
+        request = httpx.Request("GET", url, headers=sent)
+        location = {"Location": str(following.url)}
+        response = httpx.Response(302, headers=location, request=request)
+        response.next_request = following
+        return response
+
+    monkeypatch.setattr("nvp.index.http.client.send", send)
+    settings = Settings(plain_http=True, trusts_pages=True, trust_env=False)
+    client = Client(settings).only(index)
+    client.add_credentials(index, ("user", "secret"))
+    with pytest.raises(UpstreamError, match="only you can log in") as caught:
+        asyncio.run(client.get(places[0]))
+    assert caught.value.reply is None
+    assert seen == [(places[0], True), (places[1], True)]
+
+
 @pytest.mark.parametrize("port", ["", ":80"])
 def test_a_redirect_to_a_server_with_a_login_for_its_other_scheme(port: str) -> None:
     """pip knows a login by the host and the port, whatever the scheme."""

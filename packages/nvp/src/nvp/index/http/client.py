@@ -342,7 +342,8 @@ class Client:
                 message = "redirects to a server that only this machine can reach"
                 raise UpstreamError(message, start, hint="tell its owner")
             is_own = self.identifies(url)
-            known = None if is_own and not away else self._find_known(url)
+            is_sent = self._only is None or authorization_after(response, url)
+            known = None if is_sent else self._find_known(url)
             away = away or ("" if is_own else url)
             moved = replace(make_reply(response), headers={"location": away or url})
             logger.debug("redirected to %s", redacted(url))
