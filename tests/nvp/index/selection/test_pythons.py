@@ -10,10 +10,10 @@ from nvp.index.selection.wheel_files import (
     find_installable,
     find_pythons,
     find_wheels,
-    release_of_sdist,
 )
 from nvp.index.server.places import _release
 from nvp.index.server.rendering import respond_renamed
+from nvp.wheels.archive import release_of_sdist
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,7 @@ def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
         ("demo-2-1.0.tar.gz", "1.0"),
         ("demo_2-1.tar.gz", "1"),
         ("demo-1.0_1.tar.gz", None),
+        ("demo-1.0 .tar.gz", "1.0"),
         ("demo-1.0.tar.gz.asc", None),
         ("demo.zip", None),
         (f"demo-{'1' * 5000}.tar.gz", None),
@@ -88,11 +89,29 @@ def test_no_python_is_newer_than_those_of_the_newest_release() -> None:
 def test_the_release_of_a_source_distribution(name: str, release: str | None) -> None:
     expected = None if release is None else Version(release)
     assert release_of_sdist(name) == expected
-    assert _release(model.File(name, "", {})) == expected
+
+
+@pytest.mark.parametrize(
+    ("project", "name", "release"),
+    [
+        ("demo-2", "demo-2-1.tar.gz", "1"),
+        ("demo-2", "Demo_.2-1.0-1.zip", "1.0.post1"),
+        ("demo", "demo-2-1.tar.gz", "2.post1"),
+        ("demo", "demo-1.0+cu126.zip", "1.0"),
+        ("demo", "demo-x-1.0.zip", None),
+        ("a", "demo-1.0.zip", None),
+    ],
+)
+def test_the_release_of_a_source_distribution_of_a_project(
+    project: str, name: str, release: str | None
+) -> None:
+    expected = None if release is None else Version(release)
+    assert release_of_sdist(name, project) == expected
+    assert _release(model.File(name, "", {}), project) == expected
 
 
 def test_a_number_that_python_does_not_convert_is_no_version() -> None:
     """The listing of a project ended with a traceback."""
     name = f"demo-{'1' * 5000}"
-    assert _release(model.File(f"{name}-variants.json", "", {})) is None
+    assert _release(model.File(f"{name}-variants.json", "", {}), "demo") is None
     assert respond_renamed([], "demo", f"{name}-1-py3-none-any.whl") is None

@@ -25,7 +25,7 @@ from nvp.index.http.threads import Turn
 from nvp.index.selection import shown
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.core_metadata import EvaluatedWheel
-from nvp.index.selection.options import Selection
+from nvp.index.selection.options import Selection, Target
 from nvp.index.selection.shown import ShownPage
 from nvp.index.selection.variants import ReleaseResolver
 from nvp.index.server.places import FolderUpstream
@@ -288,8 +288,13 @@ def test_a_turn_that_is_over_is_not_taken() -> None:
         (">=3.12", None, "", "fewer versions of Python than the regular wheel"),
         (">=3.12", ">=3.9", "", "fewer versions of Python than the regular wheel"),
         (">=3.9", ">=3.9,<4", "", None),
-        (None, None, "other >=", "its requirement 'other >=' is invalid"),
-        (None, None, "other", None),
+        (None, None, "other >=", "not all installers read its requirement 'other >="),
+        (None, None, "other<18446744073709551616; extra == 'x'", "18446744073709551"),
+        (None, None, "other @ file:x", "file:x"),
+        (None, None, "other @ https:///x", "https:///x"),
+        (None, None, "other_", "other_"),
+        (None, None, "other @ https://h.example/other-1.0.zip", None),
+        (None, None, "other[a-b]>=1.0; python_version < '3.99'", None),
     ],
 )
 def test_metadata_for_which_installers_pass_over_a_release(
@@ -323,3 +328,25 @@ def test_metadata_for_which_installers_pass_over_a_release(
     else:
         assert release.labels == ("cu126",)
         assert reason in release.unread["cu128"]
+
+
+@pytest.mark.parametrize(("version", "is_shown"), [("3.11.7", False), ("3.12.1", True)])
+def test_metadata_that_excludes_the_python_of_the_target(
+    version: str, is_shown: bool, tmp_path: Path
+) -> None:
+    """pip took another index, and not the source distribution of this one."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    (folder / "demo-1.0.tar.gz").write_bytes(b"")
+    document = of_one("cu126")
+    limit = ">=3.12"
+    stub_wheel(
+        folder, "demo", "1.0", "cu126", variant_json=document, requires_python=limit
+    )
+    target = Target(version=version, tags={"py3-none-any": None})
+    selection = Selection(
+        machine=lambda: H100, priorities=Priorities(), rewrites=True, target=target
+    )
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
+    _, page = asyncio.run(made.show("demo"))
+    assert bool(page.releases["1.0"].labels) is is_shown

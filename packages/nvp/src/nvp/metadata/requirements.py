@@ -42,6 +42,9 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """
 
 
+_NOT_OF_UV = re.compile(r"[0-9]{19}")
+_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9._~%/#=&+-]*")
+
 _MOST_SPECIFIERS = 50
 """The maximum number of specifiers of a requirement, which are compared with each
 release of its project; real requirements have at most a dozen."""
@@ -62,6 +65,19 @@ def parse_requirement(text: str) -> Requirement | None:
     except (ValueError, RecursionError):
         return None
     return None if len(requirement.specifier) > _MOST_SPECIFIERS else requirement
+
+
+def is_clear(text: str) -> bool:
+    """Return whether pip and uv can parse a requirement.
+
+    Names of projects end with a letter or a digit. uv reads numbers of 64 bits, and
+    refuses or corrects many URLs.
+    """
+    requirement = parse_requirement(text)
+    if requirement is None or _NOT_OF_UV.search(text):
+        return False
+    is_url = requirement.url is None or _PLAIN_URL.fullmatch(requirement.url)
+    return bool(is_url) and requirement.name[-1].isalnum()
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:

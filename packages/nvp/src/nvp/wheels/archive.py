@@ -28,6 +28,7 @@ from nvidia_variant_provider.strict_json import open_regular
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.tags import Tag
+    from packaging.version import Version
 
 MAX_MEMBER = 4 * 1024 * 1024
 """Maximum size in bytes of a file in ``*.dist-info``."""
@@ -389,3 +390,45 @@ def is_for_platform(text: str, platform: str) -> bool:
         if system == tag.partition("_")[0] == "macosx":
             return True
     return False
+
+
+_SDIST = re.compile(
+    r"(.+)\.(?:zip|tar|tgz|tbz|txz|tlz|tar\.(?:gz|bz2|xz|lz|lzma|zst))", re.DOTALL
+)
+"""The names of source distributions that pip or uv builds."""
+
+
+def release_of_sdist(file_name: str, project: str | None = None) -> Version | None:
+    """Return the release of a source distribution; ``None`` for any other file.
+
+    A version may have dashes (PEP 440, "Implicit post releases").
+
+    :param project: the normalized name. Otherwise ``kern-2-1.zip``, which may be the
+        release 1 of ``kern-2``, is read as the release 2-1 of ``kern``.
+    """
+    match = _SDIST.fullmatch(file_name)
+    match = _sdist_of(project).fullmatch(match[1]) if match else None
+    versions = parse_versions(match[1]) if match else None
+    return versions[1] if versions else None
+
+
+@lru_cache(maxsize=64)
+def _sdist_of(project: str | None) -> re.Pattern[str]:
+    from packaging.version import VERSION_PATTERN
+
+    if project is None:
+        return re.compile(rf"(?isx).+?-({VERSION_PATTERN}\s*)")
+    name = "[-_.]+".join(map(re.escape, project.split("-")))
+    return re.compile(rf"(?is){name}-(.+)")
+
+
+@lru_cache(maxsize=16384)
+def parse_versions(text: str) -> tuple[Version, Version] | None:
+    """Parse a version; return it with and without local label, or ``None``."""
+    from packaging.version import Version
+
+    try:
+        version = Version(text.replace("_", "-"))
+    except ValueError:
+        return None
+    return version, Version(version.public) if version.local else version

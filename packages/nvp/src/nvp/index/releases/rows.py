@@ -43,10 +43,9 @@ from ...matrix.changes import (
     Pick,
     find_index_change,
 )
-from ...wheels.archive import WheelName, parse_wheel_name
+from ...wheels.archive import WheelName, parse_wheel_name, release_of_sdist
 from ..pip.settings import Interpreter
 from ..selection.shown import ShownPage, ShownRelease
-from ..selection.wheel_files import release_of_sdist
 
 NUMBERS = re.compile(r"[0-9]+(?:\.[0-9]+)*[af]?")
 """The numbers in reasons, which differ between machines with the same problem."""

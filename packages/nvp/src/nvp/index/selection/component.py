@@ -206,7 +206,7 @@ class VariantRepository(RepositoryContainer):
         self, project: str, page: model.ProjectDetail, room: Room
     ) -> tuple[model.ProjectDetail, ShownPage]:
         files, judged, announced = await self._select_builds(
-            project, without_traps(page.files)
+            project, without_traps(page.files, project)
         )
         pinned, labels = await self._find_label(project, files, judged)
         releases = group((file.filename for file in files), project)

@@ -29,12 +29,12 @@ from simple_repository.components.core import SimpleRepository
 
 from nvidia_variant_provider.errors import InputError, shown
 
-from ...metadata.requirements import parse_requirement
+from ...metadata.requirements import is_clear
 from ...wheels.archive import first_header, is_of, parse_requires, platform_of
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
-from .options import allows_python, clauses_of
+from .options import Target, allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
     Check,
@@ -258,11 +258,15 @@ class Evaluator:
     """Resolves the variant markers in wheels of a repository.
 
     :param reader: reads the wheels and their METADATA.
+    :param target: the target of the installation; ``None`` if unknown.
     """
 
-    def __init__(self, index: SimpleRepository, reader: Reader) -> None:
+    def __init__(
+        self, index: SimpleRepository, reader: Reader, target: Target | None = None
+    ) -> None:
         self._index = index
         self._reader = reader
+        self._target = target
 
     async def evaluate(
         self,
@@ -414,29 +418,33 @@ class Evaluator:
         """Refuse METADATA because of which installers pass over the whole release.
 
         pip tries one wheel of a release, and then another release, perhaps of another
-        index. A variant must therefore not have requirements that pip cannot parse, nor
-        exclude a version of Python that the page and a regular wheel allow.
+        index. A variant must not have requirements that an installer cannot parse, nor
+        exclude the target's Python, or one that the page and a regular wheel allow.
 
         :raises InputError: the wheel must not be shown.
         """
         read = self._reader.read_metadata
         metadata = evaluated or await read(self._index, project, file)
         requires = parse_requires(metadata)
-        # Parsing requirements takes more time than reading them.
-        room.add(sum(map(len, requires)))
+        room.add(sum(map(len, requires)))  # parsing takes more time than reading
         invalid = await asyncio.to_thread(
-            lambda: [text for text in requires if parse_requirement(text) is None]
+            lambda: [text for text in requires if not is_clear(text)]
         )
+        message = "it is for fewer versions of Python than the regular wheel"
+        limit = first_header(metadata, "Requires-Python")
+        own = clauses_of(limit)
         if invalid:
-            message = f"its requirement {shown(invalid[0])} is invalid"
-            raise InputError(message, hint="report it to the index")
-        own = clauses_of(first_header(metadata, "Requires-Python"))
-        if own <= clauses_of(file.requires_python):
+            message = f"not all installers read its requirement {shown(invalid[0])}"
+        elif self._target is not None:
+            if allows_python(limit, self._target.version):
+                return
+            message = f"it is for Python {shown(limit)}"
+        elif own <= clauses_of(file.requires_python):
             return
-        for one in regular:
-            other = await read(self._index, project, one)
-            room.add_core(len(other))
-            if own <= clauses_of(first_header(other, "Requires-Python")):
-                continue
-            message = "it is for fewer versions of Python than the regular wheel"
-            raise InputError(message, hint="report it to the index")
+        else:
+            others = [await read(self._index, project, one) for one in regular]
+            room.add_core(sum(map(len, others)))
+            limits = (first_header(other, "Requires-Python") for other in others)
+            if all(own <= clauses_of(other) for other in limits):
+                return
+        raise InputError(message, hint="report it to the index")

@@ -263,7 +263,7 @@ def with_files(
     return replace(page, meta=meta, files=shown)
 
 
-def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
+def without_traps(files: Sequence[model.File], project: str) -> tuple[model.File, ...]:
     """Leave out variants that would change which files and releases uv considers.
 
     uv considers a release with a file that is not yanked, and takes the wheel with the
@@ -276,7 +276,7 @@ def without_traps(files: Sequence[model.File]) -> tuple[model.File, ...]:
     variants = {file.filename for file in files if find_label(file.filename)}
     if not variants:
         return tuple(files)
-    releases = [(file, release_of(file.filename)) for file in files]
+    releases = [(file, release_of(file.filename, project)) for file in files]
     regular = [each for each in releases if each[0].filename not in variants]
     left = {release for file, release in releases if not is_yanked(file)}
     marred = {release for file, release in regular if is_yanked(file)}

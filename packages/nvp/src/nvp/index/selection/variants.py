@@ -222,7 +222,7 @@ class VariantSelector:
     @cached_property
     def evaluator(self) -> Evaluator:
         """The evaluator of variant markers, which is rarely needed."""
-        return Evaluator(self._index, self._files)
+        return Evaluator(self._index, self._files, self._selection.target)
 
     async def select(
         self,

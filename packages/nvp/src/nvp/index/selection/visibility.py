@@ -34,7 +34,7 @@ from ...builds.page import (
 )
 from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
-from ...wheels.archive import is_for_platform, parse_requires
+from ...wheels.archive import is_for_platform, parse_requires, release_of_sdist
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
 from .options import Selection, is_yanked
@@ -45,7 +45,6 @@ from .wheel_files import (
     folder_of_index,
     is_large,
     is_vendor,
-    release_of_sdist,
 )
 
 logger = logging.getLogger(__name__)
@@ -296,7 +295,7 @@ class BuildJudge:
         newest = max(yanked, key=lambda build: build.release, default=None)
         sdists = {}
         for file in files if refused else ():
-            release_of_file = release_of_sdist(file.filename)
+            release_of_file = release_of_sdist(file.filename, project)
             if release_of_file is None:
                 continue
             if release_of_file in refused:
@@ -316,7 +315,7 @@ class BuildJudge:
         target = self._selection.target
         no_wheels = target is not None and target.builds(project)
         changed = find_exposed(
-            find_candidates(() if no_wheels else wheels, listed, target),
+            find_candidates(project, () if no_wheels else wheels, listed, target),
             files,
             {key for key, file in listed.items() if is_yanked(file)},
             self._selection.named.get(project, ()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -18,7 +17,7 @@ from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
-from packaging.version import VERSION_PATTERN, Version
+from packaging.version import Version
 from simple_repository import model
 from simple_repository.components.core import RepositoryContainer, SimpleRepository
 
@@ -38,7 +37,9 @@ from ...metadata.requirements import requirements_on
 from ...wheels.archive import (
     expands_too_far,
     parse_requires,
+    parse_versions,
     platform_of,
+    release_of_sdist,
 )
 from ..http.threads import Turns
 from .kept import FOREVER, WARNED, Aging
@@ -50,14 +51,6 @@ logger = logging.getLogger(__name__)
 
 SMALLEST = 1_000_000
 """The minimum size in bytes of a wheel that may contain GPU code."""
-
-_SDIST = re.compile(
-    r"(.+)\.(?:zip|tar|tgz|tbz|txz|tlz|tar\.(?:gz|bz2|xz|lz|lzma|zst))", re.DOTALL
-)
-"""The names of source distributions that pip or uv builds."""
-
-_VERSION = re.compile(rf"(?isx).+?-({VERSION_PATTERN})")
-"""A name and a version, which may have dashes (PEP 440, "Implicit post releases")."""
 
 _AT_ONCE, _IN_ALL = 4, 64
 """The maximum numbers of METADATA files that are read from a server, and from all
@@ -138,7 +131,7 @@ def find_wheels(
         has_build = len(parts) > 5 and parts[2][:1].isdigit()
         if len(parts) != 5 + has_build or not name.endswith(".whl"):
             continue
-        versions = _versions(parts[1])
+        versions = parse_versions(parts[1])
         if versions is None or _normalized(parts[0]) != project:
             continue
         version, release = versions
@@ -204,7 +197,10 @@ def find_installable(
 
 
 def find_candidates(
-    wheels: Iterable[Build], listed: Mapping[str, model.File], target: Target | None
+    project: str,
+    wheels: Iterable[Build],
+    listed: Mapping[str, model.File],
+    target: Target | None,
 ) -> Iterator[Build]:
     """Find the files that an installer may select, except for variants.
 
@@ -223,7 +219,7 @@ def find_candidates(
         if not expands_too_far(tags):
             yield with_pythons(wheel, tags)
     for key, file in listed.items():
-        if (version := release_of_sdist(file.filename)) is not None:
+        if (version := release_of_sdist(file.filename, project)) is not None:
             one = Build(file=key, version=version, backend=None, judgement=UNKNOWN)
             yield with_pythons(one, "py3-none-any")  # every version of Python
 
@@ -255,20 +251,12 @@ def _tags_of(minor: int) -> frozenset[str]:
     return frozenset(f"{t.interpreter}-{t.abi}" for t in (*own, *others))
 
 
-def release_of_sdist(file_name: str) -> Version | None:
-    """Return the release of a source distribution; ``None`` for any other file."""
-    match = _SDIST.fullmatch(file_name)
-    match = _VERSION.fullmatch(match[1]) if match else None
-    versions = _versions(match[1]) if match else None
-    return versions[1] if versions else None
-
-
-def release_of(file_name: str) -> Version | None:
+def release_of(file_name: str, project: str) -> Version | None:
     """Return the release of a wheel or a source distribution, without a local label."""
     if not file_name.endswith(".whl"):
-        return release_of_sdist(file_name)
+        return release_of_sdist(file_name, project)
     _, _, rest = file_name.partition("-")
-    versions = _versions(rest.partition("-")[0])
+    versions = parse_versions(rest.partition("-")[0])
     return versions[1] if versions else None
 
 
@@ -317,16 +305,6 @@ _normalized = lru_cache(maxsize=1024)(canonicalize_name)
 _backend = lru_cache(maxsize=1024)(parse_backend)
 
 
-@lru_cache(maxsize=16384)
-def _versions(text: str) -> tuple[Version, Version] | None:
-    """Parse a version; return it with and without local label, or ``None``."""
-    try:
-        version = Version(text.replace("_", "-"))
-    except ValueError:
-        return None
-    return version, Version(version.public) if version.local else version
-
-
 def find_labels(names: Iterable[str]) -> frozenset[str]:
     """Return the variant labels and the local version labels of files."""
     return frozenset(label for name in names if (label := _label_of(name)) is not None)
@@ -345,7 +323,7 @@ def _label_of(name: str) -> str | None:
     label = find_label(name)
     if label is not None or "+" not in name or not name.endswith(".whl"):
         return label
-    versions = _versions(name.split("-", 2)[1])
+    versions = parse_versions(name.split("-", 2)[1])
     return versions[0].local if versions else None
 
 

@@ -25,7 +25,7 @@ from nvidia_variant_provider.errors import InputError
 
 from ...directories import list_opened
 from ...files import real_path
-from ...wheels.archive import parse_wheel_name
+from ...wheels.archive import parse_wheel_name, release_of_sdist
 from ..http.client import Client
 from ..http.pages import ACCEPT, parse_page
 from ..http.urls import (
@@ -40,7 +40,6 @@ from ..http.urls import (
 from ..selection.pieces import ANY, SERVED, IndexFile, is_of_index
 from ..selection.renaming import find_label, project_of
 from ..selection.shown import with_files
-from ..selection.wheel_files import release_of_sdist
 from .kept_pages import note
 from .static_files import refuse_outside
 from .upstream import (
@@ -351,11 +350,13 @@ class Remembering(RepositoryContainer):
         if self._only is None or self._only[0] != project:
             return page
         versions = self._only[1]
-        files = tuple(file for file in page.files if _release(file) in versions)
+        files = tuple(
+            file for file in page.files if _release(file, project) in versions
+        )
         return replace(page, files=files)
 
 
-def _release(file: model.File) -> Version | None:
+def _release(file: model.File, project: str) -> Version | None:
     """Return the release to which a file belongs; ``None`` if its name is invalid."""
     name = file.filename
     try:
@@ -363,6 +364,6 @@ def _release(file: model.File) -> Version | None:
             return Version(Version(parse_wheel_name(name).version).public)
         if match := _METADATA.fullmatch(name):
             return Version(match["version"])
-        return release_of_sdist(name)
+        return release_of_sdist(name, project)
     except (InputError, ValueError):
         return None

@@ -24,6 +24,7 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import redacted
 from nvidia_variant_provider.strict_json import LARGE_BYTES
 
+from ...wheels.archive import release_of_sdist
 from ..http.client import Client
 from ..http.connecting import Nearness
 from ..http.pages import ACCEPT, parse_page, parse_projects, with_absolute_links
@@ -42,7 +43,6 @@ from ..http.urls import (
 )
 from ..selection.kept import FOREVER, PAGES, Aging, is_named, weigh
 from ..selection.pieces import PAGE, IndexFile, IndexUrl, read_local
-from ..selection.wheel_files import release_of_sdist
 from .kept_pages import KeptPage, KeptPages, mark
 
 logger = logging.getLogger(__name__)
