@@ -25,7 +25,7 @@ from nvp.index.releases import reading
 from nvp.index.selection import options, renaming, variants
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.renaming import group, make_offers
+from nvp.index.selection.renaming import Wheel, group, make_offers
 
 MANY = 1_500
 LINUX = "py3-none-manylinux_2_17_x86_64"
@@ -83,14 +83,14 @@ def test_each_version_is_parsed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> 
     assert made() < 6 * 300
 
 
-def test_the_releases_of_a_page_share_the_conditions_of_files_and_the_work(
+def test_the_releases_of_a_page_share_the_work(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given: list[tuple[object, object]] = []
+    given: list[object] = []
 
-    def make(*args: Any, conditions: Any, work: Any, **more: Any) -> Any:
-        given.append((conditions, work))
-        return make_offers(*args, conditions=conditions, work=work, **more)
+    def make(*args: Any, work: Any, **more: Any) -> Any:
+        given.append(work)
+        return make_offers(*args, work=work, **more)
 
     monkeypatch.setattr(variants, "make_offers", make)
     document = {
@@ -107,23 +107,21 @@ def test_the_releases_of_a_page_share_the_conditions_of_files_and_the_work(
         table = read(server)
     assert len(table.releases) == 20
     assert len(given) >= 20
-    assert len({tuple(map(id, pair)) for pair in given}) == 1
+    assert len(set(map(id, given))) == 1
 
 
 def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
-    class Conditions(dict[str, Any]):
-        reads = 0
+    reads = []
 
-        def get(self, name: str, default: Any = None) -> Any:
-            self.reads += 1
-            return super().get(name, default)
+    def condition_of(wheel: Wheel) -> str:
+        reads.append(wheel)
+        return wheel.file_name
 
     names = [f"demo-1-{i}-py3-none-any-{x}.whl" for i in range(300) for x in "ab"]
-    conditions = Conditions({name: (f">=3.{i}", False) for i, name in enumerate(names)})
     release = group(names, "demo")["1"]
-    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    offers, hidden = make_offers(release, ["a", "b"], condition_of=condition_of)
     assert (len(offers), hidden) == (len(names), [])
-    assert conditions.reads == len(names)
+    assert len(reads) == len(names)
 
 
 def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
@@ -138,7 +136,7 @@ def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
     kept = sum(isinstance(item, Tag) for item in gc.get_objects()) - before
     assert kept <= 100
     made = count(Tag, monkeypatch)
-    offers, hidden = make_offers(release, ["a", "b"], conditions={})
+    offers, hidden = make_offers(release, ["a", "b"])
     assert (len(offers), hidden, made()) == (len(names), [], 0)
 
 
@@ -160,9 +158,10 @@ def test_the_conditions_of_a_release_share_the_work(
         for i in range(1000)
         for label, platform in (("a", "p1.p2"), ("b", "p1.p3"))
     ]
-    conditions = {name: (name.split("-")[2], False) for name in names}
     release = group(names, "demo")["1"]
-    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    offers, hidden = make_offers(
+        release, ["a", "b"], condition_of=lambda wheel: wheel.file_name.split("-")[2]
+    )
     assert len(offers) + len(hidden) == len(names)
     assert 50 < len(compared) < 500
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -321,18 +322,22 @@ def test_wheels_that_installers_must_not_use_hide_no_others() -> None:
     release = group(names, "x")["1.0"]
     assert sorted(make_offers(release, ["a", "b"])[1]) == sorted(names[1:])
     conditions = {names[0]: (">=3.99", False)}
-    offers, hidden = make_offers(release, ["a", "b"], conditions=conditions)
+    make = partial(make_offers, release, ["a", "b"])
+    offers, hidden = make(condition_of=lambda x: conditions.get(x.file_name))
     assert hidden == []
     assert [offer.label for offer in offers] == ["a", "b"]
     # Wheels with the same condition still hide each other.
     conditions[names[1]] = conditions[names[0]]
-    assert make_offers(release, ["a", "b"], conditions=conditions)[1] == [names[1]]
+    offers, hidden = make(condition_of=lambda x: conditions.get(x.file_name))
+    assert hidden == [names[1]]
 
 
 def test_a_yanked_variant_hides_nothing() -> None:
     regular, yanked = "k-1-cp311-cp311-win_amd64.whl", "k-1-py3-none-any-c.whl"
     release = group([regular, yanked], "k")["1"]
-    offers, hidden = make_offers(release, ["c"], conditions={yanked: ("", True)})
+    offers, hidden = make_offers(
+        release, ["c"], condition_of=lambda wheel: wheel.file_name == yanked
+    )
     assert ([offer.label for offer in offers], hidden) == (["c"], [])
 
 

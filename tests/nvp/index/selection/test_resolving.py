@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 from support.documents import PROVIDER, TORCH_LABELS, document, of_one
-from support.loopback import H100
+from support.loopback import H100, start
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
@@ -25,12 +25,13 @@ from nvp.index.http.threads import Turn
 from nvp.index.selection import shown
 from nvp.index.selection.component import VariantRepository
 from nvp.index.selection.core_metadata import EvaluatedWheel
-from nvp.index.selection.options import Selection, Target
+from nvp.index.selection.options import Selection
 from nvp.index.selection.shown import ShownPage
 from nvp.index.selection.variants import ReleaseResolver
 from nvp.index.server.places import FolderUpstream
 from nvp.index.server.served_locks import ListedUpstream
 from nvp.metadata.requirements import SelectedVariant
+from nvp.wheels.archive import MAX_REQUIRES
 
 OPT_IN = {"NV_VARIANT_PROVIDER_MINOR_VERSION_COMPATIBILITY": "1"}
 
@@ -283,70 +284,82 @@ def test_a_turn_that_is_over_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "regular", "requires", "reason"),
+    ("requires", "is_clear"),
     [
-        (">=3.12", None, "", "fewer versions of Python than the regular wheel"),
-        (">=3.12", ">=3.9", "", "fewer versions of Python than the regular wheel"),
-        (">=3.9", ">=3.9,<4", "", None),
-        (None, None, "other >=", "not all installers read its requirement 'other >="),
-        (None, None, "other<18446744073709551616; extra == 'x'", "18446744073709551"),
-        (None, None, "other @ file:x", "file:x"),
-        (None, None, "other @ https:///x", "https:///x"),
-        (None, None, "other_", "other_"),
-        (None, None, "other @ https://h.example/other-1.0.zip", None),
-        (None, None, "other[a-b]>=1.0; python_version < '3.99'", None),
+        ("other >=", False),
+        ("other<18446744073709551616; extra == 'x'", False),
+        ("other @ file:x", False),
+        ("other @ https:///x", False),
+        ("other_", False),
+        ("other; extra == 'z' and 'x' in extras", False),
+        ("other; extra == 'extras'", True),
+        ("other @ https://h.example/other-1.0.zip", True),
+        ("other[a-b]>=1.0; python_version < '3.99'", True),
     ],
 )
-def test_metadata_for_which_installers_pass_over_a_release(
-    own: str | None,
-    regular: str | None,
-    requires: str,
-    reason: str | None,
-    tmp_path: Path,
+def test_a_variant_with_a_requirement_that_not_all_installers_read(
+    requires: str, is_clear: bool, tmp_path: Path
 ) -> None:
-    """pip took another index, because it tries one wheel of each release."""
+    """pip and uv then took another index, and not the regular wheel of this one."""
     folder = tmp_path / "demo"
-    stub_wheel(folder, "demo", "1.0", requires_python=regular)
-    names, good = [requires] if requires else [], of_one("cu126")
-    stub_wheel(folder, "demo", "1.0", "cu126", variant_json=good)
-    stub_wheel(
-        folder,
-        "demo",
-        "1.0",
-        "cu128",
-        variant_json=of_one("cu128"),
-        requires=names,
-        requires_python=own,
-    )
+    for label, names in (("cu126", ()), ("cu128", (requires,))):
+        document = of_one(label)
+        stub_wheel(folder, "demo", "1.0", label, variant_json=document, requires=names)
     selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
     made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
     _, page = asyncio.run(made.show("demo"))
     release = page.releases["1.0"]
-    if reason is None:
-        assert release.labels == ("cu128", "cu126")
-        assert not release.unread
-    else:
-        assert release.labels == ("cu126",)
-        assert reason in release.unread["cu128"]
+    assert release.labels == (("cu128", "cu126") if is_clear else ("cu126",))
+    reasons = [*release.unread.values()]
+    assert all("not all installers read its requirement" in why for why in reasons)
+    assert bool(reasons) is not is_clear
 
 
-@pytest.mark.parametrize(("version", "is_shown"), [("3.11.7", False), ("3.12.1", True)])
-def test_metadata_that_excludes_the_python_of_the_target(
-    version: str, is_shown: bool, tmp_path: Path
-) -> None:
-    """pip took another index, and not the source distribution of this one."""
-    folder = tmp_path / "demo"
-    folder.mkdir()
-    (folder / "demo-1.0.tar.gz").write_bytes(b"")
-    document = of_one("cu126")
-    limit = ">=3.12"
-    stub_wheel(
-        folder, "demo", "1.0", "cu126", variant_json=document, requires_python=limit
-    )
-    target = Target(version=version, tags={"py3-none-any": None})
-    selection = Selection(
-        machine=lambda: H100, priorities=Priorities(), rewrites=True, target=target
-    )
+def test_a_variant_has_at_most_so_many_requirements(tmp_path: Path) -> None:
+    """The last one may be invalid."""
+    names = [f"x{number}" for number in range(MAX_REQUIRES + 1)]
+    folder, text = tmp_path / "demo", of_one("cu126")
+    stub_wheel(folder, "demo", "1.0", "cu126", variant_json=text, requires=names)
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
     made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
     _, page = asyncio.run(made.show("demo"))
-    assert bool(page.releases["1.0"].labels) is is_shown
+    assert page.releases["1.0"].unread.keys() == {"cu126"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"),
+    [
+        (">=3.12", ">=3.12"),
+        (">=3.9, <4", ">=3.9, <4"),
+        (None, None),
+        ("three", None),
+        (">=3." + "1" * 250, None),
+    ],
+)
+def test_the_page_has_the_limit_of_python_that_only_metadata_has(
+    limit: str | None, shown: str | None, tmp_path: Path
+) -> None:
+    """pip tried the variant, and then another index, but not the regular wheel."""
+    folder, document = tmp_path / "torch", of_one("cu126")
+    stub_wheel(folder, "torch", "1.0", tag="cp311-cp311-win_amd64")
+    stub_wheel(
+        folder, "torch", "1.0", "cu126", variant_json=document, requires_python=limit
+    )
+    with start(str(tmp_path)) as running:
+        limits = {}
+        for agent in ("pip/26.3", "uv/0.13.8", "poetry/2.5.1"):
+            body = running.page(User_Agent=agent).body
+            files = json.loads(body)["files"]
+            limits[agent] = {
+                file["filename"]: file.get("requires-python") for file in files
+            }
+            assert b"provider_limit" not in body
+    regular = "torch-1.0-cp311-cp311-win_amd64.whl"
+    for agent, found in limits.items():
+        of_regular = found.pop(regular, "hidden")
+        ((variant, of_variant),) = found.items()
+        assert "cu126" in variant
+        # uv would not take the release for a limit on its page, and ignores METADATA.
+        assert of_variant == (None if agent.startswith("uv/") else shown)
+        # A variant for fewer versions of Python hides no regular wheel.
+        assert of_regular == (None if shown else "hidden")

@@ -43,6 +43,8 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 
 
 _NOT_OF_UV = re.compile(r"[0-9]{19}")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NEW = re.compile(r"\b(?:extras|dependency_groups)\b")  # variables of markers
 _PLAIN_URL = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9._~%/#=&+-]*")
 
 _MOST_SPECIFIERS = 50
@@ -71,10 +73,11 @@ def is_clear(text: str) -> bool:
     """Return whether pip and uv can parse a requirement.
 
     Names of projects end with a letter or a digit. uv reads numbers of 64 bits, and
-    refuses or corrects many URLs.
+    refuses or corrects many URLs. pip before 25.1 does not know two variables.
     """
     requirement = parse_requirement(text)
-    if requirement is None or _NOT_OF_UV.search(text):
+    bare = _QUOTED.sub("", text.partition(";")[2])
+    if requirement is None or _NOT_OF_UV.search(text) or _NEW.search(bare):
         return False
     is_url = requirement.url is None or _PLAIN_URL.fullmatch(requirement.url)
     return bool(is_url) and requirement.name[-1].isalnum()

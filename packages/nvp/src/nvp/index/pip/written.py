@@ -29,6 +29,7 @@ from nvidia_variant_provider.strict_json import open_regular
 
 from ...metadata.requirements import Work, extras_of, holds, parse_requirement
 from ..http.urls import file_name, split_credentials
+from ..selection.options import is_yanked
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockableRelease
 from ..server.upstream import local_path
@@ -239,7 +240,7 @@ class Written:
                 not self._adds
                 or interpreter.rank(item.wheel.parts.tags) is None
                 or not interpreter.is_allowed(file.requires_python)
-                or file.yanked
+                or is_yanked(file)
                 or label in left_out
             ):
                 continue

@@ -19,7 +19,7 @@ import functools
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,11 +30,17 @@ from simple_repository.components.core import SimpleRepository
 from nvidia_variant_provider.errors import InputError, shown
 
 from ...metadata.requirements import is_clear
-from ...wheels.archive import first_header, is_of, parse_requires, platform_of
+from ...wheels.archive import (
+    MAX_REQUIRES,
+    first_header,
+    is_of,
+    parse_requires,
+    platform_of,
+)
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
-from .options import Target, allows_python, clauses_of
+from .options import allows_python, clauses_of, is_limit
 from .pieces import (
     UNAVAILABLE,
     Check,
@@ -258,15 +264,11 @@ class Evaluator:
     """Resolves the variant markers in wheels of a repository.
 
     :param reader: reads the wheels and their METADATA.
-    :param target: the target of the installation; ``None`` if unknown.
     """
 
-    def __init__(
-        self, index: SimpleRepository, reader: Reader, target: Target | None = None
-    ) -> None:
+    def __init__(self, index: SimpleRepository, reader: Reader) -> None:
         self._index = index
         self._reader = reader
-        self._target = target
 
     async def evaluate(
         self,
@@ -386,18 +388,20 @@ class Evaluator:
         variant: MakeVariant,
         *,
         room: Room,
-        regular: Sequence[model.File] = (),
+        limits: MutableMapping[str, str],
     ) -> Markers:
         """Return whether a wheel will be rewritten, or why it must not be shown.
 
-        :param regular: regular wheels of the release.
+        :param limits: receives the limit of Python that only METADATA has, by label.
         :returns: ``None`` if the complete wheel must be downloaded to find out.
         """
         try:
             async with room.requests:
                 with room.reading():
                     evaluated = await self.evaluate(project, file, variant, room)
-                    await self._check(project, file, evaluated, room, regular)
+                    limit = await self._check(project, file, evaluated, room)
+                    if limit and (label := find_label(file.filename)):
+                        limits[label] = limit
                     return evaluated is not None
         except NoRangesError:
             return None
@@ -408,43 +412,28 @@ class Evaluator:
             return "the index does not send it"
 
     async def _check(
-        self,
-        project: str,
-        file: model.File,
-        evaluated: bytes | None,
-        room: Room,
-        regular: Sequence[model.File],
-    ) -> None:
+        self, project: str, file: model.File, evaluated: bytes | None, room: Room
+    ) -> str | None:
         """Refuse METADATA because of which installers pass over the whole release.
 
         pip tries one wheel of a release, and then another release, perhaps of another
-        index. A variant must not have requirements that an installer cannot parse, nor
-        exclude the target's Python, or one that the page and a regular wheel allow.
+        index. A variant must therefore not have requirements that an installer cannot
+        parse, and its page must have the limit of Python.
 
+        :returns: the limit, if the page lacks it.
         :raises InputError: the wheel must not be shown.
         """
         read = self._reader.read_metadata
         metadata = evaluated or await read(self._index, project, file)
         requires = parse_requires(metadata)
         room.add(sum(map(len, requires)))  # parsing takes more time than reading
-        invalid = await asyncio.to_thread(
+        unclear = await asyncio.to_thread(
             lambda: [text for text in requires if not is_clear(text)]
         )
-        message = "it is for fewer versions of Python than the regular wheel"
+        unclear += requires[MAX_REQUIRES:]
+        if unclear:
+            message = f"not all installers read its requirement {shown(unclear[0])}"
+            raise InputError(message, hint="report it to the index")
         limit = first_header(metadata, "Requires-Python")
-        own = clauses_of(limit)
-        if invalid:
-            message = f"not all installers read its requirement {shown(invalid[0])}"
-        elif self._target is not None:
-            if allows_python(limit, self._target.version):
-                return
-            message = f"it is for Python {shown(limit)}"
-        elif own <= clauses_of(file.requires_python):
-            return
-        else:
-            others = [await read(self._index, project, one) for one in regular]
-            room.add_core(sum(map(len, others)))
-            limits = (first_header(other, "Requires-Python") for other in others)
-            if all(own <= clauses_of(other) for other in limits):
-                return
-        raise InputError(message, hint="report it to the index")
+        is_known = clauses_of(limit) <= clauses_of(file.requires_python)
+        return limit if is_limit(limit) and not is_known else None

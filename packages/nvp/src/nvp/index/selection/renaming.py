@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -226,7 +226,7 @@ def make_offers(
     labels: Sequence[str],
     *,
     others: Others | None = None,
-    conditions: Mapping[str, object] | None = None,
+    condition_of: Callable[[Wheel], object] = lambda _: None,
     work: Work | None = None,
 ) -> tuple[list[Offer], list[str]]:
     """Return the variant wheels to show, best first, and the file names to hide.
@@ -235,8 +235,8 @@ def make_offers(
 
     :param labels: the labels that fit the machine, best first.
     :param others: the other indexes, to order several indexes.
-    :param conditions: for each file name, other properties that installers check; a
-        wheel hides only wheels with the same properties.
+    :param condition_of: returns the other properties that installers check; a wheel
+        hides only wheels with the same properties.
     :param work: limits the comparisons of the page; if no work is left, no wheel is
         hidden.
     """
@@ -244,7 +244,7 @@ def make_offers(
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
     groups = [*by_label.values(), release.plain]
-    hidden = _find_hidden(groups, conditions or {}, work or Work())
+    hidden = _find_hidden(groups, condition_of, work or Work())
     # Within a label, put the wheels with the highest build number first.
     fitting = [
         wheel
@@ -288,13 +288,15 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
 
 
 def _find_hidden(
-    groups: Sequence[Sequence[Wheel]], conditions: Mapping[str, object], work: Work
+    groups: Sequence[Sequence[Wheel]],
+    condition_of: Callable[[Wheel], object],
+    work: Work,
 ) -> set[str]:
     """Find the wheels whose tags make installers prefer them to better variants."""
     alike: dict[object, dict[int, list[Wheel]]] = {}
     for number, group in enumerate(groups):
         for wheel in group:
-            same = alike.setdefault(conditions.get(wheel.file_name), {})
+            same = alike.setdefault(condition_of(wheel), {})
             same.setdefault(number, []).append(wheel)
     hidden = set()
     for same in alike.values():

@@ -17,7 +17,14 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
-from ..http.kept_keys import ANNOUNCING, KEPT_KEY, LABEL_KEY, fitting_meta, kept_keys
+from ..http.kept_keys import (
+    ANNOUNCING,
+    KEPT_KEY,
+    LABEL_KEY,
+    LIMIT_KEY,
+    fitting_meta,
+    kept_keys,
+)
 from ..http.threads import Turn
 from .options import clauses_of, is_yanked
 from .renaming import Offer, Release, find_label
@@ -125,8 +132,9 @@ class ShownRelease:
     :param rewritten: the labels whose wheels are rewritten, because their dependencies
         depend on the variant.
     :param held: the labels whose METADATA can be read only after a complete download.
-    :param unread: for each label, why METADATA could not be read. These wheels may have
-        variant markers, so they are hidden.
+    :param unread: for each label, why METADATA cannot be read or used. These wheels are
+        hidden.
+    :param limits: for each label, the limit of Python that only METADATA has.
     :param pinned: the label that the user requested.
     :param problem: the defect of the index, if any, that prevents showing variants.
     """
@@ -140,6 +148,7 @@ class ShownRelease:
     rewritten: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     pinned: str | None = None
     problem: str | None = None
 
@@ -322,6 +331,12 @@ def select_files(
         *(release.plain for release in shown_releases.values())
     )
     offers = {o.wheel.file_name: o for c in shown_releases.values() for o in c.offers}
+    limits = {
+        o.wheel.file_name: c.limits[o.label]
+        for c in shown_releases.values()
+        for o in c.offers
+        if o.label in c.limits
+    }
     rewritten, held = (
         {
             o.wheel.file_name
@@ -353,7 +368,7 @@ def select_files(
             elif name in held and not requires_hashes:
                 # The hash and the size of a wheel that may be rewritten are unknown.
                 changed = replace(changed, hashes={}, size=None)
-            renamed[name] = _with_label(changed, offer.label)
+            renamed[name] = _with_label(changed, offer.label, limits.get(name))
         elif name in plain:
             if name in shown_plain:
                 rest.append(_with_label(file, None))
@@ -373,8 +388,11 @@ def select_files(
     return [*first, *best, *rest, *reversed(anywhere)]
 
 
-def _with_label(file: model.File, label: str | None) -> model.File:
-    return replace(file, private_metadata=file.private_metadata | {LABEL_KEY: label})
+def _with_label(
+    file: model.File, label: str | None, limit: str | None = None
+) -> model.File:
+    own = {LABEL_KEY: label, **({LIMIT_KEY: limit} if limit else {})}
+    return replace(file, private_metadata=file.private_metadata | own)
 
 
 def _without_own_keys(file: model.File) -> model.File:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count, islice
+from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MOST_LABELS = 64
+_LABELS = 64
 """The maximum number of labels of a release whose wheels are opened or shown."""
 
 _NEEDS_HASHES = (
@@ -126,7 +126,7 @@ class ReleaseReader:
         if (known := self._combined.get(key)) is not None:
             await room.admit(known[1])
             return known[0]
-        if len(first) > _MOST_LABELS:
+        if len(first) > _LABELS:
             message = f"there is no metadata file, and wheels of {len(first)} labels"
             raise InputError(message, hint="ask the index for the metadata file")
         logger.info("%s %s: reading %d wheels", project, release.version, len(first))
@@ -222,7 +222,7 @@ class VariantSelector:
     @cached_property
     def evaluator(self) -> Evaluator:
         """The evaluator of variant markers, which is rarely needed."""
-        return Evaluator(self._index, self._files, self._selection.target)
+        return Evaluator(self._index, self._files)
 
     async def select(
         self,
@@ -243,13 +243,7 @@ class VariantSelector:
         :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
-        conditions = {
-            name: (file.requires_python, is_yanked(file))
-            for name, file in files.items()
-        }
-        make = partial(
-            make_offers, others=others, conditions=conditions, work=room.work
-        )
+        make = partial(make_offers, others=others, work=room.work)
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
@@ -286,8 +280,7 @@ class VariantSelector:
         self, project: str, shown_releases: Sequence[ShownRelease]
     ) -> None:
         """Warn about wheels with unreadable METADATA, in one sentence."""
-        unread = [release for release in shown_releases if release.unread]
-        if not unread:
+        if not (unread := [release for release in shown_releases if release.unread]):
             return
         newest = max(unread, key=lambda release: Version(release.version))
         ((label, reason), *_) = newest.unread.items()
@@ -303,7 +296,7 @@ class VariantSelector:
         project: str,
         release: Release,
         files: Mapping[str, model.File],
-        make: Callable[[Sequence[str]], tuple[list[Offer], list[str]]],
+        make: Callable[..., tuple[list[Offer], list[str]]],
         *,
         pinned: str | None,
         named: Collection[str],
@@ -344,19 +337,25 @@ class VariantSelector:
                 f"does not have their labels: {', '.join(unknown[:5])}"
             )
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
-        fitting = (label for label in resolution.compatible if pinned in (None, label))
-        labels = [*islice(fitting, _MOST_LABELS)]
-        of = [files[wheel.file_name] for wheel in release.plain[:1]]
-        ask = partial(self.evaluator.depends_on_variant, project, room=room, regular=of)
+        labels = [x for x in resolution.compatible if pinned in (None, x)][:_LABELS]
+        limits: dict[str, str] = {}
+
+        def condition_of(wheel: Wheel) -> object:
+            file, label = files[wheel.file_name], wheel.parts.label or ""
+            return file.requires_python, is_yanked(file), limits.get(label)
+
+        make = partial(make, condition_of=condition_of)
+        look = self.evaluator.depends_on_variant
+        ask = partial(look, project, room=room, limits=limits)
         markers: dict[str, Markers] = {}
-        while True:
+        while True:  # Without some labels, and with limits, others are offered.
+            known = len(limits)
             offers, hidden = await asyncio.to_thread(make, labels)
             new = [offer for offer in reversed(offers) if offer.label not in markers]
             markers |= await self._find_markers(new, files, resolution, ask)
             unread = {x: why for x, why in markers.items() if isinstance(why, str)}
-            if unread.keys().isdisjoint(labels):
+            if unread.keys().isdisjoint(labels) and len(limits) == known:
                 break
-            # They no longer outrank others.
             labels = [label for label in labels if label not in unread]
         return replace(
             shown,
@@ -364,6 +363,7 @@ class VariantSelector:
             rewritten=frozenset(label for label, has in markers.items() if has is True),
             held=frozenset(label for label, has in markers.items() if has is None),
             unread=unread,
+            limits=limits,
             offers=tuple(offers),
             plain=shown.plain.difference(hidden),
         )
@@ -377,7 +377,7 @@ class VariantSelector:
     ) -> dict[str, Markers]:
         """Map each label to the result of `depends_on_variant` for one of its wheels.
 
-        One wheel is enough: all wheels with the same label are built from one source.
+        All wheels with the same label are built from one source.
         """
         if not self._selection.rewrites:
             return {}
