@@ -121,6 +121,14 @@ def kept_keys(
     return kept  # type: ignore[no-any-return]
 
 
+def is_yanked(file: model.File) -> bool:
+    """Return whether any installer counts a file as yanked.
+
+    An empty reason yanks it for uv, but not for pip.
+    """
+    return bool(file.yanked) or kept_keys(file).get("yanked") == ""
+
+
 def read_metas(
     metas: Iterable[tuple[str, str]],
 ) -> tuple[model.Meta, dict[str, Any]]:

@@ -28,8 +28,8 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.strict_json import open_regular
 
 from ...metadata.requirements import Work, extras_of, holds, parse_requirement
+from ..http.kept_keys import is_yanked
 from ..http.urls import file_name, split_credentials
-from ..selection.options import is_yanked
 from ..server.local_index import LocalIndex
 from ..server.served_locks import LockableRelease
 from ..server.upstream import local_path

@@ -384,11 +384,10 @@ class Evaluator:
     async def depends_on_variant(
         self,
         project: str,
-        file: model.File,
-        variant: MakeVariant,
-        *,
         room: Room,
         limits: MutableMapping[str, str],
+        file: model.File,
+        variant: MakeVariant,
     ) -> Markers:
         """Return whether a wheel will be rewritten, or why it must not be shown.
 

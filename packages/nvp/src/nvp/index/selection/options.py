@@ -18,13 +18,11 @@ from typing import Any, Generic, TypeVar
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
-from ..http.kept_keys import kept_keys
 from ..http.urls import Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
-    from simple_repository import model
 
     from nvidia_variant_provider.machine.environment import Environment
     from nvidia_variant_provider.resolution.inputs import Priorities
@@ -109,14 +107,6 @@ def is_limit(requires_python: str) -> bool:
             SpecifierSet(requires_python)
         )
     return False
-
-
-def is_yanked(file: model.File) -> bool:
-    """Return whether any installer counts a file as yanked.
-
-    An empty reason yanks it for uv, but not for pip.
-    """
-    return bool(file.yanked) or kept_keys(file).get("yanked") == ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,10 +23,11 @@ from ..http.kept_keys import (
     LABEL_KEY,
     LIMIT_KEY,
     fitting_meta,
+    is_yanked,
     kept_keys,
 )
 from ..http.threads import Turn
-from .options import clauses_of, is_yanked
+from .options import clauses_of
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label, release_of

@@ -23,10 +23,11 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
+from ..http.kept_keys import is_yanked
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
-from .options import Later, Selection, is_yanked
+from .options import Later, Selection
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
 from .renaming import Offer, Others, Release, Wheel, make_offers
@@ -345,8 +346,7 @@ class VariantSelector:
             return file.requires_python, is_yanked(file), limits.get(label)
 
         make = partial(make, condition_of=condition_of)
-        look = self.evaluator.depends_on_variant
-        ask = partial(look, project, room=room, limits=limits)
+        ask = partial(self.evaluator.depends_on_variant, project, room, limits)
         markers: dict[str, Markers] = {}
         while True:  # Without some labels, and with limits, others are offered.
             known = len(limits)

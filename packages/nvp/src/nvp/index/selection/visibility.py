@@ -35,9 +35,10 @@ from ...builds.page import (
 from ...builds.stepping_back import Limits, find_strays, follow
 from ...metadata.requirements import requirements_on
 from ...wheels.archive import is_for_platform, parse_requires, release_of_sdist
+from ..http.kept_keys import is_yanked
 from .judging import PATIENCE, PageJudge, Required
 from .kept import FOREVER, Aging
-from .options import Selection, is_yanked
+from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
 from .wheel_files import (
