@@ -24,7 +24,7 @@ from nvp.index.http.client import Client
 from nvp.index.http.threads import Turn
 from nvp.index.selection import shown
 from nvp.index.selection.component import VariantRepository
-from nvp.index.selection.core_metadata import EvaluatedWheel
+from nvp.index.selection.core_metadata import EvaluatedWheel, Evaluator
 from nvp.index.selection.options import Selection
 from nvp.index.selection.shown import ShownPage
 from nvp.index.selection.variants import ReleaseResolver
@@ -363,3 +363,35 @@ def test_the_page_has_the_limit_of_python_that_only_metadata_has(
         assert of_variant == (None if agent.startswith("uv/") else shown)
         # A variant for fewer versions of Python hides no regular wheel.
         assert of_regular == (None if shown else "hidden")
+
+
+def test_metadata_of_all_labels_is_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A label for which a server waits before it refuses must not delay the others."""
+    labels = {"cu128": "py3-none-any", "cu126": "cp311-cp311-win_amd64"}
+    for label, tag in labels.items():
+        document = of_one(label)
+        stub_wheel(
+            tmp_path / "demo", "demo", "1.0", label, variant_json=document, tag=tag
+        )
+    asked: list[str] = []
+    all_asked = asyncio.Event()
+
+    async def look(*args: Any) -> str:
+        asked.append(args[-2].filename)
+        if len(asked) == len(labels):
+            all_asked.set()
+        await asyncio.wait_for(all_asked.wait(), 30)
+        return "refused"
+
+    async def show() -> ShownPage:
+        made = VariantRepository(
+            FolderUpstream(tmp_path, Client()), selection=selection
+        )
+        return (await made.show("demo"))[1]
+
+    monkeypatch.setattr(Evaluator, "depends_on_variant", look)
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+    page = asyncio.run(show())
+    assert page.releases["1.0"].unread.keys() == labels.keys()

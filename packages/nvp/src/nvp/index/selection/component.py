@@ -222,7 +222,7 @@ class VariantRepository(RepositoryContainer):
                 releases,
                 files,
                 room=room,
-                others=find_others(before, after, project),
+                others=await asyncio.to_thread(find_others, before, after, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
@@ -345,18 +345,14 @@ class VariantSelector:
             file, label = files[wheel.file_name], wheel.parts.label or ""
             return file.requires_python, is_yanked(file), limits.get(label)
 
-        make = partial(make, condition_of=condition_of)
         ask = partial(self.evaluator.depends_on_variant, project, room, limits)
-        markers: dict[str, Markers] = {}
-        while True:  # Without some labels, and with limits, others are offered.
-            known = len(limits)
-            offers, hidden = await asyncio.to_thread(make, labels)
-            new = [offer for offer in reversed(offers) if offer.label not in markers]
-            markers |= await self._find_markers(new, files, resolution, ask)
-            unread = {x: why for x, why in markers.items() if isinstance(why, str)}
-            if unread.keys().isdisjoint(labels) and len(limits) == known:
-                break
-            labels = [label for label in labels if label not in unread]
+        first = {w.parts.label or "": w.file_name for w in reversed(release.labelled)}
+        some = {label: files[first[label]] for label in labels if label in first}
+        markers = await self._find_markers(some, resolution, ask)
+        unread = {x: why for x, why in markers.items() if isinstance(why, str)}
+        labels = [label for label in labels if label not in unread]
+        make = partial(make, condition_of=condition_of)
+        offers, hidden = await asyncio.to_thread(make, labels)
         return replace(
             shown,
             resolution=resolution,
@@ -370,25 +366,23 @@ class VariantSelector:
 
     async def _find_markers(
         self,
-        offers: Iterable[Offer],
-        files: Mapping[str, model.File],
+        wheels: Mapping[str, model.File],
         resolution: Resolution,
         ask: Callable[[model.File, MakeVariant], Awaitable[Markers]],
     ) -> dict[str, Markers]:
-        """Map each label to the result of `depends_on_variant` for one of its wheels.
+        """Map each label to the result of `depends_on_variant` for its wheel.
 
-        All wheels with the same label are built from one source.
+        One wheel is enough: all wheels with the same label are built from one source.
         """
         if not self._selection.rewrites:
             return {}
-        first = {offer.label: offer.wheel for offer in offers}
         replies = await asyncio.gather(
             *(
-                ask(files[w.file_name], partial(SelectedVariant.of, x, resolution))
-                for x, w in first.items()
+                ask(file, partial(SelectedVariant.of, label, resolution))
+                for label, file in wheels.items()
             )
         )
-        return dict(zip(first, replies, strict=True))
+        return dict(zip(wheels, replies, strict=True))
 
     async def evaluate(
         self,
