@@ -205,12 +205,14 @@ def find_headers(data: bytes, name: str) -> Iterator[str]:
     more time for its import than this function for 15 MB.
     """
     text = data.decode("utf-8", "replace")
-    body = _BODY.search(text)
-    end = body.start() if body else len(text)
     wanted = re.compile(rf"(?:\A|\n|\r(?!\n)){name}:", re.ASCII | re.IGNORECASE)
-    for match in wanted.finditer(text, 0, end):
-        next_one = _NEXT.search(text, match.end(), end)
-        value = text[match.end() : next_one.start() if next_one else end]
+    known = 0
+    for match in wanted.finditer(text):
+        if _BODY.search(text, known, match.end()):
+            return
+        known = match.start()
+        next_one = _NEXT.search(text, match.end())
+        value = text[match.end() : next_one.start() if next_one else None]
         yield value.lstrip(" \t\r\n").rstrip("\r\n")
 
 

@@ -424,15 +424,17 @@ class Evaluator:
         """
         read = self._reader.read_metadata
         metadata = evaluated or await read(self._index, project, file)
-        requires = parse_requires(metadata)
+        requires = await asyncio.to_thread(parse_requires, metadata)
         room.add(sum(map(len, requires)))  # parsing takes more time than reading
-        unclear = await asyncio.to_thread(
-            lambda: [text for text in requires if not is_clear(text)]
+        unclear, limit = await asyncio.to_thread(
+            lambda: (
+                [text for text in requires if not is_clear(text)],
+                first_header(metadata, "Requires-Python"),
+            )
         )
         unclear += requires[MAX_REQUIRES:]
         if unclear:
             message = f"not all installers read its requirement {shown(unclear[0])}"
             raise InputError(message, hint="report it to the index")
-        limit = first_header(metadata, "Requires-Python")
         is_known = clauses_of(limit) <= clauses_of(file.requires_python)
         return limit if is_limit(limit) and not is_known else None
