@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 from simple_repository import model
 from support.documents import PROVIDER, TORCH_LABELS, document, of_one
-from support.loopback import H100, start
+from support.loopback import H100
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel, write_page
 
@@ -293,6 +293,10 @@ def test_a_turn_that_is_over_is_not_taken() -> None:
         ("other_", False),
         ("other; extra == 'z' and 'x' in extras", False),
         ("other; extra == 'extras'", True),
+        ("other===abc", False),
+        ("other; os_name === 'posix'", False),
+        ("other @ https://h.example/x", False),
+        ("other @ https://999.1.1.1/x.zip", False),
         ("other @ https://h.example/other-1.0.zip", True),
         ("other[a-b]>=1.0; python_version < '3.99'", True),
     ],
@@ -327,42 +331,43 @@ def test_a_variant_has_at_most_so_many_requirements(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "shown"),
+    ("limit", "regular", "is_shown"),
     [
-        (">=3.12", ">=3.12"),
-        (">=3.9, <4", ">=3.9, <4"),
-        (None, None),
-        ("three", None),
-        (">=3." + "1" * 250, None),
+        (">=3.12", {}, True),
+        (">=3.12", {"py3-none-any": None}, False),
+        (">=3.12", {"py3-none-any": ">=3.9"}, False),
+        (">=3.9", {"py3-none-any": ">=3.9,<4"}, True),
+        (">=3.12", {"cp312-cp312-win_amd64": ">=3.12", "py3-none-any": None}, False),
+        (">=3.9", {"cp312-cp312-win_amd64": ">=3.9", "py3-none-any": ">=3.9"}, True),
+        (">=3.12", {"sdist": None}, False),
+        (">=3.9", {"sdist": None, "py3-none-any": ">=3.9"}, True),
+        ("three", {"py3-none-any": None}, False),
+        (">=3.12", {"damaged": None, "py3-none-any": ">=3.12"}, False),
+        (None, {"damaged": None}, True),
     ],
 )
-def test_the_page_has_the_limit_of_python_that_only_metadata_has(
-    limit: str | None, shown: str | None, tmp_path: Path
+def test_a_variant_for_fewer_versions_of_python_than_the_regular_files(
+    limit: str | None, regular: dict[str, str | None], is_shown: bool, tmp_path: Path
 ) -> None:
-    """pip tried the variant, and then another index, but not the regular wheel."""
-    folder, document = tmp_path / "torch", of_one("cu126")
-    stub_wheel(folder, "torch", "1.0", tag="cp311-cp311-win_amd64")
+    """Installers took another release, because they try one wheel of each."""
+    folder, document = tmp_path / "demo", of_one("cu126")
     stub_wheel(
-        folder, "torch", "1.0", "cu126", variant_json=document, requires_python=limit
+        folder, "demo", "1.0", "cu126", variant_json=document, requires_python=limit
     )
-    with start(str(tmp_path)) as running:
-        limits = {}
-        for agent in ("pip/26.3", "uv/0.13.8", "poetry/2.5.1"):
-            body = running.page(User_Agent=agent).body
-            files = json.loads(body)["files"]
-            limits[agent] = {
-                file["filename"]: file.get("requires-python") for file in files
-            }
-            assert b"provider_limit" not in body
-    regular = "torch-1.0-cp311-cp311-win_amd64.whl"
-    for agent, found in limits.items():
-        of_regular = found.pop(regular, "hidden")
-        ((variant, of_variant),) = found.items()
-        assert "cu126" in variant
-        # uv would not take the release for a limit on its page, and ignores METADATA.
-        assert of_variant == (None if agent.startswith("uv/") else shown)
-        # A variant for fewer versions of Python hides no regular wheel.
-        assert of_regular == (None if shown else "hidden")
+    for tag, own in regular.items():
+        if tag == "sdist":
+            (folder / "demo-1.0.tar.gz").write_bytes(b"")
+        elif tag == "damaged":
+            (folder / "demo-1.0-cp311-none-any.whl").write_bytes(b"PK")
+        else:
+            stub_wheel(folder, "demo", "1.0", tag=tag, requires_python=own)
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
+    _, page = asyncio.run(made.show("demo"))
+    release = page.releases["1.0"]
+    assert bool(release.labels) is is_shown
+    if not is_shown:
+        assert "fewer versions of Python" in release.unread["cu126"]
 
 
 def test_metadata_of_all_labels_is_read_at_once(

@@ -44,8 +44,11 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 
 _NOT_OF_UV = re.compile(r"[0-9]{19}")
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NEW = re.compile(r"\b(?:extras|dependency_groups)\b")  # variables of markers
-_PLAIN_URL = re.compile(r"https?://[A-Za-z0-9][A-Za-z0-9.-]*/[A-Za-z0-9._~%/#=&+-]*")
+_NEW = re.compile(r"\b(?:extras|dependency_groups)\b|===")  # in markers
+_PLAIN_URL = re.compile(
+    r"https?://(?!xn--)(?:[a-z][a-z0-9-]*\.)+[a-z]+/[A-Za-z0-9._~%/+-]*"
+    r"\.(?:whl|zip|tar\.gz)(?:#[A-Za-z0-9=&]*)?"
+)
 
 _MOST_SPECIFIERS = 50
 """The maximum number of specifiers of a requirement, which are compared with each
@@ -78,6 +81,8 @@ def is_clear(text: str) -> bool:
     requirement = parse_requirement(text)
     bare = _QUOTED.sub("", text.partition(";")[2])
     if requirement is None or _NOT_OF_UV.search(text) or _NEW.search(bare):
+        return False
+    if "===" in text.partition(";")[0]:
         return False
     is_url = requirement.url is None or _PLAIN_URL.fullmatch(requirement.url)
     return bool(is_url) and requirement.name[-1].isalnum()

@@ -28,9 +28,6 @@ wheels of the same release. PEP 700: "Keys (at any level) with a leading undersc
 reserved as private for index server use."
 """
 
-LIMIT_KEY = "_nvidia_variant_provider_limit"
-"""The key for the limit of Python of a variant wheel that only its METADATA has."""
-
 KEPT_KEY = "_nvidia_variant_provider_kept"
 """The key under which unknown keys at any level of a page are stored: keys that the
 model of simple-repository lacks, such as ``provenance`` (PEP 740), ``tracks`` (PEP 708)

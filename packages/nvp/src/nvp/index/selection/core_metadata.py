@@ -40,7 +40,7 @@ from ...wheels.archive import (
 from ..http.ranges import Parts, RangeSupport
 from ..http.urls import NoRangesError, is_http, server_of
 from .kept import METADATA_KEY, whole_key
-from .options import allows_python, clauses_of, is_limit
+from .options import allows_python, clauses_of
 from .pieces import (
     UNAVAILABLE,
     Check,
@@ -415,11 +415,11 @@ class Evaluator:
     ) -> str | None:
         """Refuse METADATA because of which installers pass over the whole release.
 
-        pip tries one wheel of a release, and then another release, perhaps of another
-        index. A variant must therefore not have requirements that an installer cannot
-        parse, and its page must have the limit of Python.
+        Installers try one wheel of a release, and then another release, perhaps of
+        another index. A variant must therefore not have requirements that an installer
+        cannot parse.
 
-        :returns: the limit, if the page lacks it.
+        :returns: the limit of Python, if the page lacks it.
         :raises InputError: the wheel must not be shown.
         """
         read = self._reader.read_metadata
@@ -437,4 +437,4 @@ class Evaluator:
             message = f"not all installers read its requirement {shown(unclear[0])}"
             raise InputError(message, hint="report it to the index")
         is_known = clauses_of(limit) <= clauses_of(file.requires_python)
-        return limit if is_limit(limit) and not is_known else None
+        return None if is_known else limit

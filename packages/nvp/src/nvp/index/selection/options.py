@@ -8,7 +8,6 @@ import logging
 import sysconfig
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-_LONGEST = 200
-"""The maximum length of a limit of Python; real limits have some clauses."""
 
 
 class Later(Generic[T]):
@@ -96,17 +92,6 @@ def clauses_of(requires_python: str | None) -> frozenset[str]:
     """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``."""
     text = "".join((requires_python or "").split())
     return frozenset(text.split(",")) - {""}
-
-
-def is_limit(requires_python: str) -> bool:
-    """Return whether all installers read a limit of Python; they ignore others."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    with suppress(InvalidSpecifier):
-        return 0 < len(requires_python) < _LONGEST and bool(
-            SpecifierSet(requires_python)
-        )
-    return False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

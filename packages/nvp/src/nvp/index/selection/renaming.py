@@ -30,7 +30,12 @@ from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import parse_metadata_name
 
 from ...metadata.requirements import Work
-from ...wheels.archive import WheelName, count_tags, parse_wheel_name
+from ...wheels.archive import (
+    WheelName,
+    count_tags,
+    parse_wheel_name,
+    release_of_sdist,
+)
 
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
@@ -74,12 +79,14 @@ class Release:
 
     :param labelled: the variant wheels.
     :param plain: the non-variant wheels.
+    :param sources: the names of the source distributions.
     :param metadata: the name of the file ``{name}-{version}-variants.json``, if any.
     """
 
     version: str
     labelled: list[Wheel] = field(default_factory=list)
     plain: list[Wheel] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
     metadata: str | None = None
 
     @property
@@ -107,10 +114,6 @@ class Others:
 
     bases: Mapping[str, int] = field(default_factory=dict)
     versions: Collection[str] | None = ()
-
-    def may_have(self, version: str) -> bool:
-        """Return whether another index may have wheels of a version."""
-        return self.versions is None or canonicalize_version(version) in self.versions
 
 
 def find_label(file_name: str) -> str | None:
@@ -142,6 +145,9 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
     labelled = {key: item for key, item in releases.items() if item.labelled}
     own = project.replace("-", "_")
     for name in names:
+        source = release_of_sdist(name, project)
+        if source and (key := canonicalize_version(source)) in labelled:
+            labelled[key].sources.append(name)
         given = parse_metadata_name(name)
         parts = given.normalized() if given is not None else None
         if parts is not None and parts.name == own:
@@ -180,10 +186,7 @@ def find_others(
     after: Sequence[Iterable[str] | None],
     project: str,
 ) -> Others:
-    """Return the wheels on the pages of other indexes, before and after a page.
-
-    :param before: the file names of each page; ``None`` for an unreadable page.
-    """
+    """Return the wheels of the pages before and after a page, perhaps unreadable."""
     bases = find_highest_builds([page or () for page in after], project)
     earlier = find_highest_builds([page or () for page in before], project)
     is_known = None not in (*before, *after)
@@ -253,11 +256,11 @@ def make_offers(
     ]
     keys = list(dict.fromkeys(map(_rank_key, fitting)))
     # Use numbers above those of all non-variant wheels, so installers prefer variants.
-    others = others or Others()
-    base = others.bases.get(canonicalize_version(release.version), 0)
-    best = base + _highest_build(release) + len(keys)
+    others, version = others or Others(), canonicalize_version(release.version)
+    best = others.bases.get(version, 0) + _highest_build(release) + len(keys)
     regular = [wheel.file_name for wheel in release.plain]
-    is_exposing = others.may_have(release.version) and not hidden.isdisjoint(regular)
+    is_shared = others.versions is None or version in others.versions
+    is_exposing = is_shared and not hidden.isdisjoint(regular)
     if is_exposing or best > _HIGHEST:
         return [], []
     ranks = {key: best - place for place, key in enumerate(keys)}

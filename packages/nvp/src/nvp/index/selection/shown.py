@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from traceback import clear_frames
 from typing import TYPE_CHECKING
@@ -17,17 +25,18 @@ from nvidia_variant_provider.strict_json import MAX_BYTES
 
 from ...builds.needs import parse_backend
 from ...metadata.requirements import Work
+from ...wheels.archive import first_header
 from ..http.kept_keys import (
     ANNOUNCING,
     KEPT_KEY,
     LABEL_KEY,
-    LIMIT_KEY,
     fitting_meta,
     is_yanked,
     kept_keys,
 )
 from ..http.threads import Turn
 from .options import clauses_of
+from .pieces import UNAVAILABLE
 from .renaming import Offer, Release, find_label
 from .visibility import PageVerdicts
 from .wheel_files import find_labels, has_label, release_of
@@ -135,7 +144,6 @@ class ShownRelease:
     :param held: the labels whose METADATA can be read only after a complete download.
     :param unread: for each label, why METADATA cannot be read or used. These wheels are
         hidden.
-    :param limits: for each label, the limit of Python that only METADATA has.
     :param pinned: the label that the user requested.
     :param problem: the defect of the index, if any, that prevents showing variants.
     """
@@ -149,7 +157,6 @@ class ShownRelease:
     rewritten: frozenset[str] = frozenset()
     held: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, str] = field(default_factory=dict)
     pinned: str | None = None
     problem: str | None = None
 
@@ -307,6 +314,34 @@ def without_traps(files: Sequence[model.File], project: str) -> tuple[model.File
     )
 
 
+async def find_limits(
+    files: Iterable[model.File],
+    read: Callable[[model.File], Awaitable[bytes]],
+    room: Room,
+) -> frozenset[str]:
+    """Return the clauses that limit the Python of all regular files of a release.
+
+    A file whose METADATA cannot be read has only the limit on the page.
+
+    :param files: the wheels or, in a release without any, the source distributions.
+    :param read: reads METADATA of a wheel.
+    """
+
+    async def find(file: model.File) -> frozenset[str]:
+        metadata = b""
+        with suppress(InputError, *UNAVAILABLE):
+            async with room.requests:
+                with room.reading():
+                    if file.filename.endswith(".whl"):
+                        metadata = await read(file)
+                        room.add_core(len(metadata))
+        own = first_header(metadata, "Requires-Python")
+        return clauses_of(file.requires_python) | clauses_of(own)
+
+    first, *others = await asyncio.gather(*map(find, files))
+    return first.intersection(*others)
+
+
 def select_files(
     files: Iterable[model.File],
     releases: Mapping[str, Release],
@@ -332,12 +367,6 @@ def select_files(
         *(release.plain for release in shown_releases.values())
     )
     offers = {o.wheel.file_name: o for c in shown_releases.values() for o in c.offers}
-    limits = {
-        o.wheel.file_name: c.limits[o.label]
-        for c in shown_releases.values()
-        for o in c.offers
-        if o.label in c.limits
-    }
     rewritten, held = (
         {
             o.wheel.file_name
@@ -369,7 +398,7 @@ def select_files(
             elif name in held and not requires_hashes:
                 # The hash and the size of a wheel that may be rewritten are unknown.
                 changed = replace(changed, hashes={}, size=None)
-            renamed[name] = _with_label(changed, offer.label, limits.get(name))
+            renamed[name] = _with_label(changed, offer.label)
         elif name in plain:
             if name in shown_plain:
                 rest.append(_with_label(file, None))
@@ -389,11 +418,8 @@ def select_files(
     return [*first, *best, *rest, *reversed(anywhere)]
 
 
-def _with_label(
-    file: model.File, label: str | None, limit: str | None = None
-) -> model.File:
-    own = {LABEL_KEY: label, **({LIMIT_KEY: limit} if limit else {})}
-    return replace(file, private_metadata=file.private_metadata | own)
+def _with_label(file: model.File, label: str | None) -> model.File:
+    return replace(file, private_metadata=file.private_metadata | {LABEL_KEY: label})
 
 
 def _without_own_keys(file: model.File) -> model.File:

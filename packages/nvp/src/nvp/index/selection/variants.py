@@ -27,11 +27,11 @@ from ..http.kept_keys import is_yanked
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
-from .options import Later, Selection
+from .options import Later, Selection, clauses_of
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
 from .renaming import Offer, Others, Release, Wheel, make_offers
-from .shown import Room, ShownRelease
+from .shown import Room, ShownRelease, find_limits
 from .wheel_files import has_label
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ _NEEDS_HASHES = (
     "hashes that you require do not allow that; install without required hashes, or "
     "without variants: --no-variants"
 )
+
+_NARROW = "it is for fewer versions of Python than the regular files"
 
 _REMEMBERED = 1024
 """The maximum number of releases whose variants are cached, and read for a page."""
@@ -342,13 +344,18 @@ class VariantSelector:
         limits: dict[str, str] = {}
 
         def condition_of(wheel: Wheel) -> object:
-            file, label = files[wheel.file_name], wheel.parts.label or ""
-            return file.requires_python, is_yanked(file), limits.get(label)
+            own = files[wheel.file_name]
+            return own.requires_python, is_yanked(own)
 
         ask = partial(self.evaluator.depends_on_variant, project, room, limits)
         first = {w.parts.label or "": w.file_name for w in reversed(release.labelled)}
         some = {label: files[first[label]] for label in labels if label in first}
         markers = await self._find_markers(some, resolution, ask)
+        names = [wheel.file_name for wheel in release.plain] or release.sources
+        if limits and names:
+            read = partial(self._files.read_metadata, self._index, project)
+            own = await find_limits(map(files.__getitem__, names), read, room)
+            markers |= {x: _NARROW for x in limits if not clauses_of(limits[x]) <= own}
         unread = {x: why for x, why in markers.items() if isinstance(why, str)}
         labels = [label for label in labels if label not in unread]
         make = partial(make, condition_of=condition_of)
@@ -359,7 +366,6 @@ class VariantSelector:
             rewritten=frozenset(label for label, has in markers.items() if has is True),
             held=frozenset(label for label, has in markers.items() if has is None),
             unread=unread,
-            limits=limits,
             offers=tuple(offers),
             plain=shown.plain.difference(hidden),
         )

@@ -252,8 +252,7 @@ class _Handlers:
         if not _is_name(name):
             raise errors.PackageNotFoundError(ascii(name))
         # pip reads METADATA from the whole wheel, other installers by range requests.
-        agent = request.headers.get("user-agent", "").partition("/")[0]
-        reads_parts, of_uv = agent != "pip", agent == "uv"
+        reads_parts = not request.headers.get("user-agent", "").startswith("pip/")
         if request.method == "POST":
             return await self._take_page(request, name)
         direct = self._is_direct(request)
@@ -263,14 +262,13 @@ class _Handlers:
             root=self._root,
             shown="../../",
             reads_parts=reads_parts,
-            of_uv=of_uv,
             direct=direct,
         )
         work = partial(self._make_page, name, forms, link_up)
         kept = self._source.kept
         if kept is None:
             return await self._with_credentials(request, work)
-        key = self._root, self._source.client.identity, name, forms, reads_parts, of_uv
+        key = self._root, self._source.client.identity, name, forms, reads_parts
         return await self._with_credentials(request, lambda: kept.make(key, work))
 
     async def _take_page(self, request: Request, name: str) -> Response:

@@ -25,7 +25,6 @@ from nvidia_variant_provider.errors import InputError
 from ..http.kept_keys import (
     KEPT_KEY,
     LABEL_KEY,
-    LIMIT_KEY,
     announced_keys,
     api_version,
     kept_keys,
@@ -38,7 +37,7 @@ from ..selection.shown import ShownRelease
 from .kept_pages import CUT_KEY, HTML_KEY
 from .responses import HEADERS, NO_LABEL, Source, break_off
 
-_HIDDEN = (KEPT_KEY, LIMIT_KEY, CUT_KEY, HTML_KEY, SIZE_KEY)
+_HIDDEN = (KEPT_KEY, CUT_KEY, HTML_KEY, SIZE_KEY)
 
 _KEY = re.compile(r"[a-z][a-z0-9-]{0,63}")
 """A key that can be a part of the name of an HTML attribute."""
@@ -191,7 +190,6 @@ def link(
     *,
     shown: str,
     reads_parts: bool = False,
-    of_uv: bool = False,
     direct: bool = False,
 ) -> model.File:
     """Return ``file`` with the URL at which an installer gets it.
@@ -202,15 +200,8 @@ def link(
     :param root: the path prefix of the source on this server.
     :param shown: this prefix as it appears on the page: a relative path or a URL.
     :param reads_parts: whether the installer reads METADATA by range requests.
-    :param of_uv: whether the installer is uv, which ignores the limit of Python in
-        METADATA, and passes over a release if its page has a limit for the best wheel.
     :param direct: whether the installer has the credentials for the file.
     """
-    limit: Any = file.private_metadata.get(LIMIT_KEY)
-    if limit and not of_uv:
-        # pip tries one wheel of a release, which must be for its Python.
-        own = [text for text in (file.requires_python, limit) if text]
-        file = replace(file, requires_python=",".join(own))
     is_reachable = direct or source.is_reachable(file.url)
     label: Any = file.private_metadata.get(LABEL_KEY, NO_LABEL)
     if not source.access.local:
