@@ -25,6 +25,8 @@ from support.processes import clean_environ
 from support.range_server import Answer, serve_answers
 from support.wheels import stub_wheel
 
+from nvp.wheels.archive import read_own_metadata
+
 HERE = f"cp3{sys.version_info[1]}"
 OTHER = f"cp3{sys.version_info[1] + 1}"
 TAGS = ("py3-none-any", f"{HERE}-{HERE}-linux_x86_64", f"{OTHER}-{OTHER}-linux_x86_64")
@@ -42,6 +44,8 @@ class File(NamedTuple):
     label: str | None
     yanked: bool
     requires_python: str | None
+    is_told: bool
+    """Whether the page has ``requires_python``, too."""
 
     @property
     def name(self) -> str:
@@ -64,6 +68,7 @@ FILES = st.builds(
     label=st.sampled_from((None, None, None, *LABELS)),
     yanked=st.sampled_from((False, False, False, True)),
     requires_python=st.sampled_from(LIMITS),
+    is_told=st.booleans(),
 )
 PAGES = st.lists(
     st.lists(FILES, min_size=1, max_size=6, unique_by=lambda file: file.name),
@@ -96,8 +101,14 @@ def answers_of(page: Sequence[File], number: int, folder: Path) -> dict[str, Ans
             members={"kern_index.txt": str(number).encode()},
         )
         entry: dict[str, Any] = {"filename": path.name, "yanked": file.yanked}
-        entries.append({**entry, "requires-python": file.requires_python})
+        if file.is_told:
+            entry["requires-python"] = file.requires_python
+        entries.append(entry)
+        entry["core-metadata"] = True
         answers[f"/{path.name}"] = Answer(body=path.read_bytes())
+        with path.open("rb") as wheel:
+            own = read_own_metadata(path.name, wheel)
+        answers[f"/{path.name}.metadata"] = Answer(body=own)
     for version in sorted({file.version for file in page if file.label}):
         name = f"kern-{version}-variants.json"
         entries.append({"filename": name})
@@ -116,7 +127,7 @@ def install(urls: Sequence[str], words: Sequence[str], folder: Path) -> Taken | 
     indexes = [word for url in urls[:-1] for word in ("--index", url)]
     with tempfile.TemporaryDirectory(dir=folder) as name:
         command = [uv.find_uv_bin(), "pip", "install", "--no-config", "--no-cache"]
-        command += ["--no-deps", "--python", sys.executable, "--target", name]
+        command += ["--python", sys.executable, "--target", name]
         done = subprocess.run(
             [*command, *indexes, "--default-index", urls[-1], *words],
             env=clean_environ(folder / "home"),
