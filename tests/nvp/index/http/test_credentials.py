@@ -349,3 +349,22 @@ def test_a_redirect_to_a_server_with_a_login_for_its_other_scheme(port: str) -> 
         start(f"{public.url}/simple/", private, settings=settings) as running,
     ):
         assert running.page().text.startswith("error: ")
+
+
+def test_the_keyring_is_asked_for_the_password_of_a_user_first() -> None:
+    """An index may send 404 to strangers, after which uv used the next index."""
+    asked: list[str] = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", "secret"
+
+    page = "/simple/torch/"
+    others = {"/simple/": "user:secret"}
+    answers = {page: Answer(body=b"<!DOCTYPE html>", kind="text/html")}
+    with serve_answers(answers, others=others) as index:
+        url = f"{index.url}/simple/".replace("//", "//user@", 1)
+        with start(url, ask_credentials=ask) as running:
+            assert running.page().status == 200
+            assert running.page().status == 200
+    assert len(asked) == 1

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uv
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.builds import gpu_build, machine, metadata
 from support.loopback import JSON, start
@@ -30,7 +30,7 @@ from nvp.wheels.archive import read_own_metadata
 HERE = f"cp3{sys.version_info[1]}"
 OTHER = f"cp3{sys.version_info[1] + 1}"
 TAGS = ("py3-none-any", f"{HERE}-{HERE}-linux_x86_64", f"{OTHER}-{OTHER}-linux_x86_64")
-LIMITS = (None, None, None, ">=3.9", f">=3.{sys.version_info[1] + 1}", "<4,>=3.9")
+LIMITS = (None, None, ">=3.9", f">=3.{sys.version_info[1] + 1}")
 LABELS = {"cu118": "11.8", "cu126": "12.6", "cu130": "13.0"}
 DOCUMENT = json.dumps(metadata({x: gpu_build(cuda) for x, cuda in LABELS.items()}))
 MACHINE = machine("12.8", "9.0")
@@ -56,14 +56,14 @@ class File(NamedTuple):
     def is_usable(self) -> bool:
         """Whether uv can take the wheel for a requirement without a pin."""
         limit = self.requires_python or ""
-        return not (OTHER in self.tag or self.yanked or limit == LIMITS[4])
+        return not (OTHER in self.tag or self.yanked or limit == LIMITS[-1])
 
 
 Page = Sequence[File]
 
 FILES = st.builds(
     File,
-    version=st.sampled_from(("1.0", "1.0", "1.1", "0.9", "2.0a1")),
+    version=st.sampled_from(("1.0", "1.0", "1.0", "0.9", "2.0a1")),
     tag=st.sampled_from((TAGS[0], *TAGS)),
     label=st.sampled_from((None, None, None, *LABELS)),
     yanked=st.sampled_from((False, False, False, True)),
@@ -164,13 +164,29 @@ def check(alone: Taken | None, behind: Taken | None, pages: Sequence[Page]) -> N
     assert not regular or (alone and alone[:2] == behind[:2]), (alone, behind)
 
 
+REGULAR = File("1.0", TAGS[0], None, False, None, True)
+OLDER = REGULAR._replace(version="0.9")
+NARROW = REGULAR._replace(label="cu126", requires_python=LIMITS[-1])
+UNTOLD = NARROW._replace(is_told=False)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the wheels are for Linux")
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     pages=PAGES,
-    want=st.sampled_from(("kern", "kern", "kern<1.1", "kern>=1.0")),
+    want=st.sampled_from(("kern", "kern", "kern<1.0", "kern>=1.0")),
     words=st.sampled_from(((), ("--index-strategy", "unsafe-best-match"))),
+)
+@example(
+    [[REGULAR, File("1.0", TAGS[0], "cu126", False, LIMITS[-1], True), OLDER]],
+    "kern",
+    (),
+)
+@example(
+    [[REGULAR, File("1.0", TAGS[0], "cu126", False, LIMITS[-1], False), OLDER]],
+    "kern",
+    (),
 )
 def test_uv_takes_the_same_release(
     pages: Sequence[Page], want: str, words: tuple[str, ...], folder: Path

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import operator
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from nvidia_variant_provider.resolution.resolver import Resolution
+
+PARSING = threading.Lock()
+"""Held while markers are parsed: `packaging` uses `ast`, which fails in several threads
+at once (``SystemError: AST constructor recursion depth mismatch`` in Python 3.11)."""
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
 """More digits than Python always converts to a number
@@ -66,7 +71,8 @@ def parse_requirement(text: str) -> Requirement | None:
     if len(text) > _LONGEST or _LONG_NUMBER.search(text):
         return None
     try:
-        requirement = Requirement(text)
+        with PARSING:
+            requirement = Requirement(text)
     except (ValueError, RecursionError):
         return None
     return None if len(requirement.specifier) > _MOST_SPECIFIERS else requirement
