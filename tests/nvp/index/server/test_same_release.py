@@ -178,16 +178,8 @@ UNTOLD = NARROW._replace(is_told=False)
     want=st.sampled_from(("kern", "kern", "kern<1.0", "kern>=1.0")),
     words=st.sampled_from(((), ("--index-strategy", "unsafe-best-match"))),
 )
-@example(
-    [[REGULAR, File("1.0", TAGS[0], "cu126", False, LIMITS[-1], True), OLDER]],
-    "kern",
-    (),
-)
-@example(
-    [[REGULAR, File("1.0", TAGS[0], "cu126", False, LIMITS[-1], False), OLDER]],
-    "kern",
-    (),
-)
+@example(pages=[[REGULAR, NARROW, OLDER]], want="kern", words=())
+@example(pages=[[REGULAR, UNTOLD, OLDER]], want="kern", words=())
 def test_uv_takes_the_same_release(
     pages: Sequence[Page], want: str, words: tuple[str, ...], folder: Path
 ) -> None:
