@@ -356,7 +356,8 @@ def test_no_wheel_of_another_index_replaces_a_hidden_one(
 ) -> None:
     """pip took the wheel of another index, instead of the hidden regular one."""
     names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
-    release, others = group(names, "k")["1.0"], find_others(before, after, "k")
+    release = group(names, "k")["1.0"]
+    others = find_others([*before, *after], len(before), "k")
     offers, hidden = make_offers(release, ["c"], others=others)
     assert bool(offers) is is_shown
     assert hidden == (names[:1] if is_shown else [])
@@ -369,5 +370,5 @@ def test_no_wheel_of_another_index_replaces_a_hidden_one(
 def test_build_numbers_that_uv_does_not_read_are_not_used(build: str) -> None:
     """A wheel of another index made uv pass over the variants, and the release."""
     names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
-    others = find_others([], [[f"k-1.0-{build}-py3-none-any.whl"]], "k")
+    others = find_others([[f"k-1.0-{build}-py3-none-any.whl"]], 0, "k")
     assert make_offers(group(names, "k")["1.0"], ["c"], others=others) == ([], [])

@@ -85,10 +85,10 @@ def is_clear(text: str) -> bool:
     refuses or corrects many URLs. pip before 25.1 does not know two variables.
     """
     requirement = parse_requirement(text)
-    bare = _QUOTED.sub("", text.partition(";")[2])
-    if requirement is None or _NOT_OF_UV.search(text) or _NEW.search(bare):
+    if requirement is None or _NOT_OF_UV.search(text):
         return False
-    if "===" in text.partition(";")[0]:
+    specifiers, _, marker = text.partition(";")
+    if "===" in specifiers or _NEW.search(_QUOTED.sub("", marker)):
         return False
     is_url = requirement.url is None or _PLAIN_URL.fullmatch(requirement.url)
     return bool(is_url) and requirement.name[-1].isalnum()

@@ -375,7 +375,7 @@ class Client:
         if reads and not self._is_whole(pair, url):
             pair = self._find_netrc(url) or pair
         if before is None and self._only and pair and not self._is_whole(pair, url):
-            # Without the password, an index may answer as to a stranger. uv also asks.
+            # Without the password, an index may answer as to a stranger; uv asks first.
             pair = await self._find_kept_credentials(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)

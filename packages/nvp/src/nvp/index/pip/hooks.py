@@ -36,7 +36,8 @@ has the user's URL behind each local URL whose pages pip reads itself.
 
 ``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
 of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
-the pages that replace directories of links. ``lock`` is the path for a lock file.
+the pages that replace directories of links. ``lock`` is the path for a lock file, and
+``headers`` are for requests to the local index only.
 """
 
 RUNNER = "NVP_RUNNABLE_PIP"

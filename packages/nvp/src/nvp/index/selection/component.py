@@ -215,14 +215,14 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            before = await _read_names(self._before, project)
-            after = await _read_names(self._after, project)
+            pages = await _read_names([*self._before, *self._after], project)
+            place = len(self._before)
             shown_releases = await self._variants.select(
                 project,
                 releases,
                 files,
                 room=room,
-                others=await asyncio.to_thread(find_others, before, after, project),
+                others=await asyncio.to_thread(find_others, pages, place, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
             )

@@ -65,6 +65,8 @@ logger = logging.getLogger(__name__)
 _MOST_SERVERS = 16
 """The maximum number of servers of a page that are tested; real pages have up to 3."""
 
+_MARKER = b"variant_"
+
 _ROOM = 8 << 30
 """The maximum size of the wheels that are downloaded for METADATA at a time."""
 
@@ -146,7 +148,7 @@ class Announcer:
             self._reading[key] = Waiting(asyncio.ensure_future(work))
             self._reading[key].work.add_done_callback(lambda _: self._reading.pop(key))
         if (content := await self._reading[key].wait()) is None:
-            return ""  # for nobody
+            return ""  # The client has ended.
         self._reader.metadata.hand_out(file)
         return content.decode("utf-8", "replace")
 
@@ -271,25 +273,19 @@ class Evaluator:
         self._reader = reader
 
     async def evaluate(
-        self,
-        project: str,
-        file: model.File,
-        variant: MakeVariant,
-        room: Room | None = None,
+        self, project: str, file: model.File, variant: MakeVariant
     ) -> bytes | None:
         """Return METADATA with variant markers resolved; ``None`` without markers.
 
-        :param room: limits METADATA that is read for a page.
         :raises InputError: METADATA cannot be read, or a marker is invalid.
         """
+        metadata = await self._reader.read_metadata(self._index, project, file)
+        return await self._evaluate(metadata, variant)
+
+    async def _evaluate(self, metadata: bytes, variant: MakeVariant) -> bytes | None:
         from ...wheels.rewriting import evaluate_core_metadata
 
-        metadata = await self._reader.read_metadata(self._index, project, file)
-        # METADATA with markers, which few wheels have, counts twice: it takes longer.
-        has_markers = b"variant_" in metadata
-        if room is not None:
-            room.add_core(len(metadata) * (1 + has_markers))
-        if not has_markers:
+        if _MARKER not in metadata:
             return None
         # There may be very many markers and properties: do not delay other requests.
         evaluated = await asyncio.to_thread(
@@ -397,8 +393,13 @@ class Evaluator:
         try:
             async with room.requests:
                 with room.reading():
-                    evaluated = await self.evaluate(project, file, variant, room)
-                    limit = await self._check(project, file, evaluated, room)
+                    metadata = await self._reader.read_metadata(
+                        self._index, project, file
+                    )
+                    # METADATA with markers, which few wheels have, takes longer.
+                    room.add_core(len(metadata) * (1 + (_MARKER in metadata)))
+                    evaluated = await self._evaluate(metadata, variant)
+                    limit = await self._check(file, evaluated or metadata, room)
                     if limit and (label := find_label(file.filename)):
                         limits[label] = limit
                     return evaluated is not None
@@ -410,9 +411,7 @@ class Evaluator:
             # Messages of simple-repository name only the request, so replace them.
             return "the index does not send it"
 
-    async def _check(
-        self, project: str, file: model.File, evaluated: bytes | None, room: Room
-    ) -> str | None:
+    async def _check(self, file: model.File, metadata: bytes, room: Room) -> str | None:
         """Refuse METADATA because of which installers pass over the whole release.
 
         Installers try one wheel of a release, and then another release, perhaps of
@@ -422,8 +421,6 @@ class Evaluator:
         :returns: the limit of Python, if the page lacks it.
         :raises InputError: the wheel must not be shown.
         """
-        read = self._reader.read_metadata
-        metadata = evaluated or await read(self._index, project, file)
         requires = await asyncio.to_thread(parse_requires, metadata)
         room.add(sum(map(len, requires)))  # parsing takes more time than reading
         unclear, limit = await asyncio.to_thread(

@@ -109,7 +109,7 @@ class Others:
     """The wheels of a project on the other indexes of an installer.
 
     :param bases: as from `find_highest_builds`, for the indexes with lower priority.
-    :param versions: all their versions, as in ``bases``; ``None`` if unknown.
+    :param versions: the versions on all indexes, as in ``bases``; ``None`` if unknown.
     """
 
     bases: Mapping[str, int] = field(default_factory=dict)
@@ -151,8 +151,7 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
         given = parse_metadata_name(name)
         parts = given.normalized() if given is not None else None
         if parts is not None and parts.name == own:
-            key = canonicalize_version(parts.version)
-            if key in labelled:
+            if (key := canonicalize_version(parts.version)) in labelled:
                 labelled[key] = replace(labelled[key], metadata=name)
     return {release.version: release for release in labelled.values()}
 
@@ -182,15 +181,17 @@ def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[st
 
 
 def find_others(
-    before: Sequence[Iterable[str] | None],
-    after: Sequence[Iterable[str] | None],
-    project: str,
+    pages: Sequence[Iterable[str] | None], place: int, project: str
 ) -> Others:
-    """Return the wheels of the pages before and after a page, perhaps unreadable."""
-    bases = find_highest_builds([page or () for page in after], project)
-    earlier = find_highest_builds([page or () for page in before], project)
-    is_known = None not in (*before, *after)
-    return Others(bases=bases, versions={*earlier, *bases} if is_known else None)
+    """Return the wheels on the pages of other indexes.
+
+    :param pages: the file names of each page; ``None`` for an unreadable page.
+    :param place: the number of these pages that have higher priority.
+    """
+    names = [page or () for page in pages]
+    bases = find_highest_builds(names[place:], project)
+    known = {*find_highest_builds(names[:place], project), *bases}
+    return Others(bases=bases, versions=None if None in pages else known)
 
 
 def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]:
@@ -258,10 +259,9 @@ def make_offers(
     # Use numbers above those of all non-variant wheels, so installers prefer variants.
     others, version = others or Others(), canonicalize_version(release.version)
     best = others.bases.get(version, 0) + _highest_build(release) + len(keys)
-    regular = [wheel.file_name for wheel in release.plain]
     is_shared = others.versions is None or version in others.versions
-    is_exposing = is_shared and not hidden.isdisjoint(regular)
-    if is_exposing or best > _HIGHEST:
+    exposes = is_shared and not hidden.isdisjoint(x.file_name for x in release.plain)
+    if exposes or best > _HIGHEST:
         return [], []
     ranks = {key: best - place for place, key in enumerate(keys)}
     offers = [

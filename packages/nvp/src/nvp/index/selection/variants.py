@@ -246,7 +246,13 @@ class VariantSelector:
         :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
-        make = partial(make_offers, others=others, work=room.work)
+
+        def condition_of(wheel: Wheel) -> object:
+            return (own := files[wheel.file_name]).requires_python, is_yanked(own)
+
+        make = partial(
+            make_offers, others=others, condition_of=condition_of, work=room.work
+        )
         newest = sorted(releases, key=Version, reverse=True)
 
         async def choose(number: int, version: str) -> ShownRelease:
@@ -299,7 +305,7 @@ class VariantSelector:
         project: str,
         release: Release,
         files: Mapping[str, model.File],
-        make: Callable[..., tuple[list[Offer], list[str]]],
+        make: Callable[[Sequence[str]], tuple[list[Offer], list[str]]],
         *,
         pinned: str | None,
         named: Collection[str],
@@ -342,11 +348,6 @@ class VariantSelector:
         # PEP 825 forbids selecting a variant that does not fit, even if it is pinned.
         labels = [x for x in resolution.compatible if pinned in (None, x)][:_LABELS]
         limits: dict[str, str] = {}
-
-        def condition_of(wheel: Wheel) -> object:
-            own = files[wheel.file_name]
-            return own.requires_python, is_yanked(own)
-
         ask = partial(self.evaluator.depends_on_variant, project, room, limits)
         first = {w.parts.label or "": w.file_name for w in reversed(release.labelled)}
         some = {label: files[first[label]] for label in labels if label in first}
@@ -358,7 +359,6 @@ class VariantSelector:
             markers |= {x: _NARROW for x in limits if not clauses_of(limits[x]) <= own}
         unread = {x: why for x, why in markers.items() if isinstance(why, str)}
         labels = [label for label in labels if label not in unread]
-        make = partial(make, condition_of=condition_of)
         offers, hidden = await asyncio.to_thread(make, labels)
         return replace(
             shown,

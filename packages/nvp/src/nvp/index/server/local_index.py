@@ -315,11 +315,11 @@ class LocalIndex:
 
     def _gives_urls(self, url: str) -> bool:
         """Return whether installers may get URLs that an index names."""
-        if self._access.hosts != ANY_HOST or not is_http(url):
-            return self._access.direct
+        direct = self._access.direct
+        if not direct or self._access.hosts != ANY_HOST or not is_http(url):
+            return direct
         # If the index is on this machine, its URLs may mean the machine of the client.
-        near = asyncio.run(self._client.find_nearness(url))
-        return self._access.direct and near != Nearness.MACHINE
+        return asyncio.run(self._client.find_nearness(url)) != Nearness.MACHINE
 
     def _find_upstreams(self) -> list[SimpleRepository]:
         """Return the upstreams; if hashes are required, wrap them to compute hashes."""

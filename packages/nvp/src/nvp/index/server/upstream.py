@@ -211,7 +211,7 @@ class Upstream(SimpleRepository):
     def miss(self, name: str, reason: str | None = None) -> None:
         """Do not read a page in this run of pip.
 
-        :param reason: why only pip can read the page; ``None`` if pip uses none.
+        :param reason: why only pip can read the page; ``None`` if pip uses no page.
         """
         self._missed[name] = reason
 
