@@ -29,7 +29,7 @@ from nvidia_variant_provider.metadata.model import (
 )
 
 from ..files import harmless
-from .requirements import explain_requirement
+from .requirements import PARSING, explain_requirement
 
 _ENDPOINT = re.compile(r"[A-Za-z_][\w.]*(?: *: *[A-Za-z_][\w.]*)?", re.ASCII)
 """PEP 817, "API endpoint": an import path, optionally with an object path."""
@@ -120,7 +120,8 @@ def _is_marker(text: str) -> bool:
     from packaging.markers import Marker
 
     try:
-        Marker(text)
+        with PARSING:
+            Marker(text)
     except (ValueError, RecursionError):
         return False
     return True

@@ -115,7 +115,8 @@ def explain_requirement(text: str) -> str | None:
     if len(text) > _LONGEST:
         return f"it has {len(text):,} characters"
     try:
-        Requirement(text)
+        with PARSING:
+            Requirement(text)
     except (ValueError, RecursionError) as error:
         # The other lines of the message only show the position.
         return str(error).partition("\n")[0]
