@@ -150,9 +150,9 @@ def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
             labelled[key].sources.append(name)
         given = parse_metadata_name(name)
         parts = given.normalized() if given is not None else None
-        if parts is not None and parts.name == own:
-            if (key := canonicalize_version(parts.version)) in labelled:
-                labelled[key] = replace(labelled[key], metadata=name)
+        version = parts.version if parts is not None and parts.name == own else ""
+        if (key := canonicalize_version(version)) in labelled:
+            labelled[key] = replace(labelled[key], metadata=name)
     return {release.version: release for release in labelled.values()}
 
 
