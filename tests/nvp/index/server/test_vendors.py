@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -15,7 +16,7 @@ from support.builds import machine
 from support.command import Run
 from support.index_server import serve
 from support.label_index import html_page
-from support.loopback import start
+from support.loopback import JSON, ask, start
 from support.processes import installed_labels
 from support.uv_installer import install_with_uv
 from support.wheels import stub_wheel
@@ -191,3 +192,20 @@ def test_uv_gets_them_from_serve(
         done = install_with_uv(own, tmp_path / "it", environ, "torch", *words)
     assert done.returncode == 0, done.stderr
     assert installed_labels(tmp_path / "it") == {"torch": f"{expected} None"}
+
+
+def test_keys_of_the_pages_of_vendors(own: str, tmp_path: Path) -> None:
+    """PEP 792 and 708 have keys of the page, which the combined page keeps."""
+    page = tmp_path / "vendors" / WHL / "cu126/torch/index.html"
+    status = (
+        '<meta name="pypi:project-status" content="archived">'
+        '<meta name="pypi:project-status-reason" content="It moved.">'
+        '<meta name="pypi:tracks" content="https://pypi.org/simple/torch/">'
+    )
+    page.write_text(page.read_text().replace("<body>", f"{status}<body>"))
+    assert status in page.read_text()
+    with start(own, machine=machine("12.8", "8.0"), vendor_indexes=True) as running:
+        (vendors,) = running.urls[1:]
+        document = json.loads(ask(f"{vendors}torch/", Accept=JSON).text)
+    assert document["project-status"] == {"status": "archived", "reason": "It moved."}
+    assert document["meta"]["tracks"] == ["https://pypi.org/simple/torch/"]

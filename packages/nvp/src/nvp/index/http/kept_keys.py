@@ -7,7 +7,7 @@ use them must still get them.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -116,6 +116,16 @@ def kept_keys(
     """Return the unknown keys, which are for newer clients; see `KEPT_KEY`."""
     kept: Any = item.private_metadata.get(KEPT_KEY, _NOTHING)
     return kept  # type: ignore[no-any-return]
+
+
+def first_keys(
+    items: Sequence[model.Meta | model.ProjectDetail],
+) -> model.PrivateMetadataMapping:
+    """Return the unknown keys of combined pages; of each key, the first value."""
+    kept: dict[str, Any] = {}
+    for item in reversed(items):
+        kept.update(kept_keys(item))
+    return model.PrivateMetadataMapping.from_any_mapping({KEPT_KEY: kept})
 
 
 def is_yanked(file: model.File) -> bool:

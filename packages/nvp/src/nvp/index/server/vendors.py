@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from packaging.version import Version
 from simple_repository import errors, model
@@ -18,6 +19,7 @@ from nvidia_variant_provider.errors import InputError
 from ...builds.vendors import find_elsewhere
 from ...knowledge.tables import MISSING, VendorIndex, find_vendors
 from ..http.client import Client
+from ..http.kept_keys import first_keys
 from ..http.urls import is_http
 from ..selection.options import Selection
 from ..selection.pieces import UNAVAILABLE
@@ -58,16 +60,21 @@ class VendorUpstream(Upstream):
         self._warn = warn
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
+        places = await self._find_places(project)
+        found = [await self._read_vendor(project, *place) for place in places]
+        pages = [page for page in found if page is not None]
         files: dict[str, model.File] = {}
-        for index, url in await self._find_places(project):
-            for file in await self._read_files(project, index, url):
-                # A vendor's page must not link to files of this machine.
-                if is_http(file.url):
-                    files.setdefault(file.filename, file)
+        for file in chain.from_iterable(page.files for page in pages):
+            # A vendor's page must not link to files of this machine.
+            if is_http(file.url):
+                files.setdefault(file.filename, file)
         if not files:
             raise errors.PackageNotFoundError(project)
         return model.ProjectDetail(
-            meta=model.Meta("1.0"), name=project, files=tuple(files.values())
+            meta=model.Meta("1.0", first_keys([page.meta for page in pages])),
+            name=project,
+            files=tuple(files.values()),
+            private_metadata=first_keys(pages),
         )
 
     async def _read_names(self) -> Iterable[str]:
@@ -114,9 +121,9 @@ class VendorUpstream(Upstream):
         final = [release for release in releases if not release.is_prerelease]
         return str(max(final)) if final else None
 
-    async def _read_files(
+    async def _read_vendor(
         self, project: str, index: VendorIndex, url: str
-    ) -> Sequence[model.File]:
+    ) -> model.ProjectDetail | None:
         links = index.kind == "links"
         upstream = (LinksUpstream if links else HttpUpstream)(url, self._client)
         upstream.kept = self.kept
@@ -124,9 +131,9 @@ class VendorUpstream(Upstream):
             page = await upstream.get_project_page(project)
         except errors.PackageNotFoundError:
             logger.info("%s does not have %s", url, project)
-            return ()
+            return None
         except (InputError, *UNAVAILABLE) as error:
             self._warn(f"{index.maker}'s index was not read: {error}")
-            return ()
+            return None
         logger.info("%s: %d files at %s", project, len(page.files), url)
-        return page.files
+        return page
