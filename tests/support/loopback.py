@@ -139,6 +139,7 @@ def start(
     machine: Environment = H100,
     settings: Settings | None = None,
     ask_credentials: AskCredentials | None = None,
+    asks_first: bool = False,
     pins: Pins | None = None,
     prepare: Callable[[Client], object] | None = None,
     links: bool = False,
@@ -165,6 +166,7 @@ def start(
         settings
         or Settings(timeout=30, deadline=60, trust_env=False, trusts_pages=True),
         ask_credentials=ask_credentials,
+        asks_first=asks_first,
     )
     local_index = LocalIndex(
         client,

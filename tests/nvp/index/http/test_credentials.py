@@ -21,6 +21,7 @@ from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.replies import authorization_after
 from nvp.index.http.urls import Settings, UpstreamError
+from nvp.index.server.places import make_upstream
 
 
 class Recorder(BaseHTTPRequestHandler):
@@ -364,7 +365,78 @@ def test_the_keyring_is_asked_for_the_password_of_a_user_first() -> None:
     answers = {page: Answer(body=b"<!DOCTYPE html>", kind="text/html")}
     with serve_answers(answers, others=others) as index:
         url = f"{index.url}/simple/".replace("//", "//user@", 1)
-        with start(url, ask_credentials=ask) as running:
+        with start(url, ask_credentials=ask, asks_first=True) as running:
             assert running.page().status == 200
             assert running.page().status == 200
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_keyring_gets_no_user_name_of_a_page(host: str) -> None:
+    """A page could name each user and server, and others would read the files."""
+    asked: list[str] = []
+
+    def ask(url: str) -> tuple[str, str]:
+        asked.append(url)
+        return "user", "secret"
+
+    settings = Settings(plain_http=True)
+    client = Client(settings, ask_credentials=ask, asks_first=True)
+    with record({}, {"/a": "user:secret"}) as (url, seen):
+        file = f"{url}/a".replace("127.0.0.1", f"user@{host}")
+        with (
+            BlockingClient(lambda: client.only(f"{url}/")) as reader,
+            suppress(UpstreamError),
+        ):
+            reader.read(file, page=f"{url}/b")
+    assert [pair for _, pair, _ in seen] == ["user:"]
+    assert asked == []
+
+
+def test_a_refused_login_of_the_keyring_is_looked_up_again() -> None:
+    """The tokens of clouds expire while `serve` runs."""
+    asked: list[str] = []
+    closed = {"/a": "user:1"}
+    answers = [("user", "1"), None, ("user", "2"), ("user", "2")]
+
+    def ask(url: str) -> tuple[str, str] | None:
+        asked.append(url)
+        return answers[len(asked) - 1]
+
+    async def read(password: str, times: int) -> None:
+        closed["/a"] = f"user:{password}"
+        await asyncio.gather(*(client.get(f"{url}/a") for _ in range(times)))
+
+    async def read_all() -> None:
+        await read("1", 5)
+        with pytest.raises(UpstreamError, match="401"):
+            await read("2", 1)  # the keyring fails once
+        await read("2", 5)
+        with pytest.raises(UpstreamError, match="401"):
+            await read("3", 1)
+        await client.close()
+
+    client = Client(Settings(plain_http=True), ask_credentials=ask)
+    with record({}, closed) as (url, _):
+        client.add_credentials(url, ("user", ""))
+        asyncio.run(read_all())
+    assert asked == [f"{url.replace('//', '//user@')}/a"] * 4
+
+
+@pytest.mark.parametrize(
+    ("user", "sent"),
+    [
+        ("", ["me:word", "me:new"]),
+        ("me@", ["me:word", "me:new"]),
+        ("a:b@", ["a:b"] * 2),
+    ],
+)
+def test_the_netrc_file_is_read_again(user: str, sent: list[str], netrc: str) -> None:
+    client = Client(Settings(plain_http=True, netrc=netrc))
+    with record({}) as (url, seen), BlockingClient(lambda: client) as reader:
+        index = f"{url.replace('//', f'//{user}')}/"
+        assert make_upstream(index, ("me", "word"), client) is not None  # as by pip
+        reader.read(f"{url}/a")
+        Path(netrc).write_text("machine 127.0.0.1 login me password new\n")
+        reader.read(f"{url}/a")
+    assert [pair for _, pair, _ in seen] == sent

@@ -16,6 +16,8 @@ from support.keyring_program import write_keyring
 from support.processes import PIPS, Done, Environment, provider
 from support.processes import Pip as PipCommandLine
 from support.proxy import serve_proxy
+from support.range_server import Answer, serve_answers
+from support.serving import fetch, serving
 from support.wheels import write_index
 
 from nvp.index.http.blocking import BlockingClient
@@ -112,6 +114,22 @@ def test_keyring(
         environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
         environ["PIP_KEYRING_PROVIDER"] = "subprocess"
         check(read(with_credentials(url, USER), environ))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the program is a script")
+@pytest.mark.parametrize(("variable", "status"), [("", 404), ("PIP", 200), ("UV", 200)])
+def test_serve_asks_a_keyring_first_only_if_it_is_chosen(
+    variable: str, status: int, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Other users can see the user name, perhaps a token, in a list of processes."""
+    answers = {"/simple/torch/": Answer(body=b"<!DOCTYPE html>", kind="text/html")}
+    with serve_answers(answers, others={"/simple/": "user:secret"}) as index:
+        programs = write_keyring(tmp_path / "it", f"{index.url}/", "user", "secret")
+        environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        environ[f"{variable}_KEYRING_PROVIDER"] = "subprocess"
+        url = with_credentials(f"{index.url}/simple/", "user")
+        with serving("-i", url, environ=environ) as server:
+            assert fetch(f"{server.urls[0]}torch/")[0] == status
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the program is a script")

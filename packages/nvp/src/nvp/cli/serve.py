@@ -170,7 +170,11 @@ def _find_indexes(
     command, ask_credentials = find_indexes(environ, named)
     # Other machines must not reach this machine's servers through an index page.
     settings = make_settings(command, environ, trusts_pages=not options.allow_remote)
-    return Client(settings, ask_credentials=ask_credentials), {
+    # By default, installers use no keyring for a user name that the index accepts.
+    providers = {command.options.keyring_provider, environ.get("UV_KEYRING_PROVIDER")}
+    asks_first = not providers.isdisjoint({"import", "subprocess"})
+    client = Client(settings, ask_credentials=ask_credentials, asks_first=asks_first)
+    return client, {
         url: command.credentials.get(url)
         for url in _without_own(command.indexes, options.port)
     }

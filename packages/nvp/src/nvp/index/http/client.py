@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -66,7 +65,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-AskCredentials = Callable[[str], "tuple[str, str] | None"]
+Pair = tuple[str, str]
+AskCredentials = Callable[[str], "Pair | None"]
 """Returns user name and password for a URL from the keyring, if any."""
 
 _REDIRECTS = 10
@@ -83,7 +83,9 @@ _IN_ALL = 96
 class Client:
     """Reads pages and files with the credentials of one user.
 
-    :param ask_credentials: called once for each server that requires credentials.
+    :param ask_credentials: called for each server that requires credentials.
+    :param asks_first: call it before the first request for an index whose URL has only
+        a user name. Other users may see this name in the command line of the keyring.
     """
 
     def __init__(
@@ -91,15 +93,17 @@ class Client:
         settings: Settings | None = None,
         *,
         ask_credentials: AskCredentials | None = None,
+        asks_first: bool = False,
     ) -> None:
         self.settings = settings or Settings()
         self._ask_credentials = ask_credentials
-        self._credentials: dict[str, tuple[str, str]] = {}
-        # The results of `ask_credentials`, keyed by `_scope`, so each is read once.
-        self._kept: dict[str, tuple[str, str] | None] = {}
+        self._asks_first = asks_first
+        self._given: dict[str, Pair] = {}
+        # The results of `ask_credentials`, keyed by `_scope`; each is a new tuple.
+        self._kept: dict[str, Pair | None] = {}
         self._lock = asyncio.Lock()
-        # For each URL given with a user: whether it has a password, perhaps empty.
-        self._named: dict[str, bool] = {}
+        # For each URL: whether the user has given a password, perhaps an empty one.
+        self._whole: dict[str, bool] = {}
         self._nearness = NearnessFinder()
         # The only index that gets credentials; its pages may name any server.
         self._only: str | None = None
@@ -119,19 +123,19 @@ class Client:
         self._clients.clear()
 
     def add_credentials(
-        self, url: str, pair: tuple[str, str], *, whole: bool | None = None
+        self, url: str, pair: Pair, *, whole: bool | None = None
     ) -> None:
         """Send this user and password with the requests to the server of ``url``.
 
         If that server has several pairs, `nearest_url` selects the pair of a request.
 
-        :param whole: whether the URL that the user gave has a password, even an empty
-            one; ``None`` if it has no user name.
+        :param whole: whether the user gave the password, even an empty one. Others
+            change, so requests read the netrc file, and perhaps the keyring, again.
         """
         url = f"{url.rstrip('/')}/"
-        self._credentials[url] = pair
-        if whole is not None:
-            self._named[url] = whole
+        self._given[url] = pair
+        is_given = bool(pair[1]) or self._whole.get(url, False)
+        self._whole[url] = is_given if whole is None else whole
 
     def only(self, index: str | None) -> Client:
         """Return a client that identifies the user to one index, and shares all else.
@@ -155,6 +159,10 @@ class Client:
     def has_credentials(self, url: str) -> bool:
         """Return whether requests for ``url`` include credentials."""
         return self.identifies(url) and self._scope(url) in self._credentials
+
+    @property
+    def _credentials(self) -> dict[str, Pair]:
+        return self._given | {url: pair for url, pair in self._kept.items() if pair}
 
     def _scope(self, url: str) -> str:
         """Return the nearest URL that has credentials, or else the server's URL."""
@@ -365,73 +373,65 @@ class Client:
         # The credentials that a page gives for a file are only for that file.
         url, own = split_credentials(url)
         pair, sent = own, authorization_after(before, url)
-        identifies = self.identifies(url)
+        identifies, scope = self.identifies(url), self._scope(url)
+        kept = None if own else self._kept.get(scope)
         if before is None and identifies:
-            pair = own or self._credentials.get(self._scope(url))
-        # A user name without a password may be a token, or its password may be in the
-        # netrc file or in the keyring. pip without `trust_env` does not read the netrc
-        # file after a redirect.
+            pair = own or kept or self._given.get(scope)
+        # Without `trust_env`, pip does not read the netrc file after a redirect.
+        is_whole = bool(own and own[1]) or self._whole.get(scope, False)
+        is_known = pair is not None and (is_whole or pair is kept)
         reads = identifies and (before is None or self.settings.trust_env)
-        if reads and not self._is_whole(pair, url):
-            pair = self._find_netrc(url) or pair
-        if before is None and self._only and pair and not self._is_whole(pair, url):
-            # Without the password, an index may answer as to a stranger; uv asks first.
-            pair = await self._find_kept_credentials(url) or pair
+        if reads and not is_known and (found := find_netrc(self.settings.netrc, url)):
+            pair = found
+            self._given.setdefault(scope, found)
+        asks = identifies and own is None  # never with the user name that a page gives
+        if asks and self._asks_first and pair and not (pair[1] or is_whole):
+            # Without the password, an index may answer as to a stranger.
+            pair = await self._find_login(url) or pair
         sent = basic(pair) if pair else sent
         response = await send(client, url, headers, sent)
-        if response.status_code == 401 and own is None and identifies:
-            pair = await self._find_kept_credentials(url)
+        if response.status_code == 401 and asks:
+            refused = kept if kept and basic(kept) == sent else None
+            pair = await self._find_login(url, refused)
             if pair is not None and basic(pair) != sent:
                 await response.aclose()
                 response = await send(client, url, headers, basic(pair))
         return response
 
-    def _is_whole(self, pair: tuple[str, str] | None, url: str) -> bool:
-        """Return whether a pair for ``url`` has a password, perhaps an empty one."""
-        is_given = self._named.get(self._scope(url), False)
-        return pair is not None and (bool(pair[1]) or is_given)
-
-    def _find_known(self, url: str) -> tuple[str, str] | None:
+    def _find_known(self, url: str) -> Pair | None:
         # pip knows credentials by host and port, whatever the scheme.
         for same in (url, _SCHEME.sub("http:", url), _SCHEME.sub("https:", url)):
             if nearest := nearest_url(same, self._credentials):
                 return self._credentials[nearest]
         return find_netrc(self.settings.netrc, url)
 
-    def _find_netrc(self, url: str) -> tuple[str, str] | None:
-        pair = find_netrc(self.settings.netrc, url)
-        if pair is not None:
-            self._credentials.setdefault(self._scope(url), pair)
-        return pair
+    async def _find_login(self, url: str, refused: Pair | None = None) -> Pair | None:
+        """Return the credentials that the user gave for ``url``, or of the keyring.
 
-    async def _find_kept_credentials(self, url: str) -> tuple[str, str] | None:
-        """Return the credentials for ``url`` after a response 401, if any.
-
-        If only a user name is known, the keyring may have its password, which is then
-        sent from now on.
+        :param refused: credentials of the keyring that the server has refused, perhaps
+            an expired token. The first of several requests asks the keyring again.
         """
         server, scope = server_of(url), self._scope(url)
-        pair = self._credentials.get(scope)
-        if self._is_whole(pair, url) and pair != find_netrc(self.settings.netrc, url):
-            return pair
-        user = pair[0] if pair and not pair[1] else ""
-        url = with_user(url, user) if user else url
+        if self._whole.get(scope):
+            return self._given[scope]
+        user, password = self._given.get(scope, ("", ""))
+        url = with_user(url, user) if user and not password else url
         async with self._lock:
-            if scope not in self._kept and self._ask_credentials is not None:
+            pair = self._kept.get(scope)
+            is_new = scope not in self._kept or (pair and pair is refused)
+            if is_new and self._ask_credentials is not None:
                 logger.info("%s requires credentials: asking for them", server)
                 found = await call_in_daemon(self._ask_credentials, url)
                 # Without a password, pip prompts its user.
-                self._kept[scope] = None if found == (user, "") else found
-        pair = self._kept.get(scope)
+                found = pair if found is None or found == (user, "") else found
+                self._kept[scope] = pair = found and (found[0], found[1])
         logger.info("credentials for %s: %s", server, "found" if pair else "none")
-        if pair is not None:
-            self._credentials[scope] = pair
         return pair
 
     def _client_for(self, url: str) -> httpx.AsyncClient:
         # Like pip, load no certificates for plain HTTP.
-        is_plain = urlsplit(url).scheme == "http"
-        verify = None if is_plain else not self.settings.is_trusted(url)
+        is_secure = url[:6].lower() == "https:"
+        verify = not self.settings.is_trusted(url) if is_secure else None
         proxy = find_proxy(self.settings, url)
         kind = verify, self.identifies(url)
         if (kind, proxy) not in self._clients:

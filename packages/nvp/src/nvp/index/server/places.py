@@ -76,8 +76,9 @@ def make_upstream(
         if own is not None and (own[1] or pair is None):
             pair = own
         if pair is not None:
-            is_named = own is not None and not links  # pip reads no user of a link page
-            whole = urlsplit(url).password is not None if is_named else None
+            # pip reads no user without a password in the URL of a page of links.
+            is_empty = not links and urlsplit(url).password is not None
+            whole = own is not None and (bool(own[1]) or is_empty)
             client.add_credentials(bare, pair, whole=whole)
     if links:
         return LinksUpstream(bare, client)
