@@ -46,14 +46,31 @@ _LONG_NUMBER = re.compile(r"[0-9]{641}")
 `packaging` accepts a version with such a number, but cannot compare it.
 """
 
-
 _NOT_OF_UV = re.compile(r"[0-9]{19}")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
-_NEW = re.compile(r"\b(?:extras|dependency_groups)\b|===")  # in markers
-_PLAIN_URL = re.compile(
-    r"https?://(?!xn--)(?:[a-z][a-z0-9-]*\.)+[a-z]+/[A-Za-z0-9._~%/+-]*"
-    r"\.(?:whl|zip|tar\.gz)(?:#[A-Za-z0-9=&]*)?"
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_VERSION = r"[0-9][A-Za-z0-9.!+*_-]*"
+_CLAUSE = rf"(?:~=|[=!]=|[<>]=?) ?{_VERSION}"
+_CLAUSES = rf"{_CLAUSE}(?: ?, ?{_CLAUSE})*"
+
+PLAIN_LIMIT = re.compile(_CLAUSES)
+"""The form of limits of versions that all installers read in the same way."""
+
+_PLAIN = re.compile(
+    # uv takes a requirement such as ``other.zip`` for a file.
+    rf"{_NAME}(?<!\.(?:whl|zip|tgz|tar))(?<!\.gz)(?: ?\[{_NAME}(?: ?, ?{_NAME})*\])?"
+    rf"(?: ?{_CLAUSES}| ?\({_CLAUSES}\))?(?: ?;(?P<marker>.*))?"
 )
+_STRING = r"""(?:"[ !#-\[\]-~]*"|'[ -&(-\[\]-~]*')"""
+_VARIABLE = r"\b(?:extra|(?:os|sys|python|platform|implementation)[._][a-z_]+)"
+# pip 24.1 to 25.0 refuses to compare a variable such as `os_name` with a version.
+_NO_VERSION = r"(?!.[vV]?[0-9.]+(?i:[abcr]|p[or]|dev|[!+*_ '\"-]))(?=.[\w'\"])"
+_COMPARISON = re.compile(
+    rf"(?:python_version|python_full_version|implementation_version) ?"
+    rf"(?:[=!]=|[<>]=?) ?(?:\"{_VERSION}\"|'{_VERSION}')"
+    rf"|{_VARIABLE} ?[=!]= ?{_NO_VERSION}{_STRING}"
+    rf"|{_VARIABLE} (?:not )?in ?{_STRING}|{_STRING} ?(?:not )?in {_VARIABLE}"
+)
+_JOINTS = re.compile(r"(?:[ ()]|and|or){0,99}")  # pip 23 reads about 100 of them
 
 _MOST_SPECIFIERS = 50
 """The maximum number of specifiers of a requirement, which are compared with each
@@ -79,19 +96,16 @@ def parse_requirement(text: str) -> Requirement | None:
 
 
 def is_clear(text: str) -> bool:
-    """Return whether pip and uv can parse a requirement.
+    """Return whether pip and uv read a requirement in the same way.
 
-    Names of projects end with a letter or a digit. uv reads numbers of 64 bits, and
-    refuses or corrects many URLs. pip before 25.1 does not know two variables.
+    Only the plain forms of real requirements are clear. uv reads numbers of 64 bits,
+    and refuses URLs.
     """
-    requirement = parse_requirement(text)
-    if requirement is None or _NOT_OF_UV.search(text):
+    plain = _PLAIN.fullmatch(text)
+    if plain is None or _NOT_OF_UV.search(text):
         return False
-    specifiers, _, marker = text.partition(";")
-    if "===" in specifiers or _NEW.search(_QUOTED.sub("", marker)):
-        return False
-    is_url = requirement.url is None or _PLAIN_URL.fullmatch(requirement.url)
-    return bool(is_url) and requirement.name[-1].isalnum()
+    joints = _COMPARISON.sub("", plain["marker"] or "")
+    return bool(_JOINTS.fullmatch(joints)) and parse_requirement(text) is not None
 
 
 def holds(requirement: Requirement, variables: Mapping[str, str]) -> bool:
