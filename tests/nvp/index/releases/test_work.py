@@ -22,10 +22,10 @@ from nvidia_variant_provider.errors import InputError
 from nvp import api
 from nvp.builds.releases import ReleaseTable
 from nvp.index.releases import reading
-from nvp.index.selection import options, renaming, variants
+from nvp.index.selection import options, variants
 from nvp.index.selection.judging import PageJudge
 from nvp.index.selection.reader import Reader
-from nvp.index.selection.renaming import Wheel, group, make_offers
+from nvp.index.selection.renaming import group, make_offers
 
 MANY = 1_500
 LINUX = "py3-none-manylinux_2_17_x86_64"
@@ -110,20 +110,6 @@ def test_the_releases_of_a_page_share_the_work(
     assert len(set(map(id, given))) == 1
 
 
-def test_each_wheel_is_compared_under_its_own_condition_only() -> None:
-    reads = []
-
-    def condition_of(wheel: Wheel) -> str:
-        reads.append(wheel)
-        return wheel.file_name
-
-    names = [f"demo-1-{i}-py3-none-any-{x}.whl" for i in range(300) for x in "ab"]
-    release = group(names, "demo")["1"]
-    offers, hidden = make_offers(release, ["a", "b"], condition_of=condition_of)
-    assert (len(offers), hidden) == (len(names), [])
-    assert len(reads) == len(names)
-
-
 def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,34 +122,7 @@ def test_the_tags_of_a_page_are_neither_kept_nor_compared_if_they_are_too_many(
     kept = sum(isinstance(item, Tag) for item in gc.get_objects()) - before
     assert kept <= 100
     made = count(Tag, monkeypatch)
-    offers, hidden = make_offers(release, ["a", "b"])
-    assert (len(offers), hidden, made()) == (len(names), [], 0)
-
-
-def test_the_conditions_of_a_release_share_the_work(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each two wheels of a page may have their own requires-python."""
-    compared = []
-    machines = renaming._machines
-
-    def find(platforms: set[str]) -> set[tuple[str, ...]]:
-        compared.append(platforms)
-        return machines(platforms)
-
-    monkeypatch.setattr(renaming, "_machines", find)
-    python = ".".join(f"cp3{minor}" for minor in range(7, 30, 3))
-    names = [
-        f"demo-1-{i}-{python}-none-{platform}-{label}.whl"
-        for i in range(1000)
-        for label, platform in (("a", "p1.p2"), ("b", "p1.p3"))
-    ]
-    release = group(names, "demo")["1"]
-    offers, hidden = make_offers(
-        release, ["a", "b"], condition_of=lambda wheel: wheel.file_name.split("-")[2]
-    )
-    assert len(offers) + len(hidden) == len(names)
-    assert 50 < len(compared) < 500
+    assert (len(make_offers(release, ["a", "b"])), made()) == (len(names), 0)
 
 
 def test_unreadable_metadata_is_read_once_for_all_machines(

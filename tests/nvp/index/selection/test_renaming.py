@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -13,11 +12,9 @@ from packaging.utils import parse_wheel_filename
 from support.clients import CLIENTS, choose
 
 from nvp.index.selection.renaming import (
-    Others,
     Release,
     find_highest_builds,
     find_label,
-    find_others,
     group,
     make_offers,
     served_name,
@@ -32,22 +29,23 @@ _TAGS = (
     "cp312-cp312-manylinux_2_28_x86_64",
     "cp312-cp312-manylinux_2_28_aarch64",
     "cp39-abi3-manylinux_2_34_x86_64",
-    "cp313-cp313t-manylinux_2_28_x86_64",
+    "cp313-cp313-manylinux_2_28_x86_64",
     "py3-none-macosx_11_0_arm64",
     "cp312-cp312-win_amd64",
 )
 _LABELS = st.from_regex(r"[0-9a-z_.]{1,8}", fullmatch=True)
 _BUILDS = st.sampled_from(("", "", "", "-0", "-1", "-2post", "-20240131"))
-_WHEELS = st.lists(
-    st.tuples(_BUILDS, st.sampled_from(_TAGS)), min_size=1, max_size=4, unique=True
-)
+_FEW = st.lists(st.sampled_from(_TAGS), min_size=1, max_size=3, unique=True)
+"""The tags of a release: those of more than a hundred combinations are not compared."""
 
 
 @st.composite
 def releases(draw: st.DrawFn) -> tuple[Release, list[str]]:
     """Draw a release, and those of its labels that fit, best first."""
-    wheels = draw(st.dictionaries(_LABELS, _WHEELS, min_size=1, max_size=4))
-    plain = draw(st.just([]) | _WHEELS)
+    tags = st.sampled_from(draw(_FEW))
+    each = st.lists(st.tuples(_BUILDS, tags), min_size=1, max_size=4, unique=True)
+    wheels = draw(st.dictionaries(_LABELS, each, min_size=1, max_size=4))
+    plain = draw(st.just([]) | each)
     names = [
         *(
             f"a_b-1.0{b}-{t}-{label}.whl"
@@ -73,8 +71,8 @@ def test_installers_take_the_best_label(
     given_: tuple[Release, list[str]], base: int
 ) -> None:
     release, labels = given_
-    offers, hidden = make_offers(release, labels, others=Others(bases={"1": base}))
-    plain = [w.file_name for w in release.plain if w.file_name not in hidden]
+    offers = make_offers(release, labels, base=base)
+    plain = [wheel.file_name for wheel in release.plain]
     owners: dict[str, str | None] = {offer.name: offer.label for offer in offers}
     owners.update(dict.fromkeys(plain))
     by_rank = [
@@ -93,17 +91,17 @@ def test_names_are_unique_and_ordered_like_the_labels(
     given_: tuple[Release, list[str]],
 ) -> None:
     release, labels = given_
-    offers, hidden = make_offers(release, labels)
+    offers = make_offers(release, labels)
     names = [offer.name for offer in offers]
     assert len(set(names)) == len(names)
     files = {wheel.file_name for wheel in (*release.labelled, *release.plain)}
     assert not files.intersection(names)
-    assert files.issuperset(hidden)
     ranks = []
     for offer in offers:
         name, version, build, tags = parse_wheel_filename(offer.name)
         original = parse_wheel_name(offer.wheel.file_name)
-        assert (name, str(version), tags) == ("a-b", "1.0", original.tags)
+        assert (name, str(version)) == ("a-b", "1.0")
+        assert tags >= original.tags
         assert offer.label == original.label
         assert build
         assert build[0] > 0
@@ -112,23 +110,19 @@ def test_names_are_unique_and_ordered_like_the_labels(
         assert find_label(offer.name) is None
         ranks.append(build)
     assert ranks == sorted(ranks, reverse=True)
-    assert list(dict.fromkeys(o.label for o in offers)) == [
-        label for label in labels if label in {o.label for o in offers}
-    ]
+    assert list(dict.fromkeys(offer.label for offer in offers)) == labels
     others = [parse_wheel_filename(w.file_name)[2] for w in release.plain]
     assert not offers or all(ranks[-1] > build for build in others)
 
 
 @given(releases())
-def test_wheels_are_shown_if_their_label_fits_and_they_are_not_hidden(
+def test_wheels_are_shown_if_their_label_fits(
     given_: tuple[Release, list[str]],
 ) -> None:
     release, labels = given_
-    offers, hidden = make_offers(release, labels)
-    shown = {offer.wheel.file_name for offer in offers}
+    shown = {offer.wheel.file_name for offer in make_offers(release, labels)}
     for wheel in release.labelled:
-        fits = wheel.parts.label in labels and wheel.file_name not in hidden
-        assert (wheel.file_name in shown) == fits
+        assert (wheel.file_name in shown) == (wheel.parts.label in labels)
 
 
 def file_names(release: Release) -> list[str]:
@@ -143,7 +137,7 @@ def test_one_index_goes_before_another(
     ranks, others = [], []
     for number, (release, labels) in enumerate(indexes):
         base = find_highest_builds(pages[number + 1 :], "a-b").get("1", 0)
-        offers, _ = make_offers(release, labels, others=Others(bases={"1": base}))
+        offers = make_offers(release, labels, base=base)
         ranks.append([build_number(offer.name) for offer in offers])
         others.append([build_number(wheel.file_name) for wheel in release.plain])
     for number, own in enumerate(ranks):
@@ -203,13 +197,26 @@ def test_ranks_are_as_small_as_the_order_of_indexes_needs() -> None:
     ],
 )
 def test_served_names(file_name: str, rank: int, expected: str) -> None:
-    assert served_name(file_name, rank) == expected
+    tags = parse_wheel_name(file_name).supports
+    assert served_name(file_name, rank, tags) == expected
     parse_wheel_filename(expected)
+
+
+def test_names_show_the_added_tags() -> None:
+    """Older machines, which cannot use the variant, use the regular wheel."""
+    regular = "k-1-cp311-cp311-manylinux_2_17_x86_64.whl"
+    names = [regular, "k-1-py3-none-manylinux_2_28_x86_64-c.whl"]
+    (offer,) = make_offers(group(names, "k")["1"], ["c"])
+    assert offer.name == "k-1-1c-py3.cp311-none.cp311-manylinux_2_28_x86_64.whl"
+    for client in CLIENTS:
+        fits = choose(names[:1], client)
+        better = not client.keys().isdisjoint(offer.wheel.parts.tags)
+        assert choose([regular, offer.name], client) == (offer.name if better else fits)
 
 
 def test_rank_and_label_of_digits_stay_apart() -> None:
     names = [f"a-1-py3-none-any-{label}.whl" for label in ("9", "0", "11")]
-    offers, _ = make_offers(group(names, "a")["1"], ["0", "9", "11"])
+    offers = make_offers(group(names, "a")["1"], ["0", "9", "11"])
     ordered = sorted(
         (o.name for o in offers), key=lambda n: parse_wheel_filename(n)[2], reverse=True
     )
@@ -224,8 +231,7 @@ def test_a_build_number_of_its_own_counts_within_a_label() -> None:
         "a-1-99-py3-none-any-y.whl",
         "a-1-7-py3-none-any.whl",
     ]
-    offers, hidden = make_offers(group(names, "a")["1"], ["x", "y"])
-    assert hidden == []
+    offers = make_offers(group(names, "a")["1"], ["x", "y"])
     assert [offer.wheel.file_name for offer in offers] == [
         "a-1-10-py3-none-any-x.whl",
         "a-1-2-py3-none-any-x.whl",
@@ -237,7 +243,7 @@ def test_a_build_number_of_its_own_counts_within_a_label() -> None:
 
 def test_build_tags_that_differ_in_zeros_are_different_files() -> None:
     names = ["a-1-1-py3-none-any-x.whl", "a-1-01-py3-none-any-x.whl"]
-    offers, _ = make_offers(group(names, "a")["1"], ["x"])
+    offers = make_offers(group(names, "a")["1"], ["x"])
     assert len({offer.name for offer in offers}) == 2
 
 
@@ -253,7 +259,7 @@ def test_spellings_of_a_version_are_one_release() -> None:
     assert len(found) == 1
     (release,) = found.values()
     assert release.metadata == "a-1.0-variants.json"
-    offers, _ = make_offers(release, ["y", "x"])
+    offers = make_offers(release, ["y", "x"])
     every = [*(offer.name for offer in offers), "A-1.0.0-5-py3-none-any.whl"]
     assert choose(every, dict.fromkeys(parse_tag("py3-none-any"), 0)) == offers[0].name
     assert offers[0].label == "y"
@@ -312,63 +318,9 @@ def test_metadata_belongs_to_its_release() -> None:
     }
 
 
-def test_wheels_that_installers_must_not_use_hide_no_others() -> None:
-    """A wheel for another Python must not leave a release without a usable wheel."""
-    names = [
-        "x-1.0-cp311-cp311-manylinux_2_12_x86_64-a.whl",
-        "x-1.0-cp311-cp311-manylinux_2_17_x86_64-b.whl",
-        "x-1.0-cp311-cp311-manylinux_2_17_x86_64.whl",
-    ]
-    release = group(names, "x")["1.0"]
-    assert sorted(make_offers(release, ["a", "b"])[1]) == sorted(names[1:])
-    conditions = {names[0]: (">=3.99", False)}
-    make = partial(make_offers, release, ["a", "b"])
-    offers, hidden = make(condition_of=lambda x: conditions.get(x.file_name))
-    assert hidden == []
-    assert [offer.label for offer in offers] == ["a", "b"]
-    # Wheels with the same condition still hide each other.
-    conditions[names[1]] = conditions[names[0]]
-    offers, hidden = make(condition_of=lambda x: conditions.get(x.file_name))
-    assert hidden == [names[1]]
-
-
-def test_a_yanked_variant_hides_nothing() -> None:
-    regular, yanked = "k-1-cp311-cp311-win_amd64.whl", "k-1-py3-none-any-c.whl"
-    release = group([regular, yanked], "k")["1"]
-    offers, hidden = make_offers(
-        release, ["c"], condition_of=lambda wheel: wheel.file_name == yanked
-    )
-    assert ([offer.label for offer in offers], hidden) == (["c"], [])
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_shown"),
-    [
-        ([], [], True),
-        ([[]], [["k-2-py3-none-linux_x86_64.whl"]], True),
-        ([["k-1.0-py3-none-linux_x86_64.whl"]], [], False),
-        ([], [["k-1-py3-none-any.whl"]], False),
-        ([None], [], False),
-    ],
-)
-def test_no_wheel_of_another_index_replaces_a_hidden_one(
-    before: list[list[str] | None], after: list[list[str] | None], is_shown: bool
-) -> None:
-    """pip took the wheel of another index, instead of the hidden regular one."""
-    names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
-    release = group(names, "k")["1.0"]
-    others = find_others([*before, *after], len(before), "k")
-    offers, hidden = make_offers(release, ["c"], others=others)
-    assert bool(offers) is is_shown
-    assert hidden == (names[:1] if is_shown else [])
-    # Nothing is hidden beside a wheel with the same tags.
-    names[0] = "k-1.0-py3-none-any.whl"
-    assert make_offers(group(names, "k")["1.0"], ["c"], others=others)[0]
-
-
 @pytest.mark.parametrize("build", ["9223372036854775808", "18446744073709551615"])
 def test_build_numbers_that_uv_does_not_read_are_not_used(build: str) -> None:
     """A wheel of another index made uv pass over the variants, and the release."""
     names = ["k-1.0-cp311-cp311-linux_x86_64.whl", "k-1.0-py3-none-any-c.whl"]
-    others = find_others([[f"k-1.0-{build}-py3-none-any.whl"]], 0, "k")
-    assert make_offers(group(names, "k")["1.0"], ["c"], others=others) == ([], [])
+    base = find_highest_builds([[f"k-1.0-{build}-py3-none-any.whl"]], "k")["1"]
+    assert make_offers(group(names, "k")["1.0"], ["c"], base=base) == []

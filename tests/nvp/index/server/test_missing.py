@@ -54,13 +54,14 @@ def test_a_build_that_does_not_fit(
 
 
 @pytest.mark.parametrize("end", ["", ".metadata"])
+@pytest.mark.parametrize("tags", ["py3-none-any", "py3.cp311-none.cp311-any.linux_x"])
 def test_a_build_that_fits_has_another_rank_here(
-    end: str, published: Path, urls_elsewhere: dict[str, str]
+    end: str, tags: str, published: Path, urls_elsewhere: dict[str, str]
 ) -> None:
     pins = Pins(everywhere="cu126")
     with start(str(published), machine=OLD, pins=pins) as running:
         url = running.urls[0].removesuffix("/simple/") + urls_elsewhere["cu126"]
-        reply = ask(url + end)
+        reply = ask(url.replace("py3-none-any", tags) + end)
         assert reply.status == 302
         name = reply.headers["location"]
         assert name == f"torch-2.8.0-1cu126-py3-none-any.whl{end}"
@@ -68,7 +69,11 @@ def test_a_build_that_fits_has_another_rank_here(
 
 
 @pytest.mark.parametrize(
-    "name", ["torch-9-py3-none-any.whl", "x", "torch-a-b", f"x-{'9' * 5000}"]
+    "name",
+    [
+        *("torch-9-py3-none-any.whl", "x", "torch-a-b", f"x-{'9' * 5000}"),
+        *("torch-2.8.0", "torch-2.8.0-1x-cp311-none-any.whl"),
+    ],
 )
 def test_a_file_that_no_machine_gets(name: str, here: Running) -> None:
     root = here.urls[0].removesuffix("/simple/")

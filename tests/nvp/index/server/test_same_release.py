@@ -29,7 +29,11 @@ from nvp.wheels.archive import read_own_metadata
 
 HERE = f"cp3{sys.version_info[1]}"
 OTHER = f"cp3{sys.version_info[1] + 1}"
-TAGS = ("py3-none-any", f"{HERE}-{HERE}-linux_x86_64", f"{OTHER}-{OTHER}-linux_x86_64")
+NEWER = "py3-none-manylinux_2_99_x86_64"
+TAGS = (
+    *("py3-none-any", f"{HERE}-{HERE}-linux_x86_64"),
+    *(f"{OTHER}-{OTHER}-linux_x86_64", NEWER),
+)
 LIMITS = (None, None, ">=3.9", f">=3.{sys.version_info[1] + 1}")
 LABELS = {"cu118": "11.8", "cu126": "12.6", "cu130": "13.0"}
 DOCUMENT = json.dumps(metadata({x: gpu_build(cuda) for x, cuda in LABELS.items()}))
@@ -56,7 +60,8 @@ class File(NamedTuple):
     def is_usable(self) -> bool:
         """Whether uv can take the wheel for a requirement without a pin."""
         limit = self.requires_python or ""
-        return not (OTHER in self.tag or self.yanked or limit == LIMITS[-1])
+        fits = OTHER not in self.tag and self.tag != NEWER
+        return fits and not self.yanked and limit != LIMITS[-1]
 
 
 Page = Sequence[File]
@@ -153,8 +158,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def check(alone: Taken | None, behind: Taken | None, pages: Sequence[Page]) -> None:
     """Check that a variant has only replaced a regular wheel of its release."""
-    if behind is None or behind == alone:
+    if behind == alone:
         return
+    assert behind is not None, alone
     assert behind.label is not None, (alone, behind)
     regular = [
         file
@@ -165,6 +171,8 @@ def check(alone: Taken | None, behind: Taken | None, pages: Sequence[Page]) -> N
 
 
 REGULAR = File("1.0", TAGS[0], None, False, None, True)
+NATIVE = REGULAR._replace(tag=TAGS[1])
+FOR_NEWER = REGULAR._replace(label="cu126", tag=NEWER)
 OLDER = REGULAR._replace(version="0.9")
 NARROW = REGULAR._replace(label="cu126", requires_python=LIMITS[-1])
 UNTOLD = NARROW._replace(is_told=False)
@@ -179,6 +187,7 @@ UNTOLD = NARROW._replace(is_told=False)
     words=st.sampled_from(((), ("--index-strategy", "unsafe-best-match"))),
 )
 @example(pages=[[REGULAR, NARROW, OLDER]], want="kern", words=())
+@example(pages=[[NATIVE, FOR_NEWER, OLDER]], want="kern", words=())
 @example(pages=[[REGULAR, UNTOLD, OLDER]], want="kern", words=())
 def test_uv_takes_the_same_release(
     pages: Sequence[Page], want: str, words: tuple[str, ...], folder: Path

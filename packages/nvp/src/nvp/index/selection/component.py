@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 
 from packaging.utils import canonicalize_name
@@ -33,7 +34,7 @@ from .kept import FOREVER, PAGES, WARNED, Aging, is_named, weigh
 from .options import Selection
 from .pieces import UNAVAILABLE
 from .reader import Progress, Reader
-from .renaming import find_others, group
+from .renaming import find_highest_builds, group
 from .shown import (
     Room,
     ShownPage,
@@ -215,14 +216,13 @@ class VariantRepository(RepositoryContainer):
         if releases:
             # PEP 825 leaves the order of several indexes to installers. pip compares
             # the files of all indexes, so the file names must contain the order.
-            pages = await _read_names([*self._before, *self._after], project)
-            place = len(self._before)
+            pages = await _read_names(self._after, project)
             shown_releases = await self._variants.select(
                 project,
                 releases,
                 files,
                 room=room,
-                others=await asyncio.to_thread(find_others, pages, place, project),
+                bases=await asyncio.to_thread(find_highest_builds, pages, project),
                 pinned=pinned,
                 named=judged.with_label(pinned),
             )
@@ -418,7 +418,7 @@ class VariantRepository(RepositoryContainer):
             return None, None
         pages = await _read_names([*self._before, *self._after], project)
         names = [file.filename for file in files]
-        labels = all_labels([*names, *(n for p in pages for n in p or ())], judged)
+        labels = all_labels([*names, *chain(*pages)], judged)
         if pinned in labels:
             return pinned, labels
         if not is_needed(pinned, labels, alone=project in pins.projects):
@@ -435,16 +435,14 @@ class VariantRepository(RepositoryContainer):
 
 async def _read_names(
     repositories: Sequence[SimpleRepository], project: str
-) -> list[list[str] | None]:
-    """Return a project's file names in each repository; ``None`` if unreadable."""
+) -> list[list[str]]:
+    """Return a project's file names in each repository; none if unreadable."""
 
-    async def read(repository: SimpleRepository) -> list[str] | None:
+    async def read(repository: SimpleRepository) -> list[str]:
         try:
             page = await repository.get_project_page(project)
-        except errors.PackageNotFoundError:
-            return []
         except (InputError, *UNAVAILABLE):
-            return None
+            return []
         return [file.filename for file in page.files]
 
     return await asyncio.gather(*map(read, repositories))

@@ -12,19 +12,23 @@ none. All functions of this module are pure functions of names.
 
 Installers compare the tags of wheels (interpreter, ABI, platform) before their build
 tags. They would prefer a lower-ranked build whose tags are closer to the machine, such
-as manylinux_2_34 instead of manylinux_2_28. Such a build is hidden.
+as manylinux_2_34 instead of manylinux_2_28. A higher-ranked build therefore gets such
+tags, too, if all their machines can use the build. No regular wheel is hidden: on a
+machine that cannot use the build, installers must find what they find without variants.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain, product
+from typing import NamedTuple
 
-from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
-from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms, parse_tag
+from packaging.utils import canonicalize_version
 
 from nvidia_variant_provider.errors import InputError
 from nvidia_variant_provider.metadata.document import parse_metadata_name
@@ -33,14 +37,17 @@ from ...metadata.requirements import Work
 from ...wheels.archive import (
     WheelName,
     count_tags,
+    expands_too_far,
     parse_wheel_name,
     release_of_sdist,
 )
 
-_LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+_LEGACY = {"manylinux1": "2_5", "manylinux2010": "2_12", "manylinux2014": "2_17"}
 _VERSIONED = re.compile(r"(manylinux|musllinux)_(\d+)_(\d+)_(\w+)")
-_OLD = re.compile(rf"({'|'.join(_LEGACY)})_(\w+)")
+_OLD = re.compile(rf"^({'|'.join(_LEGACY)})_")
 _MAC = re.compile(r"macosx_(\d{1,2})_(\d{1,2})_\w+")
+_MACS = ("arm64", "x86_64")
+_CPYTHON = re.compile(r"(?:(?:cp|py)[23]\d{0,2}\.?)+-.*")
 _INTERPRETER = re.compile(r"(?:cp|py)3(\d{1,2})")
 
 _NEWEST = 14
@@ -49,20 +56,15 @@ _NEWEST = 14
 _HIGHEST = 2**63
 """The highest build number to use; uv does not read numbers of more than 64 bits."""
 
-_FREE_THREADED = 13
-"""The first minor version of Python that is also built without the GIL."""
-
 _FOR_TAG = 20
 """The steps of `Work` to make a tag. A rank of a tag or of a wheel on a machine is one
 step; torch 2.9 needs 10,000 ranks."""
 
-_OTHER_PLATFORM = "unnamed"
-"""A placeholder for the platform."""
+_LONGEST = 160
+"""The maximum length of the tags of a wheel to which a tag was added. With the other
+parts, the file name must not exceed 255 characters."""
 
-_UNUSABLE = sys.maxsize
-"""The rank of a wheel that a machine cannot use."""
-
-Tags = frozenset[Tag]
+_Machine = tuple[Mapping[tuple[str, str, bool], int], Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,18 +106,6 @@ class Offer:
     label: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Others:
-    """The wheels of a project on the other indexes of an installer.
-
-    :param bases: as from `find_highest_builds`, for the indexes with lower priority.
-    :param versions: the versions on all indexes, as in ``bases``; ``None`` if unknown.
-    """
-
-    bases: Mapping[str, int] = field(default_factory=dict)
-    versions: Collection[str] | None = ()
-
-
 def find_label(file_name: str) -> str | None:
     """Return the variant label in the name of a file, if it has one."""
     # Five dashes separate the name, the version, three tags and a label. Counting
@@ -126,11 +116,6 @@ def find_label(file_name: str) -> str | None:
         return parse_wheel_name(file_name).label
     except InputError:
         return None
-
-
-def project_of(file_name: str) -> str:
-    """Return the normalized project name in the name of a wheel, or of most sdists."""
-    return canonicalize_name(file_name.partition("-")[0])
 
 
 def group(file_names: Iterable[str], project: str) -> dict[str, Release]:
@@ -171,27 +156,10 @@ def find_highest_builds(pages: Sequence[Iterable[str]], project: str) -> dict[st
         for version, release in _group_wheels(file_names, project).items():
             own = _highest_build(release)
             after = highest.get(version, 0)
-            if release.labelled:
-                # The ranks of a page start above the ranks of the pages after it.
-                ranks = len({_rank_key(wheel) for wheel in release.labelled})
-                highest[version] = after + own + ranks
-            else:
-                highest[version] = max(after, own)
+            # The ranks of a page start above the ranks of the pages after it.
+            ranks = len(set(map(_rank_key, release.labelled)))
+            highest[version] = after + own + ranks if ranks else max(after, own)
     return highest
-
-
-def find_others(
-    pages: Sequence[Iterable[str] | None], place: int, project: str
-) -> Others:
-    """Return the wheels on the pages of other indexes.
-
-    :param pages: the file names of each page; ``None`` for an unreadable page.
-    :param place: the number of these pages that have higher priority.
-    """
-    names = [page or () for page in pages]
-    bases = find_highest_builds(names[place:], project)
-    known = {*find_highest_builds(names[:place], project), *bases}
-    return Others(bases=bases, versions=None if None in pages else known)
 
 
 def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]:
@@ -212,68 +180,61 @@ def _group_wheels(file_names: Iterable[str], project: str) -> dict[str, Release]
     return releases
 
 
-def served_name(file_name: str, rank: int) -> str:
+def served_name(file_name: str, rank: int, tags: str) -> str:
     """Return the name under which a variant wheel is shown.
 
     :param file_name: the name of a wheel with a label.
     :param rank: higher is better.
+    :param tags: the tags to show, such as ``py3-none-any``.
     """
     stem, _, label = file_name.removesuffix(".whl").rpartition("-")
     parts = stem.split("-")
     # Separate the digits of a label from the digits of the rank.
     gap = "_" if label[:1].isdigit() else ""
-    return "-".join([*parts[:2], f"{rank}{gap}{label}", *parts[-3:]]) + ".whl"
+    return f"{'-'.join([*parts[:2], f'{rank}{gap}{label}', tags])}.whl"
 
 
 def make_offers(
     release: Release,
     labels: Sequence[str],
     *,
-    others: Others | None = None,
-    condition_of: Callable[[Wheel], object] = lambda _: None,
+    base: int = 0,
     work: Work | None = None,
-) -> tuple[list[Offer], list[str]]:
-    """Return the variant wheels to show, best first, and the file names to hide.
-
-    There are none if a wheel of another index could replace a hidden regular wheel.
+) -> list[Offer]:
+    """Return the variant wheels to show, best first.
 
     :param labels: the labels that fit the machine, best first.
-    :param others: the other indexes, to order several indexes.
-    :param condition_of: returns the other properties that installers check; a wheel
-        hides only wheels with the same properties.
-    :param work: limits the comparisons of the page; if no work is left, no wheel is
-        hidden.
+    :param base: the build number above which the ranks start, as from
+        `find_highest_builds` for the indexes with lower priority.
+    :param work: limits the comparisons of the page; see `add_tags`.
     """
     by_label: dict[str, list[Wheel]] = {label: [] for label in labels}
     for wheel in release.labelled:
         by_label.get(wheel.parts.label or "", []).append(wheel)
-    groups = [*by_label.values(), release.plain]
-    hidden = _find_hidden(groups, condition_of, work or Work())
     # Within a label, put the wheels with the highest build number first.
-    fitting = [
-        wheel
+    groups = [
+        sorted(wheels, key=lambda w: w.parts.build, reverse=True)
         for wheels in by_label.values()
-        for wheel in sorted(wheels, key=lambda w: w.parts.build, reverse=True)
     ]
+    fitting = [*chain.from_iterable(groups)]
     keys = list(dict.fromkeys(map(_rank_key, fitting)))
     # Use numbers above those of all non-variant wheels, so installers prefer variants.
-    others, version = others or Others(), canonicalize_version(release.version)
-    best = others.bases.get(version, 0) + _highest_build(release) + len(keys)
-    is_shared = others.versions is None or version in others.versions
-    exposes = is_shared and not hidden.isdisjoint(x.file_name for x in release.plain)
-    if exposes or best > _HIGHEST:
-        return [], []
+    best = base + _highest_build(release) + len(keys)
+    if best > _HIGHEST:
+        return []
     ranks = {key: best - place for place, key in enumerate(keys)}
-    offers = [
+    tags = add_tags(
+        [[w.parts.supports for w in wheels] for wheels in (*groups, release.plain)],
+        work or Work(),
+    )
+    return [
         Offer(
             wheel=wheel,
-            name=served_name(wheel.file_name, ranks[_rank_key(wheel)]),
+            name=served_name(wheel.file_name, ranks[_rank_key(wheel)], text),
             label=wheel.parts.label or "",
         )
-        for wheel in fitting
-        if wheel.file_name not in hidden
+        for wheel, text in zip(fitting, chain.from_iterable(tags), strict=False)
     ]
-    return offers, sorted(hidden)
 
 
 def _highest_build(release: Release) -> int:
@@ -290,125 +251,163 @@ def _rank_key(wheel: Wheel) -> tuple[str | None, str]:
     return wheel.parts.label, build
 
 
-def _find_hidden(
-    groups: Sequence[Sequence[Wheel]],
-    condition_of: Callable[[Wheel], object],
-    work: Work,
-) -> set[str]:
-    """Find the wheels whose tags make installers prefer them to better variants."""
-    alike: dict[object, dict[int, list[Wheel]]] = {}
-    for number, group in enumerate(groups):
-        for wheel in group:
-            same = alike.setdefault(condition_of(wheel), {})
-            same.setdefault(number, []).append(wheel)
-    hidden = set()
-    for same in alike.values():
-        found = [*same.values()]
-        texts = {wheel.parts.supports for wheels in found for wheel in wheels}
-        if len(found) < 2 or not work.take(_FOR_TAG * sum(map(count_tags, texts))):
-            continue
-        for group_, place in find_outranking(
-            [[wheel.parts.tags for wheel in wheels] for wheels in found], work
-        ):
-            hidden.add(found[group_][place].file_name)
-    return hidden
+def add_tags(groups: Sequence[Sequence[str]], work: Work) -> list[list[str]]:
+    """Add tags to wheels, so that machines prefer none of a worse variant to them.
 
+    A wheel gets only tags of machines that can use it. Only CPython is considered, with
+    and without the GIL.
 
-def find_outranking(
-    groups: Sequence[Sequence[Tags]], work: Work
-) -> list[tuple[int, int]]:
-    """Find the wheels that some machine would prefer to wheels of a better variant.
-
-    Only CPython is considered, with and without the GIL.
-
-    :param groups: the tags of the wheels of each variant, best variant first.
-    :param work: limits the comparisons; if no work is left, no wheel is found.
-    :returns: for each wheel, the position of its group, and its position in the group.
+    :param groups: the tags of the wheels of each variant, such as ``py3-none-any``;
+        the best variant is first.
+    :param work: limits the comparisons; if no work is left, no further tag is added.
+    :returns: the tags to show for each wheel.
     """
-    if len({frozenset(group) for group in groups if group}) < 2:
-        # Shortcut for the usual case: all variants are built for the same platforms.
-        return []
-    wheels = {tags for group in groups for tags in group}
-    clients = _clients(frozenset().union(*wheels), work)
-    count = sum(map(len, wheels)) + sum(map(len, groups))
-    if not work.take(count * len(clients)):
-        return []
-    ranks = {
-        tags: [min(client.get(tag, _UNUSABLE) for tag in tags) for client in clients]
-        for tags in wheels
-    }
-    # For each machine, the rank of its best wheel in the best group that fits.
-    best = [_UNUSABLE] * len(clients)
-    outranking: list[tuple[int, int]] = []
-    for number, group in enumerate(groups):
-        seen = [_UNUSABLE] * len(clients)
-        for place, tags in enumerate(group):
-            own = ranks[tags]
-            if any(mine < b < _UNUSABLE for mine, b in zip(own, best, strict=True)):
-                outranking.append((number, place))
-            else:
-                seen = list(map(min, seen, own))
-        best = [s if b == _UNUSABLE else b for b, s in zip(best, seen, strict=True)]
-    return outranking
+    shown = [list(group) for group in groups]
+    texts = {text for group in shown for text in group}
+    size = sum(map(count_tags, texts))
+    # Shortcut for the usual case: all variants are built for the same platforms.
+    is_usual = len({frozenset(group) for group in shown if group}) < 2
+    if is_usual or not work.take(_FOR_TAG * size):
+        return shown
+    tags = frozenset().union(*map(parse_tag, texts))
+    machines = _Machines(_list_machines(tags, work), work)
+    if not work.take((size + sum(map(len, shown))) * len(machines.all)):
+        return shown
+    # The best wheel of the worse variants on each machine.
+    worse = machines.find_best([])
+    for group in reversed(shown):
+        machines.improve(group, worse)
+        worse = [*map(min, worse, machines.find_best(group))]
+    return shown
 
 
-def _clients(tags: Tags, work: Work) -> list[dict[Tag, int]]:
-    """Return the machines to compare, each as a mapping of its tags to ranks.
+class _Best(NamedTuple):
+    """The best tag of some wheels on a machine, and all tags of its wheel.
 
-    There is one machine for each relevant platform and version of Python: a newer
-    machine may support a wheel of the best group that an older machine does not.
+    The rank is that of the interpreter and ABI, then that of the platform.
+    """
 
-    :returns: empty if no work is left.
+    rank: tuple[int, int]
+    tag: Tag
+    text: str
+
+
+_NONE = _Best((sys.maxsize, 0), Tag("", "", ""), "")
+"""The best of no wheels that fit the machine."""
+
+
+class _Machines:
+    """Machines on which wheels are compared by their tags.
+
+    :param machines: the ranks of interpreters and ABIs, and those of platforms.
+    """
+
+    def __init__(self, machines: list[_Machine], work: Work) -> None:
+        self.all = machines
+        self._work = work
+        self._found: dict[str, list[_Best]] = {}
+
+    def find_best(self, texts: Iterable[str]) -> list[_Best]:
+        """Return the best of the wheels with these tags for each machine."""
+        found = [self._rank(text) for text in dict.fromkeys(texts)]
+        best = [min(each) for each in zip(*found, strict=True)]
+        return best or [_NONE] * len(self.all)
+
+    def improve(self, group: list[str], worse: Sequence[_Best]) -> None:
+        """Add tags to ``group``, the wheels of a variant.
+
+        :param worse: the best wheels of the worse variants.
+        """
+        best = self.find_best(group)
+        for place, other in enumerate(worse):
+            own = best[place]
+            if not other.rank < own.rank < _NONE.rank:
+                continue
+            # The platform that fewer machines have is the one to add.
+            for platform in (other.tag.platform, own.tag.platform):
+                tag = (other.tag.interpreter, other.tag.abi, platform)
+                text = _with_tag(own.text, tag)
+                if (
+                    self._fits(text, own.text)
+                    and self._rank(text)[place].rank <= other.rank
+                ):
+                    group[:] = [text if x == own.text else x for x in group]
+                    best = self.find_best(group)
+                    break
+
+    def _fits(self, text: str, original: str) -> bool:
+        """Return whether tags are allowed, and fit only machines that others fit."""
+        if len(text) > _LONGEST or not _CPYTHON.fullmatch(text):
+            return False
+        steps = (count_tags(text) + len(self._found)) * len(self.all)
+        if expands_too_far(text) or not self._work.take(steps):
+            return False
+        pairs = zip(self._rank(text), self._rank(original), strict=True)
+        return all(new == _NONE or old != _NONE for new, old in pairs)
+
+    def _rank(self, text: str) -> list[_Best]:
+        if text not in self._found:
+            found = parse_tag(text)
+            tags = [(x, (x.interpreter, x.abi, x.platform == "any")) for x in found]
+            self._found[text] = [
+                min(
+                    (
+                        _Best((order[key], places[tag.platform]), tag, text)
+                        for tag, key in tags
+                        if key in order and tag.platform in places
+                    ),
+                    default=_NONE,
+                )
+                for order, places in self.all
+            ]
+        return self._found[text]
+
+
+def _with_tag(text: str, tag: Iterable[str]) -> str:
+    """Add the parts of a tag to tags such as ``py3-none-any``."""
+    parts = zip(text.split("-"), tag, strict=True)
+    return "-".join(x if new in x.split(".") else f"{x}.{new}" for x, new in parts)
+
+
+def _list_machines(tags: frozenset[Tag], work: Work) -> list[_Machine]:
+    """Return the machines to compare, each with the ranks of the parts of its tags.
+
+    There is one machine for each relevant platform and version of Python; there is none
+    if no work is left.
     """
     named = {int(m[1]) for t in tags if (m := _INTERPRETER.fullmatch(t.interpreter))}
     # Add the neighbors of each named version: they cannot use wheels for only that one.
     minors = {near for m in named for near in (m - 1, m, m + 1)} | {_NEWEST}
-    named_platforms = {t.platform for t in tags} - {"any"}
+    platforms = {t.platform for t in tags} - {"any"}
+    # Since 3.13, Python is also built without the GIL.
     orders = [
-        _order(minor, abi)
+        _order(minor, f"cp3{minor}{end}")
         for minor in sorted(minors)
-        for abi in (f"cp3{minor}", f"cp3{minor}t")
-        if minor >= _FREE_THREADED or not abi.endswith("t")
+        for end in ("", "t")[: 1 + (minor > 12)]
     ]
     # There are at most two machines for each platform, and one for no platform.
-    most = 1 + 2 * len(named_platforms)
+    most = 1 + 2 * len(platforms)
     if not work.take(len(orders) * most * len(tags)):
         return []
-    machines = [
-        {"any": 0} | {name: place for place, name in enumerate(names)}
-        for names in sorted(_machines(named_platforms))
-    ]
-    keys = {tag: (tag.interpreter, tag.abi, tag.platform == "any") for tag in tags}
-    # Ranks are compared only with each other: the platform decides last.
-    return [
-        {
-            tag: order[key] * len(tags) + places[tag.platform]
-            for tag, key in keys.items()
-            if key in order and tag.platform in places
-        }
-        for order in orders
-        for places in machines
-    ]
+    found = [("any", *names) for names in sorted(_find_machines(platforms))]
+    places = [{name: place for place, name in enumerate(names)} for names in found]
+    return [*product(orders, places)]
 
 
-def _machines(platforms: set[str]) -> set[tuple[str, ...]]:
+def _find_machines(platforms: set[str]) -> set[tuple[str, ...]]:
     """Return which of ``platforms`` each kind of machine accepts, best first."""
     kinds: dict[str, list[str]] = {}
-    versions: set[tuple[int, int]] = set()
-    for platform in platforms:
-        if match := _MAC.fullmatch(platform):
-            versions.add((int(match[1]), int(match[2])))
-        else:
-            for kind in _kinds(platform):
-                kinds.setdefault(kind, []).append(platform)
+    macs = {m for platform in platforms if (m := _MAC.fullmatch(platform))}
+    for platform in platforms.difference(m[0] for m in macs):
+        for kind in _kinds(platform):
+            kinds.setdefault(kind, []).append(platform)
     machines: set[tuple[str, ...]] = {()}
     for names in kinds.values():
         ordered = sorted(names, key=_platform_key, reverse=True)
         machines.update(tuple(ordered[start:]) for start in range(len(ordered)))
-    for version in versions:
-        for arch in ("arm64", "x86_64"):
-            order = mac_platforms(version, arch)
-            machines.add(tuple(name for name in order if name in platforms))
+    for version, arch in product({(int(m[1]), int(m[2])) for m in macs}, _MACS):
+        order = mac_platforms(version, arch)
+        machines.add(tuple(name for name in order if name in platforms))
     return machines
 
 
@@ -418,7 +417,7 @@ def _order(minor: int, abi: str) -> Mapping[tuple[str, str, bool], int]:
 
     :returns: the rank of each interpreter and ABI, on a platform and on any platform.
     """
-    version, names = (3, minor), (_OTHER_PLATFORM,)
+    version, names = (3, minor), ("some_platform",)
     ordered = [
         *cpython_tags(version, abis=[abi], platforms=names),
         *compatible_tags(version, f"cp3{minor}", names),
@@ -431,20 +430,20 @@ def _order(minor: int, abi: str) -> Mapping[tuple[str, str, bool], int]:
 
 def _kinds(platform: str) -> list[str]:
     """Return the kinds of machines for a platform, such as ``manylinux x86_64``."""
-    if match := _VERSIONED.fullmatch(platform):
+    if match := _VERSIONED.fullmatch(_modern(platform)):
         return [f"{match[1]} {match[4]}"]
-    if match := _OLD.fullmatch(platform):
-        return [f"manylinux {match[2]}"]
-    if platform.startswith("linux_"):
-        arch = platform.removeprefix("linux_")
-        return [f"manylinux {arch}", f"musllinux {arch}"]
-    return [platform]
+    start, _, arch = platform.partition("_")
+    libraries = ("manylinux", "musllinux") if start == "linux" else ()
+    return [f"{library} {arch}" for library in libraries] or [platform]
 
 
 def _platform_key(platform: str) -> tuple[int, int, bool]:
     """Return the sort key of platforms of one kind; machines prefer higher keys."""
-    if match := _VERSIONED.fullmatch(platform):
-        return int(match[2]), int(match[3]), True
-    if match := _OLD.fullmatch(platform):
-        return *_LEGACY[match[1]], False
-    return 0, 0, False
+    new = _modern(platform)
+    match = _VERSIONED.fullmatch(new)
+    return (int(match[2]), int(match[3]), new == platform) if match else (0, 0, False)
+
+
+def _modern(platform: str) -> str:
+    """Return ``manylinux_2_17_x86_64`` for ``manylinux2014_x86_64``."""
+    return _OLD.sub(lambda match: f"manylinux_{_LEGACY[match[1]]}_", platform)

@@ -15,6 +15,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, BinaryIO
 
+from packaging.utils import canonicalize_version
 from packaging.version import Version
 from simple_repository import errors, model
 from simple_repository.components.core import SimpleRepository
@@ -23,14 +24,13 @@ from nvidia_variant_provider.errors import InputError, ProviderError
 from nvidia_variant_provider.machine.environment import minor_version_compatibility
 
 from ...metadata.requirements import SelectedVariant
-from ..http.kept_keys import is_yanked
 from ..http.urls import NoRangesError, find_other
 from .core_metadata import Evaluator, MakeVariant, Markers
 from .kept import FOREVER, Aging, key_of, weigh_text
 from .options import Later, Selection, clauses_of
 from .pieces import UNAVAILABLE
 from .reader import COUNTS, Reader
-from .renaming import Offer, Others, Release, Wheel, make_offers
+from .renaming import Offer, Release, Wheel, make_offers
 from .shown import Room, ShownRelease, find_limits
 from .wheel_files import has_label
 
@@ -234,26 +234,24 @@ class VariantSelector:
         page_files: Sequence[model.File],
         *,
         room: Room,
-        others: Others,
+        bases: Mapping[str, int],
         pinned: str | None = None,
         named: Collection[str] = (),
     ) -> dict[str, ShownRelease]:
         """Select the variants of each release.
 
         :param room: limits the metadata of the page; the newest releases come first.
-        :param others: the wheels of the project on other indexes.
+        :param bases: for each version, the highest build number of the indexes with
+            lower priority.
         :param pinned: the label that all wheels must have.
         :param named: the names of the regular wheels with the requested label.
         """
         files = {file.filename: file for file in page_files}
-
-        def condition_of(wheel: Wheel) -> object:
-            return (own := files[wheel.file_name]).requires_python, is_yanked(own)
-
-        make = partial(
-            make_offers, others=others, condition_of=condition_of, work=room.work
-        )
         newest = sorted(releases, key=Version, reverse=True)
+
+        def make(release: Release, labels: Sequence[str]) -> list[Offer]:
+            base = bases.get(canonicalize_version(release.version), 0)
+            return make_offers(release, labels, base=base, work=room.work)
 
         async def choose(number: int, version: str) -> ShownRelease:
             COUNTS.set(room.add_part)
@@ -305,7 +303,7 @@ class VariantSelector:
         project: str,
         release: Release,
         files: Mapping[str, model.File],
-        make: Callable[[Sequence[str]], tuple[list[Offer], list[str]]],
+        make: Callable[[Sequence[str]], list[Offer]],
         *,
         pinned: str | None,
         named: Collection[str],
@@ -359,7 +357,7 @@ class VariantSelector:
             markers |= {x: _NARROW for x in limits if not clauses_of(limits[x]) <= own}
         unread = {x: why for x, why in markers.items() if isinstance(why, str)}
         labels = [label for label in labels if label not in unread]
-        offers, hidden = await asyncio.to_thread(make, labels)
+        offers = await asyncio.to_thread(make, labels)
         return replace(
             shown,
             resolution=resolution,
@@ -367,7 +365,6 @@ class VariantSelector:
             held=frozenset(label for label, has in markers.items() if has is None),
             unread=unread,
             offers=tuple(offers),
-            plain=shown.plain.difference(hidden),
         )
 
     async def _find_markers(

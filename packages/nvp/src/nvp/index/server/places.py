@@ -38,7 +38,7 @@ from ..http.urls import (
     split_credentials,
 )
 from ..selection.pieces import ANY, SERVED, IndexFile, is_of_index
-from ..selection.renaming import find_label, project_of
+from ..selection.renaming import find_label
 from ..selection.shown import with_files
 from .kept_pages import note
 from .static_files import refuse_outside
@@ -285,7 +285,8 @@ class LinksUpstream(Upstream):
 
     async def _read_names(self) -> Iterable[str]:
         page = await self.read_all()
-        return {project_of(file.filename) for file in page.files}
+        names = (file.filename.partition("-")[0] for file in page.files)
+        return set(map(canonicalize_name, names))
 
     async def _read_page(self, project: str) -> model.ProjectDetail:
         page = await self.read_all()

@@ -239,7 +239,8 @@ def respond_renamed(
     """Respond to a request for a variant wheel whose name this machine's page lacks.
 
     The URL contains the wheel's label and the rank of the label, which depends on the
-    machine. A lock file of another machine may therefore have a different URL.
+    machine, as do added tags. A lock file of another machine may therefore have a
+    different URL.
 
     :param shown_releases: the shown releases of the project.
     :param name: the name in the URL, which the page does not have.
@@ -254,10 +255,9 @@ def respond_renamed(
     shown = next((c for c in shown_releases if Version(c.version) == version), None)
     if shown is None or any(offer.name == wheel for offer in shown.offers):
         return None
-    tags = wheel.split("-")[-3:]
     for offer in shown.offers:
-        if offer.label == label and offer.name.split("-")[-3:] == tags:
-            # The file has a different rank on this machine.
+        # The file has a different rank on this machine, and perhaps other added tags.
+        if offer.label == label and _has_tags(wheel, offer.wheel.parts.supports):
             location = quote(name.replace(wheel, offer.name))
             return RedirectResponse(location, status_code=302, headers=HEADERS)
     if label not in shown.available:
@@ -273,3 +273,11 @@ def respond_renamed(
     release = f"{shown.project} {shown.version}"
     text = f"{name}: variant {label} of {release} {why}; this machine gets {gets}\n"
     return PlainTextResponse(text, 404, headers=HEADERS)
+
+
+def _has_tags(name: str, tags: str) -> bool:
+    """Return whether a wheel has been renamed from one with these tags."""
+    parts = name.removesuffix(".whl").split("-")[-3:]
+    # Tags are added at the end.
+    pairs = zip(tags.split("-"), parts, strict=False)
+    return [f"{new}.".startswith(f"{old}.") for old, new in pairs] == [True] * 3
