@@ -24,7 +24,7 @@ from nvp.wheels.archive import (
     parse_requires,
     parse_wheel_name,
 )
-from nvp.wheels.variant_json import WheelContent, read_wheel_metadata
+from nvp.wheels.variant_json import WheelContent, is_plain, read_wheel_metadata
 
 COMMAND = "upgrade"
 
@@ -198,3 +198,55 @@ def test_requirements_are_read_as_the_standard_library_reads_them(
     assert parse_requires(text.encode()) == expected
     name = str(HeaderParser().parsestr(text).get("Name", ""))
     assert first_header(text.encode(), "name") == name.strip()
+
+
+METADATA = """\
+Metadata-Version: 2.1
+Name: My.demo
+Version: 1.0
+License: MIT
+        more
+Requires-Python: >=3.9, <4
+Requires-Dist: other
+Summary: \xe9
+
+body
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("", "", True),
+        ("\n", "\r\n", True),
+        ("\n\nbody\n", "", True),
+        ("Requires-Python: >=3.9, <4\n", "", True),
+        ("body", "Name : \r \x00", True),
+        ("My.demo", "My.demo ", False),
+        ("My.demo", " My.demo", False),
+        ("My.demo", "\n My.demo", False),
+        ("My.demo", "other", False),
+        ("Name: ", "NAME: ", False),
+        ("1.0", "1.0+cu126", False),
+        ("1.0", "1.0\n\t", False),
+        (">=3.9, <4", ">=3. 9", False),
+        (">=3.9, <4", ">=3.9,,<4", False),
+        (">=3.9, <4", ">=3.9,", False),
+        (">=3.9, <4", "> =3.9", False),
+        (">=3.9, <4", ", ,", False),
+        (">=3.9, <4", f">={2**64}", False),
+        (">=3.9, <4", ">=3.9\xa0", False),
+        (">=3.9, <4", "", False),
+        ("other", "other;\n extra == 'z'", False),
+        ("Metadata", " Metadata", False),
+        ("MIT", "MIT\rother", False),
+        ("MIT", "MIT\nother", False),
+        ("MIT", "MIT\nA b: c", False),
+        ("\xe9", "\udce9", False),
+    ],
+)
+def test_metadata_that_all_installers_read(old: str, new: str, expected: bool) -> None:
+    """uv refuses a name with white space at its end, which pip accepts."""
+    text = METADATA.replace(old, new)
+    metadata = text.encode("utf-8", "surrogateescape")
+    assert is_plain(metadata, "my_demo-1.0-py3-none-any-cu126.whl") is expected

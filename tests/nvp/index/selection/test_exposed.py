@@ -406,6 +406,10 @@ def test_other_variants_stay_beside_a_yanked_one() -> None:
         (">=3.9", None, True),
         (">=3.9,<4", ">=3.9", True),
         (">=3.9,<4", "<4, >= 3.9", True),
+        (">=3.9,<4", ">=3. 9", False),
+        (">=3.9,<4", ">=3.9,,<4", False),
+        (">=3.9,<4", ", ,", False),
+        (">=3.9,", ">=3.9,", True),
         (None, "", True),
     ],
 )

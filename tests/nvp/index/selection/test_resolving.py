@@ -349,7 +349,6 @@ def test_a_variant_has_at_most_so_many_requirements(tmp_path: Path) -> None:
         (">=3.9", {"cp312-cp312-win_amd64": ">=3.9", "py3-none-any": ">=3.9"}, True),
         (">=3.12", {"sdist": None}, False),
         (">=3.9", {"sdist": None, "py3-none-any": ">=3.9"}, True),
-        ("three", {"py3-none-any": None}, False),
         (">=3.12", {"damaged": None, "py3-none-any": ">=3.12"}, False),
         (None, {"damaged": None}, True),
     ],
@@ -376,6 +375,21 @@ def test_a_variant_for_fewer_versions_of_python_than_the_regular_files(
     assert bool(release.labels) is is_shown
     if not is_shown:
         assert "fewer versions of Python" in release.unread["cu126"]
+
+
+@pytest.mark.parametrize("limit", ["three", ">=3. 9", ",>=3.9", ">=3.9,", ", ,"])
+def test_a_variant_with_a_limit_that_not_all_installers_read(
+    limit: str, tmp_path: Path
+) -> None:
+    """uv passed over the release because of a space in the limit."""
+    folder, own = tmp_path / "demo", of_one("cu126")
+    stub_wheel(folder, "demo", "1.0", "cu126", variant_json=own, requires_python=limit)
+    stub_wheel(folder, "demo", "1.0", requires_python=">=3.9")
+    selection = Selection(machine=lambda: H100, priorities=Priorities(), rewrites=True)
+    made = VariantRepository(FolderUpstream(tmp_path, Client()), selection=selection)
+    _, page = asyncio.run(made.show("demo"))
+    assert not page.releases["1.0"].labels
+    assert "not all installers read" in page.releases["1.0"].unread["cu126"]
 
 
 def test_metadata_of_all_labels_is_read_at_once(

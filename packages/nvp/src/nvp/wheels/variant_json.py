@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,11 @@ from nvidia_variant_provider.metadata.document import read_parsed
 from nvidia_variant_provider.metadata.model import Properties
 from nvidia_variant_provider.strict_json import parse_json
 
-from ..metadata.requirements import has_variant_markers
+from ..metadata.requirements import PLAIN_LIMIT, has_variant_markers, is_clear
 from .archive import (
     find_headers,
     first_header,
+    is_of,
     open_wheel,
     parse_requires,
     read_dist_info,
@@ -30,6 +32,34 @@ from .archive import (
 
 MAX_TAGS = 1000
 """The maximum number of tags to read; real wheels have fewer than twenty."""
+
+_READ = r"(?:Name|Version|Requires-Dist|Requires-Python)"
+_ODD = re.compile(
+    rf"\r|(?:\A|\n(?![ \t]))(?!{_READ}: \S(?:.*\S)?(?:\n(?![ \t])|\Z)"
+    rf"|(?!(?i:{_READ}):)[A-Za-z-]+:|\Z)"
+)
+"""A line of METADATA with another form than ``Name: value``, as far as installers need
+its value, which is then not folded."""
+
+
+def is_plain(metadata: bytes, file_name: str) -> bool:
+    """Return whether pip and uv read METADATA of a wheel in the same way.
+
+    The requirements are not checked; see `is_clear`.
+    """
+    try:
+        text = metadata.decode().replace("\r\n", "\n")
+    except UnicodeError:
+        return False
+    if _ODD.search(text.partition("\n\n")[0]) or not is_of(
+        metadata, file_name, local=True
+    ):
+        return False
+    keys = ("Name", "Version", "Requires-Python")
+    name, version, python = (first_header(metadata, key) for key in keys)
+    return is_clear(f"{name}=={version}") and (
+        not python or (bool(PLAIN_LIMIT.fullmatch(python)) and is_clear(name + python))
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

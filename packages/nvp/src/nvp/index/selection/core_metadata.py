@@ -415,12 +415,17 @@ class Evaluator:
         """Refuse METADATA because of which installers pass over the whole release.
 
         Installers try one wheel of a release, and then another release, perhaps of
-        another index. A variant must therefore not have requirements that an installer
+        another index. A variant must therefore not have METADATA that an installer
         cannot parse.
 
         :returns: the limit of Python, if the page lacks it.
         :raises InputError: the wheel must not be shown.
         """
+        from ...wheels.variant_json import is_plain
+
+        if not await asyncio.to_thread(is_plain, metadata, file.filename):
+            message = "not all installers read its name, version and limit of Python"
+            raise InputError(message, hint="report it to the index")
         requires = await asyncio.to_thread(parse_requires, metadata)
         room.add(sum(map(len, requires)))  # parsing takes more time than reading
         unclear, limit = await asyncio.to_thread(

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from nvidia_variant_provider import detection
 from nvidia_variant_provider.errors import UsageError, shown
 
+from ...metadata.requirements import PLAIN_LIMIT
 from ..http.urls import Settings
 
 TYPE_CHECKING = False
@@ -89,9 +90,15 @@ def allows_python(requires_python: str | None, version: str) -> bool:
 
 
 def clauses_of(requires_python: str | None) -> frozenset[str]:
-    """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``."""
-    text = "".join((requires_python or "").split())
-    return frozenset(text.split(",")) - {""}
+    """Return the clauses of a limit of Python, such as ``>=3.10`` and ``<4``.
+
+    Not all installers read a limit of another form, such as ``>=3. 10``. Only an equal
+    text has its clause.
+    """
+    text = (requires_python or "").strip(" ")
+    if PLAIN_LIMIT.fullmatch(text):
+        return frozenset(text.replace(" ", "").split(","))
+    return frozenset({text} if text else ())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
