@@ -1,7 +1,8 @@
-"""The conditions and the delays of retries."""
+"""The conditions and the delays of retries, and the order of requests."""
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import time
 
@@ -10,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.range_server import Answer, serve_answers
 
-from nvp.index.http import replies
+from nvp.index.http import client, replies
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
 from nvp.index.http.replies import PASSING, pause_before, read_retry_after
+from nvp.index.http.threads import Turn
 from nvp.index.http.urls import PassingError, Settings, UpstreamError
 
 
@@ -66,3 +68,25 @@ def test_what_is_not_asked_again(status: int, retries: int) -> None:
         with pytest.raises(UpstreamError):
             reader.read(f"{server.url}/x")
         assert len(server.requests) == 1
+
+
+def test_a_page_does_not_wait_for_files_of_other_servers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A page may name METADATA on many servers that hang."""
+    monkeypatch.setattr(client, "_IN_ALL", 1)
+    slow, page = {"/file": Answer(fault="hang")}, {"/page": Answer(body=b"page")}
+
+    async def read(file_url: str, page_url: str) -> bytes:
+        reader = Client()
+        reading = asyncio.create_task(reader.get(file_url))
+        await asyncio.to_thread(hanging.requests.wait_for, "/file")
+        async with Turn(reader.large) as turn:
+            reply = await asyncio.wait_for(reader.get(page_url, turn=turn), 30)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await reader.close()
+        return reply.body
+
+    with serve_answers(slow) as hanging, serve_answers(page) as index:
+        assert asyncio.run(read(f"{hanging.url}/file", f"{index.url}/page")) == b"page"

@@ -73,11 +73,9 @@ _REDIRECTS = 10
 _HTTP = re.compile(r"\Ahttp:(?!.*:[0-9]+\Z)")  # with the default port
 _SCHEME = re.compile(r"\Ahttps?:")
 
-_AT_ONCE = 64
-"""The maximum number of complete responses, such as pages, at a time from a server."""
-
-_IN_ALL = 96
-"""The same for all servers: a page can name many, and each needs a file descriptor."""
+_AT_ONCE, _IN_ALL = 64, 96
+"""The maximum number of complete responses at a time from a server, and that from all
+servers but for pages: a page can name many, and each needs a file descriptor."""
 
 
 class Client:
@@ -207,13 +205,14 @@ class Client:
     ) -> CompleteResponse:
         """Read a whole response of at most ``limit`` bytes.
 
-        :param turn: taken before a large response is complete.
+        :param turn: taken before a large page is complete; ``None`` for other files.
         :raises UpstreamError: the server cannot be reached, responds with an error, or
             exceeds a limit of size or time.
         """
 
         async def attempt() -> CompleteResponse:
-            async with self._turns.of(url):
+            # METADATA on the servers that a page names must not delay other pages.
+            async with self._turns.of(url, counts=turn is None):
                 return await self._read_whole(url, headers or {}, limit, turn)
 
         try:

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -41,10 +41,14 @@ class Turns:
         self._known: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def of(self, url: str) -> AsyncIterator[None]:
-        """Wait for a turn at the server of ``url``, and take it."""
+    async def of(self, url: str, *, counts: bool = True) -> AsyncIterator[None]:
+        """Wait for a turn at the server of ``url``, and take it.
+
+        :param counts: whether the task also counts for all servers.
+        """
         semaphore = asyncio.Semaphore(self._most)
-        async with self._known.setdefault(server_of(url), semaphore), self._all:
+        shared = self._all if counts else nullcontext()
+        async with self._known.setdefault(server_of(url), semaphore), shared:
             yield
 
 
