@@ -106,6 +106,23 @@ def test_a_proxy_of_an_option_is_for_pip_only(
     assert proxy.asked
 
 
+@pytest.mark.parametrize("version", EDGES)
+def test_the_variables_of_a_build_have_no_password(
+    version: str, project: Path, pip_of: Callable[[str], Pip], tmp_path: Path
+) -> None:
+    """A build that fails in CI may print its variables to a public log."""
+    backend = project / "backend" / "backend.py"
+    text = "import os\nprint(sorted(os.environ.items()))\nraise SystemExit(1)\n"
+    backend.write_text(f"import kern\n{text}")
+    stub_wheel(tmp_path / "index" / "kern", "kern", "1.0")
+    with serve(tmp_path / "index", credentials="me:S3cret") as url:
+        index = url.replace("://", "://me:S3cret@")
+        done = pip_of(version)("install", "-i", index, project)
+    assert done.code == 1
+    assert "NVP_PIP_HOOKS" in done.text
+    assert "S3cret" not in done.text
+
+
 def test_the_pip_of_another_environment(
     index: str, environ: Mapping[str, str], tmp_path: Path
 ) -> None:

@@ -31,8 +31,9 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 PLACES = "NVP_REPLACED_PLACES"
-"""A variable with a JSON object. ``local`` is the prefix of all local URLs; ``pages``
-has the user's URL behind each local URL whose pages pip reads itself.
+"""A variable with the path of a JSON object, because builds print their variables.
+``local`` is the prefix of all local URLs; ``pages`` has the user's URL behind each
+local URL whose pages pip reads itself.
 
 ``indexes``, ``links`` and ``files`` have the replacement for each index, for each value
 of ``--find-links`` and for each lock file; ``more`` are further indexes, and ``joined``
@@ -57,7 +58,8 @@ def install() -> None:
 
     :raises ImportError, AttributeError: this pip differs from all known versions.
     """
-    told = json.loads(os.environ[PLACES])
+    with open(os.environ[PLACES], encoding="utf-8") as file:
+        told = json.load(file)
     _OWN.update(told["headers"])
     collector: Any = importlib.import_module("pip._internal.index.collector")
     session: Any = importlib.import_module("pip._internal.network.session")

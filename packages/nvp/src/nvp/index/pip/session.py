@@ -226,12 +226,16 @@ class _Session:
             if command.options.output_file == "-":
                 # For both, paths in the lock file start at the current directory.
                 arguments += ["--output", "pylock.toml"]
-        variables = _redirect(command, self.local_index, copies=copies, lock=lock)
+        places = _find_places(command, self.local_index, copies=copies, lock=lock)
+        path = folder / "places.json"
+        path.write_text(json.dumps(places), encoding="utf-8")
+        # Variables, not arguments: other users can read those.
+        hooks = resource_file("index", "pip", "hooks.py")
         return _Prepared(
             # After "--", pip takes no argument for an option, as on the user's command
             # line, where a script may have put names that it does not trust.
             arguments=[command.command or "", *arguments, "--", *command.positional],
-            variables=variables,
+            variables={PLACES: str(path), HOOKS: hooks},
             places={b: a for a, b in copied.items()},
             copies=copies,
             written=self._make_written(report, lock),
@@ -384,14 +388,14 @@ class _Session:
         )
 
 
-def _redirect(
+def _find_places(
     command: PipCommand,
     local_index: LocalIndex,
     *,
     copies: LockCopies | None,
     lock: str | None,
-) -> dict[str, str]:
-    """Return the variables that make pip use the local index.
+) -> dict[str, object]:
+    """Return the object for `PLACES`, which makes pip use the local index.
 
     :param copies: creates the copies of lock files; ``None`` without lock files.
     :param lock: the path to which pip writes a lock file.
@@ -404,7 +408,7 @@ def _redirect(
         for path, *group in [*((x,) for x in options.requirements), *groups]:
             if copy := copies.add(path, *group):
                 files[path] = copy
-    told = {
+    return {
         "local": local_index.url,
         "indexes": {x: local_index.add_index(x, pairs.get(x)) for x in command.indexes},
         "more": [] if command.options.no_index else local_index.add_vendors(),
@@ -416,9 +420,4 @@ def _redirect(
         "lock": lock,
         "pages": local_index.pages_of_pip,
         "headers": {PROOF: local_index.token} if local_index.token else {},
-    }
-    # Variables, not arguments: other users can read those.
-    return {
-        PLACES: json.dumps(told),
-        HOOKS: resource_file("index", "pip", "hooks.py"),
     }
