@@ -99,7 +99,7 @@ def test_the_password_of_a_netrc_file_is_in_the_first_request(
     pair: tuple[str, str] | None, sent: str, netrc: str
 ) -> None:
     """Some servers respond with 404 to other users, and never with 401."""
-    client = Client(Settings(plain_http=True, netrc=netrc))
+    client = Client(Settings(plain_http=True, netrc=(netrc,)))
     with record({}) as (url, seen), BlockingClient(lambda: client) as reader:
         if pair is not None:
             reader.add_credentials(f"{url}/simple/", pair)
@@ -116,7 +116,7 @@ def test_a_netrc_file_without_a_password_for_the_server(
 ) -> None:
     path = tmp_path / "netrc"
     path.write_text(text)
-    settings = Settings(plain_http=True, netrc=str(path))
+    settings = Settings(plain_http=True, netrc=(str(path),))
     with (
         record({}) as (url, seen),
         BlockingClient(lambda: Client(settings)) as reader,
@@ -132,7 +132,7 @@ def test_the_keyring_may_have_a_better_password_than_the_netrc_file(netrc: str) 
         asked.append(url)
         return "user", "secret"
 
-    client = Client(Settings(plain_http=True, netrc=netrc), ask_credentials=ask)
+    client = Client(Settings(plain_http=True, netrc=(netrc,)), ask_credentials=ask)
     with (
         record({}, {"/a": "user:secret"}) as (url, seen),
         BlockingClient(lambda: client) as reader,
@@ -165,7 +165,7 @@ def test_credentials_after_a_redirect(netrc: str) -> None:
         assert [pair for _, pair, _ in there] == ["", "", "c:d"]
 
         # requests prefers the netrc file after every redirect.
-        client = Client(Settings(plain_http=True, netrc=netrc))
+        client = Client(Settings(plain_http=True, netrc=(netrc,)))
         with BlockingClient(lambda: client) as reader:
             reader.add_credentials(url, ("a", "b"))
             reader.add_credentials(other, ("c", "d"))
@@ -175,7 +175,7 @@ def test_credentials_after_a_redirect(netrc: str) -> None:
         assert there[-1][1] == "me:word"
 
         # With --proxy, newer versions of pip turn this off (trust_env).
-        client = Client(Settings(plain_http=True, netrc=netrc, trust_env=False))
+        client = Client(Settings(plain_http=True, netrc=(netrc,), trust_env=False))
         with BlockingClient(lambda: client) as reader:
             reader.read(f"{url}/a/1")
         assert [pair for _, pair, _ in (*seen[-2:], there[-1])] == [
@@ -432,7 +432,7 @@ def test_a_refused_login_of_the_keyring_is_looked_up_again() -> None:
     ],
 )
 def test_the_netrc_file_is_read_again(user: str, sent: list[str], netrc: str) -> None:
-    client = Client(Settings(plain_http=True, netrc=netrc))
+    client = Client(Settings(plain_http=True, netrc=(netrc,)))
     with record({}) as (url, seen), BlockingClient(lambda: client) as reader:
         index = f"{url.replace('//', f'//{user}')}/"
         assert make_upstream(index, ("me", "word"), client) is not None  # as by pip

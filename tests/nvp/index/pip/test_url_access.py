@@ -22,6 +22,7 @@ from support.wheels import write_index
 
 from nvp.index.http.blocking import BlockingClient
 from nvp.index.http.client import Client
+from nvp.index.http.connecting import find_netrc
 from nvp.index.pip.command import PipCommand, PipOptions
 from nvp.index.pip.process import Pip
 from nvp.index.pip.settings import make_settings
@@ -247,14 +248,17 @@ def test_the_netrc_file_is_the_one_that_requests_reads(
     name: str, tmp_path: Path
 ) -> None:
     environ = {"HOME": str(tmp_path)}
-    assert make_settings(PipCommand(command=None), environ).netrc is None
-    (file := tmp_path / name).touch()
     if name == "mine":
-        (tmp_path / ".netrc").touch()
-        environ["NETRC"] = str(file)
-    assert make_settings(PipCommand(command=None), environ).netrc == str(file)
-    environ["NETRC"] = ""
-    assert make_settings(PipCommand(command=None), environ).netrc is None
+        (tmp_path / ".netrc").write_text("default login other password b\n")
+        environ["NETRC"] = str(tmp_path / name)
+    url, command = "https://index.example/", PipCommand(command=None)
+    settings = make_settings(command, environ)
+    assert find_netrc(settings.netrc, url) is None
+    # The file may be written after `serve` has started.
+    (tmp_path / name).write_text("machine index.example login me password word\n")
+    assert find_netrc(settings.netrc, url) == ("me", "word")
+    settings = make_settings(command, {**environ, "NETRC": ""})
+    assert find_netrc(settings.netrc, url) is None
 
 
 @pytest.mark.parametrize("pair", [None, PAIR], ids=["open", "credentials"])

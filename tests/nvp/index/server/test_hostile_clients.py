@@ -391,7 +391,7 @@ def test_pages_read_no_other_server_with_the_users_password(
     if known == "netrc":
         path = tmp_path / "netrc"
         path.write_text("machine 127.0.0.1 login a password b\n")
-        options["settings"] = Settings(netrc=str(path), trusts_pages=True)
+        options["settings"] = Settings(netrc=(str(path),), trusts_pages=True)
     elif known == "keyring":
         options["ask_credentials"] = lambda _: ("a", "b")
     else:

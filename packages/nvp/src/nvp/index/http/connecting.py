@@ -432,12 +432,12 @@ def basic(pair: tuple[str, str]) -> str:
     return f"Basic {base64.b64encode(encoded).decode('ascii')}"
 
 
-def find_netrc(path: str | None, url: str) -> tuple[str, str] | None:
-    """Return the user and password for the server of ``url`` in a netrc file, if any.
+def find_netrc(paths: Iterable[str], url: str) -> tuple[str, str] | None:
+    """Return the user and password for the server of ``url`` in the first netrc file.
 
     The rules are those of requests, the HTTP library of pip, which ignores errors.
     """
-    if path is None:
+    if (path := next(filter(os.path.exists, paths), None)) is None:
         return None
     try:
         entry = netrc(path).authenticators(_connected_host(url))

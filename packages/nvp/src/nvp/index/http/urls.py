@@ -257,7 +257,7 @@ class Settings:
     :param proxy: the URL of the proxy for all requests.
     :param trust_env: use the proxy variables of the environment.
     :param no_proxy: the hosts for which these are not used, as in ``no_proxy``.
-    :param netrc: the path of a netrc file with users and passwords.
+    :param netrc: the possible paths of a netrc file with users and passwords.
     """
 
     timeout: float = 15.0
@@ -273,7 +273,7 @@ class Settings:
     proxy: str | None = None
     trust_env: bool = True
     no_proxy: str | None = None
-    netrc: str | None = None
+    netrc: Sequence[str] = ()
 
     def is_allowed(self, url: str) -> bool:
         """Return whether ``url`` is secure enough to be read, by the rules of pip."""

@@ -62,17 +62,16 @@ def make_settings(
         proxy=options.proxy or None,
         no_proxy=environ.get("no_proxy") or environ.get("NO_PROXY"),
         trust_env=trust_env,
-        netrc=_find_netrc(environ),
+        netrc=_netrc_places(environ),
     )
 
 
-def _find_netrc(environ: Mapping[str, str]) -> str | None:
-    """Return the path of the netrc file that requests would read, if any."""
-    home = environ.get("HOME") or os.path.expanduser("~")
-    paths = [os.path.join(home, name) for name in (".netrc", "_netrc")]
+def _netrc_places(environ: Mapping[str, str]) -> Sequence[str]:
+    """Return the paths at which requests looks for a netrc file."""
     if "NETRC" in environ:
-        paths = [os.path.expanduser(environ["NETRC"])]
-    return next(filter(os.path.exists, paths), None)
+        return (os.path.expanduser(environ["NETRC"]),)
+    home = environ.get("HOME") or os.path.expanduser("~")
+    return tuple(os.path.join(home, name) for name in (".netrc", "_netrc"))
 
 
 def make_blocking_client(
