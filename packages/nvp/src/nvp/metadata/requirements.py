@@ -40,16 +40,16 @@ PARSING = threading.Lock()
 at once (``SystemError: AST constructor recursion depth mismatch`` in Python 3.11)."""
 
 _LONG_NUMBER = re.compile(r"[0-9]{641}")
-"""More digits than Python always converts to a number
-(``sys.int_info.str_digits_check_threshold``).
-
-`packaging` accepts a version with such a number, but cannot compare it.
-"""
+"""More digits than ``sys.int_info.str_digits_check_threshold``: `packaging` accepts a
+version with such a number, but Python may refuse to convert it."""
 
 _NOT_OF_UV = re.compile(r"[0-9]{19}")
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_VERSION = r"[0-9][A-Za-z0-9.!+*_-]*"
-_CLAUSE = rf"(?:~=|[=!]=|[<>]=?) ?{_VERSION}"
+# pip 23 refuses ``~=1.0alpha1``, and compares ``2023.03`` in `~=` and `.*` as text.
+_NUMBERS = r"(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*))*"
+_VERSION = rf"(?:{_NUMBERS}\.\*|[0-9][A-Za-z0-9.!+_-]*)"
+_SUFFIX = r"(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*"
+_CLAUSE = rf"(?:~= ?{_NUMBERS}{_SUFFIX}|(?:[=!]=|[<>]=?) ?{_VERSION})"
 _CLAUSES = rf"{_CLAUSE}(?: ?, ?{_CLAUSE})*"
 
 PLAIN_LIMIT = re.compile(_CLAUSES)
@@ -68,7 +68,8 @@ _COMPARISON = re.compile(
     rf"(?:python_version|python_full_version|implementation_version) ?"
     rf"(?:[=!]=|[<>]=?) ?(?:\"{_VERSION}\"|'{_VERSION}')"
     rf"|{_VARIABLE} ?[=!]= ?{_NO_VERSION}{_STRING}"
-    rf"|{_VARIABLE} (?:not )?in ?{_STRING}|{_STRING} ?(?:not )?in {_VARIABLE}"
+    # uv wants white space or a bracket after a joint.
+    rf"|{_VARIABLE} (?:not )?in ?{_STRING}|\B{_STRING} ?(?:not )?in {_VARIABLE}"
 )
 _JOINTS = re.compile(r"(?:[ ()]|and|or){0,99}")  # pip 23 reads about 100 of them
 
